@@ -12,7 +12,7 @@ import pulumi_kubernetes as kubernetes
 from eurekube_provider import EurekaInstance, EurekaSyncer, EurekubeOperator
 from eurekube_provider.resources.exports import export
 from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.new_namespace import new_namespace
+from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.program import leave_quietly_when_interrupted
 from eurekube_provider.resources.stack_settings import StackSettings
 
@@ -39,13 +39,13 @@ def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
 
 
 namespaces = [
-    new_namespace(
+    make_new_namespace(
         name,
         name,
         object_labels("namespace", name),
         pulumi.ResourceOptions(provider=cluster),
         asked_by="eurekube:namespaces",
-        way_out="leave out of eurekube:namespaces what others made, which then stays on destroy",
+        remedy="leave out of eurekube:namespaces what others made, which then stays on destroy",
     )
     for name in settings.namespaces
 ]

@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness import Result, Size, publish, show
-from bench.record import MeasuredCode, in_words, record_of, write
+from bench.harness import Result, Size, print_progress, print_result
+from bench.record import MeasuredCode, format_headlines, make_record, write_record
 from bench.report import write_report
-from lab.pulumi import pulumi_path
+from lab.pulumi import pulumi_search_path
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,27 +71,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if lacks := [f"{name} needs {program}" for name in names for program in missing_programs(name)]:
         parser.error(f"nothing was measured: {', '.join(lacks)}, which is not on PATH")
     size = Size.QUICK if arguments.quick else Size.FULL
-    code = MeasuredCode.of(ROOT)
+    code = MeasuredCode.checked_out_in(ROOT)
     is_held = True
     for name in names:
         needed = getattr(importlib.import_module(BENCHMARKS[name]), "RUNS", 1)
         quick = 1 if size is Size.QUICK else needed
-        runs = _runs(name, size, arguments.repeat or quick)
+        runs = _run_repeatedly(name, size, arguments.repeat or quick)
         is_held = is_held and all(run.held and not run.void for run in runs)
-        found = record_of(runs, code)
+        found = make_record(runs, code)
         if found is None:
-            show(f"{name}: no run was valid, so that the last record stays")
+            print_progress(f"{name}: no run was valid, so that the last record stays")
             continue
         for number, run in enumerate(found["repeated"], 1):
             held = "held" if run["held"] else "not held"
-            show(f"{name}, valid run {number}: {held}: {in_words(run['figures'])}")
+            print_progress(f"{name}, valid run {number}: {held}: {format_headlines(run['figures'])}")
         valid = len(found["repeated"])
         if size is Size.QUICK:
-            show(f"{name}: a quick run proves nothing, so that nothing was written")
+            print_progress(f"{name}: a quick run proves nothing, so that nothing was written")
         elif valid < needed:
-            show(f"{name}: {valid} valid of the {needed} runs that are a record, so that the last one stays")
+            print_progress(
+                f"{name}: {valid} valid of the {needed} runs that are a record, so that the last one stays"
+            )
         else:
-            write(found)
+            write_record(found)
     if size is Size.FULL:
         write_report()
     return 0 if is_held else 1
@@ -101,19 +103,19 @@ def missing_programs(name: str) -> list[str]:
     """Return the programs that a benchmark needs and that are not on PATH."""
     module = importlib.import_module(BENCHMARKS[name])
     programs: Sequence[str] = getattr(module, "PROGRAMS", ())
-    return [program for program in programs if shutil.which(program, path=pulumi_path()) is None]
+    return [program for program in programs if shutil.which(program, path=pulumi_search_path()) is None]
 
 
-def _runs(name: str, size: Size, count: int) -> list[Result]:
+def _run_repeatedly(name: str, size: Size, count: int) -> list[Result]:
     """Run a benchmark ``count`` times, and print the result of each run."""
     module = importlib.import_module(BENCHMARKS[name])
     runs: list[Result] = []
     for number in range(1, count + 1):
-        show(f"{name}, run {number} of {count} ...")
+        print_progress(f"{name}, run {number} of {count} ...")
         started = time.monotonic()
         runs.append(module.run(size))
-        publish(runs[-1])
-        show(f"{name}, run {number} of {count}, took {time.monotonic() - started:.0f} s")
+        print_result(runs[-1])
+        print_progress(f"{name}, run {number} of {count}, took {time.monotonic() - started:.0f} s")
     return runs
 
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """The kinds of requests that are counted apart."""
 
     READ = "single reads"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Agents:
+class UserAgents:
     """The user agents of the contestants, by their beginning."""
 
     ours: str = "eurekube"
@@ -38,22 +38,22 @@ class Agents:
     raw: str = "raw"
 
 
-AGENTS = Agents()
+USER_AGENTS = UserAgents()
 
 
-def kind_of(method: str, path: str) -> Kind:
+def request_kind(method: str, path: str) -> RequestKind:
     """Return the kind of a request by method and path, which begins with ``/eureka``."""
     parts = path.strip("/").split("/")[1:]
     if parts[:2] == ["peerreplication", "batch"]:
-        return Kind.BATCH
+        return RequestKind.BATCH
     if not parts or parts[0] not in ("apps", "instances"):
-        return Kind.OTHER
+        return RequestKind.OTHER
     names = parts[1:]
     if method == "GET":
         is_one = len(names) == 2 or parts[0] == "instances"
-        return Kind.READ if is_one else Kind.OTHER
+        return RequestKind.READ if is_one else RequestKind.OTHER
     is_renewal = method == "PUT" and len(names) == 2
-    return Kind.OTHER if is_renewal or not names else Kind.WRITE
+    return RequestKind.OTHER if is_renewal or not names else RequestKind.WRITE
 
 
 class AccessLog:
@@ -84,7 +84,7 @@ class AccessLog:
     ) -> None:
         self._folder.cleanup()
 
-    def counts(self, agent: str, spans: Iterable[tuple[float, float]]) -> Counter[Kind]:
+    def count_requests(self, agent: str, spans: Iterable[tuple[float, float]]) -> Counter[RequestKind]:
         """Count a client's requests within some spans of time, at all servers together.
 
         :param agent: the beginning of its user agent.
@@ -95,29 +95,29 @@ class AccessLog:
             kind for at, kind in self._requests(agent) if any(begin <= at < end for begin, end in times)
         )
 
-    def _requests(self, agent: str) -> Iterator[tuple[float, Kind]]:
+    def _requests(self, agent: str) -> Iterator[tuple[float, RequestKind]]:
         for path in sorted(Path(self._folder.name).iterdir()):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 at, _, rest = line.partition(" ")
                 method, _, rest = rest.partition(" ")
                 asked, _, client = rest.partition(" ")
                 if client.startswith(agent):
-                    yield int(at) / 1000, kind_of(method, asked)
+                    yield int(at) / 1000, request_kind(method, asked)
 
 
-def requests_per_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
+def requests_per_change(counts: Counter[RequestKind], changes: int) -> dict[str, float]:
     """Return the number of requests for each change: those that may belong to changes together, and each
     kind.
 
     :param changes: how many changes were made that Eureka must show.
     """
-    of_changes = sum(counts[kind] for kind in (Kind.READ, Kind.WRITE, Kind.BATCH))
+    of_changes = sum(counts[kind] for kind in (RequestKind.READ, RequestKind.WRITE, RequestKind.BATCH))
     return {
         "requests a change": of_changes / changes,
-        **{f"{kind} a change": counts[kind] / changes for kind in Kind},
+        **{f"{kind} a change": counts[kind] / changes for kind in RequestKind},
     }
 
 
-def now() -> float:
+def unix_seconds() -> float:
     """Return the Unix time in seconds, as access logs have it."""
     return time.time()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench import record
-from bench.record import Record, measured_at
+from bench.record import Record, format_measured_at
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,62 +31,73 @@ STACK_PATHS = (
 )
 """Paths of the Pulumi providers' code."""
 
-_LOCK = "requirements.lock"
+_LOCK_FILE = "requirements.lock"
 
 
-def paths_of(module: str) -> tuple[str, ...]:
+def measured_paths(module: str) -> tuple[str, ...]:
     """Return the paths that the benchmark of a module measures."""
     measures: Sequence[str] = importlib.import_module(module).MEASURES
-    return (*measures, f"{module.replace('.', '/')}.py", _LOCK)
+    return (*measures, f"{module.replace('.', '/')}.py", _LOCK_FILE)
 
 
-def commits_since(commit: str, paths: Iterable[str], repository: Path = ROOT) -> int | None:
+def count_commits_since(commit: str, paths: Iterable[str], repository: Path = ROOT) -> int | None:
     """Return how many commits after ``commit`` touched some paths; None where the repository lacks
     ``commit``.
     """
-    done = _git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *paths)
+    done = _run_git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *paths)
     return int(done.stdout) if done.returncode == 0 else None
 
 
-def ages(benchmarks: Iterable[tuple[str, str]], repository: Path = ROOT) -> list[tuple[str, str]]:
+def describe_ages(benchmarks: Iterable[tuple[str, str]], repository: Path = ROOT) -> list[tuple[str, str]]:
     """Return the age of each benchmark's record, in words.
 
     :param benchmarks: name and module of each.
     """
-    return [(name, _age(record.find(name), paths_of(module), repository)) for name, module in benchmarks]
+    return [
+        (name, _describe_age(record.find_record(name), measured_paths(module), repository))
+        for name, module in benchmarks
+    ]
 
 
-def _age(found: Record | None, paths: Iterable[str], repository: Path) -> str:
+def _describe_age(found: Record | None, paths: Iterable[str], repository: Path) -> str:
     if found is None:
         return "not measured"
-    count = commits_since(found["measured"]["commit"], paths, repository)
+    count = count_commits_since(found["measured"]["commit"], paths, repository)
     if count is None:
-        return f"{measured_at(found)}: this repository has no such commit"
-    return f"{measured_at(found)}: {count} commit{'' if count == 1 else 's'} since touched what it measures"
+        return f"{format_measured_at(found)}: this repository has no such commit"
+    return (
+        f"{format_measured_at(found)}: {count} commit{'' if count == 1 else 's'} since touched what it "
+        "measures"
+    )
 
 
-def too_old(names: Iterable[str], tag: str, repository: Path = ROOT) -> list[str]:
+def find_outdated_records(names: Iterable[str], tag: str, repository: Path = ROOT) -> list[str]:
     """Return a sentence for each benchmark whose record is missing, or older than the release before ``tag``.
 
     If no earlier release exists, no record is too old.
     """
-    described = _git(repository, "describe", "--tags", "--abbrev=0", "--match=v*", f"--exclude={tag}", "HEAD")
+    described = _run_git(
+        repository, "describe", "--tags", "--abbrev=0", "--match=v*", f"--exclude={tag}", "HEAD"
+    )
     before = described.stdout.strip()
     if described.returncode != 0:
         return []
     said = []
     for name in names:
-        found = record.find(name)
+        found = record.find_record(name)
         if found is None:
             said.append(f"{name} has not been measured: make bench ONLY={name}")
-        elif _git(repository, "merge-base", "--is-ancestor", before, found["measured"]["commit"]).returncode:
+        elif _run_git(
+            repository, "merge-base", "--is-ancestor", before, found["measured"]["commit"]
+        ).returncode:
             said.append(
-                f"the record of {name} ({measured_at(found)}) is older than {before}: make bench ONLY={name}"
+                f"the record of {name} ({format_measured_at(found)}) is older than {before}: make bench "
+                f"ONLY={name}"
             )
     return said
 
 
-def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["git", "-C", str(repository), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -95,7 +106,7 @@ def main() -> int:
     """Print the age of each benchmark's record."""
     from bench.__main__ import BENCHMARKS
 
-    for name, age in ages(BENCHMARKS.items()):
+    for name, age in describe_ages(BENCHMARKS.items()):
         print(f"{name:5} {age}")
     return 0
 

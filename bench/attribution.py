@@ -28,12 +28,12 @@ STAGES = (
     "the writer's own work between requests",
     "Eureka, the write",
 )
-TOTAL = "in all"
-OF_THE_WAIT = ("of the wait: others' writes are under way", "of the wait: only others' reads are")
+TOTAL_ROW = "in all"
+WAIT_PARTS = ("of the wait: others' writes are under way", "of the wait: only others' reads are")
 """Parts of the wait in the writer: writes of other changes are under way, or only reads of other changes."""
 
-MEDIAN = "the median change"
-SLOWEST = "the slowest hundredth"
+MEDIAN_COLUMN = "the median change"
+SLOWEST_COLUMN = "the slowest hundredth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RequestItem:
     """The part of a request that concerns one instance.
 
     :ivar action: ``Read``, ``Renew``, ``Register`` or ``Cancel``.
@@ -94,29 +94,29 @@ class Asked:
     answered: float
     by: str
     is_batch: bool
-    items: tuple[Item, ...]
+    items: tuple[RequestItem, ...]
 
 
 Note = Taken | Begun | Done | Decided | Asked
 _LONGEST_REQUEST_SECONDS = 5.0
-_KINDS: dict[str, type[Note]] = {one.__name__: one for one in (Taken, Begun, Done, Decided, Asked)}
+_NOTE_TYPES: dict[str, type[Note]] = {one.__name__: one for one in (Taken, Begun, Done, Decided, Asked)}
 
 
-def as_json(notes: Iterable[Note]) -> list[list[Any]]:
+def notes_to_json(notes: Iterable[Note]) -> list[list[Any]]:
     """Return notes as JSON values."""
     return [[type(note).__name__, asdict(note)] for note in notes]
 
 
-def from_json(document: Iterable[Sequence[Any]]) -> list[Note]:
-    """Return the notes in a document of :func:`as_json`."""
+def notes_from_json(document: Iterable[Sequence[Any]]) -> list[Note]:
+    """Return the notes in a document of :func:`notes_to_json`."""
     notes: list[Note] = []
     for kind, values in document:
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
         if kind == Asked.__name__:
-            fields["items"] = tuple(Item(**item) for item in fields["items"])
-        notes.append(_KINDS[kind](**fields))
+            fields["items"] = tuple(RequestItem(**item) for item in fields["items"])
+        notes.append(_NOTE_TYPES[kind](**fields))
     return notes
 
 
@@ -128,7 +128,7 @@ class Trace:
         self._begun: dict[SyncerKey, list[float]] = defaultdict(list)
         self._done: dict[SyncerKey, list[float]] = defaultdict(list)
         self._decided: dict[SyncerKey, list[float]] = defaultdict(list)
-        self._asked: dict[tuple[str, str], list[tuple[Asked, Item]]] = defaultdict(list)
+        self._asked: dict[tuple[str, str], list[tuple[Asked, RequestItem]]] = defaultdict(list)
         self.requests: list[Asked] = []
         for note in sorted(notes, key=lambda one: one.at):
             match note:
@@ -147,7 +147,7 @@ class Trace:
 
         self._starts = [note.at for note in self.requests]
 
-    def stages(self, change: Change) -> dict[str, float] | None:
+    def stage_milliseconds(self, change: Change) -> dict[str, float] | None:
         """Return the milliseconds that a change spent in each stage, and the parts of its wait in the writer.
 
         :returns: None where no request wrote the change: a later change came first, or the trace ended.
@@ -156,16 +156,16 @@ class Trace:
         if taken is None:
             return None
         asked = [one for one in self._asked[change.key] if one[0].at >= taken]
-        write = next((note for note, item in asked if _writes(item, change.state)), None)
+        write = next((note for note, item in asked if _is_write_of(item, change.state)), None)
         if write is None:
             return None
         key = (change.namespace, change.name)
-        begun = max(taken, _last_until(self._begun[key], write.at) or taken)
-        decided = min(write.at, max(begun, _first_from(self._decided[key], begun) or begun))
+        begun = max(taken, _last_time_until(self._begun[key], write.at) or taken)
+        decided = min(write.at, max(begun, _first_time_from(self._decided[key], begun) or begun))
         reads = [note for note, item in asked if item.action == "Read" and decided <= note.at < write.at]
         first = min([write.at, *(note.at for note in reads)])
-        reading = _covered([(note.at, min(note.answered, write.at)) for note in reads])
-        before = self._worked(key, taken, begun)
+        reading = _covered_seconds([(note.at, min(note.answered, write.at)) for note in reads])
+        before = self._seconds_at_work(key, taken, begun)
         seconds = (
             taken - change.sent,
             before,
@@ -176,51 +176,51 @@ class Trace:
             write.at - first - reading,
             write.answered - write.at,
         )
-        waits = self._under_way(decided, first)
-        names = (*STAGES, *OF_THE_WAIT)
+        waits = self._seconds_under_way(decided, first)
+        names = (*STAGES, *WAIT_PARTS)
         return {name: each * 1000 for name, each in zip(names, (*seconds, *waits), strict=True)}
 
-    def _under_way(self, since: float, until: float) -> tuple[float, float]:
+    def _seconds_under_way(self, since: float, until: float) -> tuple[float, float]:
         """Return the seconds of a span in which writes were under way, and those in which only reads were."""
         begin = bisect.bisect_left(self._starts, since - _LONGEST_REQUEST_SECONDS)
         end = bisect.bisect_right(self._starts, until)
         writes, both = [], []
         for note in self.requests[begin:end]:
             span = (max(note.at, since), min(note.answered, until))
-            kinds = {_KIND_OF[item.action] for item in note.items} - {"renewals"}
+            kinds = {_KIND_BY_ACTION[item.action] for item in note.items} - {"renewals"}
             if span[0] < span[1] and kinds:
                 both.append(span)
                 if "writes" in kinds:
                     writes.append(span)
-        return _covered(writes), _covered(both) - _covered(writes)
+        return _covered_seconds(writes), _covered_seconds(both) - _covered_seconds(writes)
 
-    def _worked(self, key: SyncerKey, since: float, until: float) -> float:
+    def _seconds_at_work(self, key: SyncerKey, since: float, until: float) -> float:
         """Return the seconds of a span in which a worker had the key for an earlier change."""
         spans = []
         for begun in self._begun[key]:
             if begun < until:
-                done = _first_from(self._done[key], begun)
+                done = _first_time_from(self._done[key], begun)
                 spans.append((max(begun, since), min(until if done is None else done, until)))
-        return _covered([(begin, end) for begin, end in spans if begin < end])
+        return _covered_seconds([(begin, end) for begin, end in spans if begin < end])
 
 
-def _writes(item: Item, state: str) -> bool:
+def _is_write_of(item: RequestItem, state: str) -> bool:
     if state == GONE:
         return item.action == "Cancel"
     return item.action == "Register" and item.status == state
 
 
-def _last_until(times: Sequence[float], until: float) -> float | None:
+def _last_time_until(times: Sequence[float], until: float) -> float | None:
     place = bisect.bisect_right(times, until)
     return times[place - 1] if place else None
 
 
-def _first_from(times: Sequence[float], since: float) -> float | None:
+def _first_time_from(times: Sequence[float], since: float) -> float | None:
     place = bisect.bisect_left(times, since)
     return times[place] if place < len(times) else None
 
 
-def _covered(spans: Iterable[tuple[float, float]]) -> float:
+def _covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
     """Return the seconds that at least one of these spans covers."""
     total, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
@@ -230,34 +230,34 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def attribute(changes: Iterable[Change], trace: Trace) -> dict[str, dict[str, float]]:
+def mean_stage_milliseconds(changes: Iterable[Change], trace: Trace) -> dict[str, dict[str, float]]:
     """Return the mean milliseconds of each stage, of the changes around the median and of the slowest ones.
 
     The first group is the tenth of all changes around the median, so that one odd change does not stand for
     all.
 
-    :returns: by column and stage, and :data:`TOTAL`; empty where no change was traced.
+    :returns: by column and stage, and :data:`TOTAL_ROW`; empty where no change was traced.
     """
-    found = [stages for change in changes if (stages := trace.stages(change)) is not None]
-    found.sort(key=_in_all)
+    found = [stages for change in changes if (stages := trace.stage_milliseconds(change)) is not None]
+    found.sort(key=_total_milliseconds)
     if not found:
         return {}
     middle = found[len(found) * 45 // 100 : len(found) * 55 // 100 + 1]
     slowest = found[-max(1, len(found) // 100) :]
-    return {MEDIAN: _means(middle), SLOWEST: _means(slowest)}
+    return {MEDIAN_COLUMN: _mean_stages(middle), SLOWEST_COLUMN: _mean_stages(slowest)}
 
 
-def _in_all(stages: Mapping[str, float]) -> float:
+def _total_milliseconds(stages: Mapping[str, float]) -> float:
     return sum(stages[stage] for stage in STAGES)
 
 
-def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    means = {name: statistics.fmean(stages[name] for stages in found) for name in (*STAGES, *OF_THE_WAIT)}
-    in_all = {name: means[name] for name in STAGES} | {TOTAL: _in_all(means)}
-    return in_all | {name: means[name] for name in OF_THE_WAIT}
+def _mean_stages(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    means = {name: statistics.fmean(stages[name] for stages in found) for name in (*STAGES, *WAIT_PARTS)}
+    in_all = {name: means[name] for name in STAGES} | {TOTAL_ROW: _total_milliseconds(means)}
+    return in_all | {name: means[name] for name in WAIT_PARTS}
 
 
-def traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) -> dict[str, float]:
+def count_traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) -> dict[str, float]:
     """Return the requests for each change by kind, the reads also by sender, and the items in each batch.
 
     :param spans: begin and end of the times that count, by the monotonic clock.
@@ -270,7 +270,7 @@ def traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) ->
     for request in trace.requests:
         if not request.items or not any(begin <= request.at < end for begin, end in times):
             continue
-        of_each = Counter(_KIND_OF[item.action] for item in request.items)
+        of_each = Counter(_KIND_BY_ACTION[item.action] for item in request.items)
         kind = next(kind for kind in ("writes", "reads", "renewals") if of_each[kind])
         named = f"batches of {kind}" if request.is_batch else f"single {kind}"
         counts[named] += 1
@@ -282,4 +282,4 @@ def traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) ->
     return each | {f"{kind} a batch": items[kind] / counts[f"batches of {kind}"] for kind in sorted(items)}
 
 
-_KIND_OF = {"Register": "writes", "Cancel": "writes", "Read": "reads", "Renew": "renewals"}
+_KIND_BY_ACTION = {"Register": "writes", "Cancel": "writes", "Read": "reads", "Renew": "renewals"}

@@ -14,29 +14,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bench.harness import measure, show
-from bench.reconciles import Reconciles
-from eurekube_provider.core.brake import judge
-from eurekube_provider.core.decision import Situation, State, decide
-from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
+from bench.harness import measure, print_progress
+from bench.reconciles import SyncerReconciles
+from eurekube_provider.core.brake import judge_removals
+from eurekube_provider.core.decision import SyncerSituation, SyncerState, decide
+from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_and_namespace_of_id, pod_instance_id
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.doctor.checks import Requirements, findings_of
-from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
+from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, match_pods_to_workloads
 from eurekube_provider.doctor.workload_checks import Workload
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.ended_pods import EndedPods
 from eurekube_provider.operator.status import StatusWriter
 
-TIMES_AS_MANY = 10
-INSTANCES = 10
+GROWTH_FACTOR = 10
+INSTANCES_PER_SYNCER = 10
 """Number of instances of each syncer."""
 
-LIMIT = 2.0
+MAX_GROWTH_RATIO = 2.0
 """Most growth of the time for each syncer at ten times as many: processor caches slow large tables down a
 little, and quadratic work has 10.
 """
@@ -44,10 +44,10 @@ little, and quadratic work has 10.
 ROUNDS = 3
 LONGEST_SECONDS = 600.0
 CLUSTER = Cluster("bench", "bench-uid")
-NOW = 1_800_000_000.0
+NOW_UNIX_SECONDS = 1_800_000_000.0
 
 
-class _Api:
+class _FakeApi:
     """A fake Kubernetes API that accepts every write."""
 
     def request(self, _method: str, _path: str, **_: object) -> dict[str, Any]:
@@ -55,22 +55,22 @@ class _Api:
         return {"metadata": {"resourceVersion": "2"}}
 
 
-class _Sources:
+class _FakeSources:
     """Fake sources with one slice of pods for each syncer, all in one namespace, and no terminating pod."""
 
     def __init__(self, instances: Mapping[str, list[Instance]]) -> None:
         self.slices = self
-        self._slices = {name: _pods(name, there) for name, there in instances.items()}
+        self._slices = {name: _pod_slice(name, there) for name, there in instances.items()}
 
-    def seen_terminating(self, _instance_id: str) -> bool:
+    def was_seen_terminating(self, _instance_id: str) -> bool:
         """Return False: no pod was seen terminating."""
         return False
 
-    def slices_of(self, key: tuple[str, str]) -> list[dict[str, Any]]:
+    def slices_of_syncer(self, key: tuple[str, str]) -> list[dict[str, Any]]:
         """Return the EndpointSlices of one syncer."""
         return [self._slices[key[1]]]
 
-    def without_list(self, _namespace: str) -> None:
+    def find_unsynced(self, _namespace: str) -> None:
         """Return None: the namespace has been listed."""
 
     def objects(self, _namespace: str) -> list[dict[str, Any]]:
@@ -78,24 +78,26 @@ class _Sources:
         return list(self._slices.values())
 
 
-def _pods(name: str, instances: list[Instance]) -> dict[str, Any]:
-    pods = [endpoint_of(one.instance_id)[0] for one in instances]
+def _pod_slice(name: str, instances: list[Instance]) -> dict[str, Any]:
+    pods = [pod_and_namespace_of_id(one.instance_id)[0] for one in instances]
     endpoints = [{"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}} for pod in pods]
     return {"metadata": {"namespace": "shop", "name": name}, "endpoints": endpoints}
 
 
-class Fleet:
+class SyncerFleet:
     """Syncers, each with a Service, an EndpointSlice, a Deployment and ten pods, which are instances."""
 
     def __init__(self, count: int) -> None:
         names = [f"app-{number}" for number in range(count)]
         self.syncers = [_syncer(name) for name in names]
         self.instances = {
-            name: [_instance(name, at * INSTANCES + number) for number in range(INSTANCES)]
+            name: [
+                _instance(name, at * INSTANCES_PER_SYNCER + number) for number in range(INSTANCES_PER_SYNCER)
+            ]
             for at, name in enumerate(names)
         }
         self.pods = [_pod(name, one) for name, there in self.instances.items() for one in there]
-        self.reconciles = Reconciles(CLUSTER, self.syncers, self.instances)
+        self.reconciles = SyncerReconciles(CLUSTER, self.syncers, self.instances)
         self.snapshot = Snapshot(
             CLUSTER,
             syncers=tuple(self.syncers),
@@ -111,73 +113,77 @@ class Fleet:
             },
         )
 
-    def events(self) -> None:
+    def record_events(self) -> None:
         """Record a warning Event for each syncer, and count two registrations of it."""
-        recorder = EventRecorder(_Api(), "eurekube.io/bench", "bench")  # type: ignore[arg-type]
+        recorder = EventRecorder(_FakeApi(), "eurekube.io/bench", "bench")  # type: ignore[arg-type]
         recorder.start()
         for syncer in self.syncers:
             recorder.record(syncer, EventType.WARNING, "Braked", "removals are held back")
-            recorder.aggregate(syncer, "Registered", INSTANCES, "registered")
-            recorder.aggregate(syncer, "Registered", INSTANCES, "registered")
+            recorder.record_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
+            recorder.record_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
         recorder.stop(LONGEST_SECONDS)
 
-    def statuses(self) -> None:
+    def write_statuses(self) -> None:
         """Report each syncer twice, and write the remaining statuses."""
-        writer = StatusWriter(_Api())  # type: ignore[arg-type]
+        writer = StatusWriter(_FakeApi())  # type: ignore[arg-type]
         writer.start()
         synced = Problem("Synced", "")
-        for registered in (0, INSTANCES):
+        for registered in (0, INSTANCES_PER_SYNCER):
             report = Report(
                 bool(registered),
                 synced,
                 is_synced=True,
                 synced=synced,
-                desired=INSTANCES,
+                desired=INSTANCES_PER_SYNCER,
                 registered=registered,
             )
             for syncer in self.syncers:
-                writer.report(syncer, report)
+                writer.queue_report(syncer, report)
         writer.stop(LONGEST_SECONDS)
 
-    def brake(self) -> None:
+    def judge_by_brake(self) -> None:
         """Have the brake judge a plan of each syncer in which one instance has vanished."""
-        view = Table()
+        view = InstanceTable()
         for there in self.instances.values():
             for one in there:
-                view.registered(one)
+                view.exchange_for_written(one)
         known = BrakeMemory(CLUSTER, [view])  # type: ignore[list-item]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             there = self.instances[name]
             steps, now = plan(there[1:], there, _owner(name)), time.monotonic()
             history = known.history(("shop", name), _owner(name), now, is_released=False)
-            known.note(("shop", name), now, judge(steps, history, lambda _: False, now, time.time()))
+            known.record_if_current(
+                ("shop", name), now, judge_removals(steps, history, lambda _: False, now, time.time())
+            )
 
-    def retention(self) -> None:
+    def decide_retention(self) -> None:
         """Decide about the instances of each syncer as if the syncer were refused."""
-        pods = EndedPods(_Api(), _Sources(self.instances))  # type: ignore[arg-type]
+        pods = EndedPods(_FakeApi(), _FakeSources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             held, key = self.instances[name], ("shop", name)
-            ended = pods.ids(key, held)
-            decide(Situation(key, _owner(name), State.REFUSED, {"default": held}, ended=ended))
+            ended = pods.find_ended_instance_ids(key, held)
+            decide(
+                SyncerSituation(key, _owner(name), SyncerState.REFUSED, {"default": held}, ended_ids=ended)
+            )
 
-    def doctor(self) -> None:
+    def run_doctor(self) -> None:
         """Find the workloads that run the pods, and have the doctor check the whole snapshot."""
-        workloads, pods = attributed(self.pods, self.snapshot.workloads)
+        workloads, pods = match_pods_to_workloads(self.pods, self.snapshot.workloads)
         snapshot = replace(self.snapshot, workloads=tuple(workloads), pods=pods)
         assert len(workloads) == len(self.syncers)
         assert len(pods) == len(self.pods)
-        assert findings_of(snapshot, Requirements(), NOW)
+        assert check_snapshot(snapshot, WorkloadRequirements(), NOW_UNIX_SECONDS)
 
 
-def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
+def measure_growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
     """Measure all jobs for ``count`` syncers and for ten times as many.
 
     :returns: microseconds for each syncer, by job and count; and by job the ratio of the larger to the
         smaller fleet.
     """
-    fleets = [Fleet(count), Fleet(count * TIMES_AS_MANY)]
+    fleets = [SyncerFleet(count), SyncerFleet(count * GROWTH_FACTOR)]
     gc.freeze()  # so that collections look at what the jobs make, not at the fleets
     samples: dict[str, list[list[float]]] = {}
     try:
@@ -194,20 +200,20 @@ def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
     ratios: dict[str, float] = {}
     for name, found in samples.items():
         small, large = map(statistics.median, found)
-        times |= {f"{name} at {count:,}": small, f"{name} at {count * TIMES_AS_MANY:,}": large}
+        times |= {f"{name} at {count:,}": small, f"{name} at {count * GROWTH_FACTOR:,}": large}
         ratios[name] = large / small
-        show(f"  {name}: {large:.0f} us a syncer, {ratios[name]:.2f} times as long")
+        print_progress(f"  {name}: {large:.0f} us a syncer, {ratios[name]:.2f} times as long")
     return times, ratios
 
 
-def _jobs(fleet: Fleet) -> Mapping[str, Callable[[], None]]:
+def _jobs(fleet: SyncerFleet) -> Mapping[str, Callable[[], None]]:
     return {
         "reconciles": fleet.reconciles.run,
-        "Events": fleet.events,
-        "statuses": fleet.statuses,
-        "brake": fleet.brake,
-        "retention": fleet.retention,
-        "doctor": fleet.doctor,
+        "Events": fleet.record_events,
+        "statuses": fleet.write_statuses,
+        "brake": fleet.judge_by_brake,
+        "retention": fleet.decide_retention,
+        "doctor": fleet.run_doctor,
     }
 
 
@@ -235,7 +241,7 @@ def _instance(name: str, number: int) -> Instance:
 
 
 def _pod(name: str, one: Instance) -> dict[str, Any]:
-    pod, _ = endpoint_of(one.instance_id)
+    pod, _ = pod_and_namespace_of_id(one.instance_id)
     metadata = {**_metadata(pod), "labels": {"app": name, "tier": "backend", "pod-template-hash": "1"}}
     return {"metadata": metadata, "spec": {}, "status": {"podIP": one.ip_address}}
 

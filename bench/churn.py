@@ -13,23 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import field as member
 
-from bench.field import Field, endpoint
+from bench.field import BenchLab, endpoint
 from bench.prober import Key, Prober, RawPatches
 
-SERVICES = 100
-WIDTH = 10
+SERVICE_COUNT = 100
+START_ENDPOINTS = 10
 """Number of endpoints of a service at the start."""
 
-WRITERS = 8
-RANGE = 100_000
+WRITER_COUNT = 8
+ENDPOINT_NUMBERS_PER_CONTESTANT = 100_000
 """Number of endpoint numbers reserved for one contestant."""
 
-LOOK_SECONDS = 0.005
+MIN_READ_INTERVAL_SECONDS = 0.005
 """Shortest time in seconds between two reads of a followed change: the readers leave the processors to the
 contestants.
 """
 
-LOOK_SHARE = 0.05
+READ_INTERVAL_SHARE = 0.05
 """Time between two reads of a followed change later on, as a share of the time that the change has taken
 so far.
 """
@@ -50,7 +50,7 @@ class Rollout:
     endpoints: dict[int, str] = member(default_factory=dict)
     turn: int = 0
 
-    def step(self) -> tuple[int, str, bytes]:
+    def change_next_endpoint(self) -> tuple[int, str, bytes]:
         """Change one endpoint; in turn a new one comes unready, becomes ready, an old one terminates, and
         disappears.
 
@@ -60,21 +60,21 @@ class Rollout:
         if kind == 0:
             self.number += 1
             self.endpoints[self.number] = "DOWN"
-            return self.number, "DOWN", _patch("add", "/-", endpoint(self.number, ready=False))
+            return self.number, "DOWN", _endpoint_patch("add", "/-", endpoint(self.number, ready=False))
         if kind == 1:
             self.endpoints[self.number] = "UP"
             conditions = endpoint(self.number)["conditions"]
             place = len(self.endpoints) - 1
-            return self.number, "UP", _patch("replace", f"/{place}/conditions", conditions)
+            return self.number, "UP", _endpoint_patch("replace", f"/{place}/conditions", conditions)
         oldest = next(iter(self.endpoints))
         if kind == 2:
             self.endpoints[oldest] = GONE
             conditions = endpoint(oldest, ready=False, terminating=True)["conditions"]
-            return oldest, GONE, _patch("replace", "/0/conditions", conditions)
+            return oldest, GONE, _endpoint_patch("replace", "/0/conditions", conditions)
         del self.endpoints[oldest]
-        return oldest, GONE, _patch("remove", "/0")
+        return oldest, GONE, _endpoint_patch("remove", "/0")
 
-    def body(self) -> list[dict[str, object]]:
+    def slice_endpoints(self) -> list[dict[str, object]]:
         """Return the slice's endpoints."""
         return [
             endpoint(number, ready=state == "UP", terminating=state == GONE)
@@ -82,7 +82,7 @@ class Rollout:
         ]
 
 
-def _patch(operation: str, place: str, value: object = None) -> bytes:
+def _endpoint_patch(operation: str, place: str, value: object = None) -> bytes:
     """Return the JSON patch of one endpoint."""
     step = {"op": operation, "path": f"/endpoints{place}"} | ({"value": value} if value is not None else {})
     return json.dumps([step], separators=(",", ":")).encode()
@@ -106,7 +106,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Lag:
+class ChangeLag:
     """Milliseconds that one change took until each server showed it, by URL."""
 
     sent: float
@@ -125,7 +125,7 @@ class Churn:
 
     def __init__(
         self,
-        field: Field,
+        field: BenchLab,
         namespace: str,
         offset: int,
         identify: Callable[[str, int], str],
@@ -135,39 +135,39 @@ class Churn:
         self._identify = identify
         self._share = followed
         self.rollouts: list[Rollout] = []
-        for service in range(SERVICES):
-            first = offset + service * RANGE // SERVICES
-            states = dict.fromkeys(range(first, first + WIDTH), "UP")
-            rollout = Rollout(namespace, f"{namespace}-{service}", first + WIDTH - 1, states)
+        for service in range(SERVICE_COUNT):
+            first = offset + service * ENDPOINT_NUMBERS_PER_CONTESTANT // SERVICE_COUNT
+            states = dict.fromkeys(range(first, first + START_ENDPOINTS), "UP")
+            rollout = Rollout(namespace, f"{namespace}-{service}", first + START_ENDPOINTS - 1, states)
             self.rollouts.append(rollout)
-            field.service(namespace, rollout.name, rollout.body())
+            field.create_service(namespace, rollout.name, rollout.slice_endpoints())
         self._latest: dict[Key, str] = {}
         self._turn = 0
-        self.forget()
+        self.clear_measurements()
 
-    def forget(self) -> None:
+    def clear_measurements(self) -> None:
         """Forget all measurements so far."""
         self.made = 0
         self.seconds = 0.0
         self.changes: list[Change] = []
-        self.lags: list[Lag] = []
+        self.lags: list[ChangeLag] = []
         self.lost: list[Key] = []
 
     @property
-    def superseded(self) -> int:
+    def superseded_count(self) -> int:
         """Number of followed changes that some server never showed, since the next change of the instance
         came first.
         """
         return sum(lag.is_superseded for lag in self.lags)
 
-    def milliseconds(self, choose: Callable[[Iterable[float]], float]) -> list[float]:
+    def lag_milliseconds(self, choose: Callable[[Iterable[float]], float]) -> list[float]:
         """Return the milliseconds of each change that all servers showed; ``choose`` (``min`` or ``max``)
         picks the server.
         """
         count = len(self._field.lab.eureka_urls)
         return [choose(lag.shown.values()) for lag in self.lags if len(lag.shown) == count]
 
-    def wanted(self) -> dict[Key, str]:
+    def expected_statuses(self) -> dict[Key, str]:
         """Return the instances that the registry must hold, with their states."""
         return {
             (rollout.name.upper(), self._identify(rollout.name, number)): state
@@ -176,14 +176,14 @@ class Churn:
             if state != GONE
         }
 
-    def differing(self) -> set[tuple[str, Key]]:
+    def find_differences(self) -> set[tuple[str, Key]]:
         """Return the servers and keys where a server holds another state than it must."""
-        wanted = self.wanted()
+        wanted = self.expected_statuses()
         asked = list(wanted.keys() | self._latest.keys())
         found: set[tuple[str, Key]] = set()
         for url in self._field.lab.eureka_urls:
             prober = Prober(url)
-            there = prober.statuses(asked)
+            there = prober.read_statuses(asked)
             prober.close()
             found |= {(url, key) for key in asked if wanted.get(key) != there.get(key)}
         return found
@@ -192,18 +192,18 @@ class Churn:
         """Make ``rate`` changes a second for ``seconds``, and wait until the followed ones are shown or
         given up.
         """
-        followed: list[Lag] = []
+        followed: list[ChangeLag] = []
         written = threading.Event()
         followers = [
-            threading.Thread(target=self._follow, args=(url, followed, written))
+            threading.Thread(target=self._follow_changes, args=(url, followed, written))
             for url in self._field.lab.eureka_urls
         ]
         for follower in followers:
             follower.start()
         try:
-            with ThreadPoolExecutor(WRITERS) as pool:
-                lanes = range(WRITERS)
-                made = list(pool.map(lambda lane: self.write(lane, rate, seconds, followed), lanes))
+            with ThreadPoolExecutor(WRITER_COUNT) as pool:
+                lanes = range(WRITER_COUNT)
+                made = list(pool.map(lambda lane: self.write_changes(lane, rate, seconds, followed), lanes))
         finally:
             written.set()
             for follower in followers:
@@ -213,54 +213,56 @@ class Churn:
         self.seconds += seconds
         self.lags += followed
 
-    def note(self, key: Key, state: str) -> None:
-        """Record the present wanted state of an instance."""
+    def record_expected_status(self, key: Key, state: str) -> None:
+        """Record the state that the registry must show for an instance from now on."""
         self._latest[key] = state
 
-    def write(self, lane: int, rate: int, seconds: float, followed: list[Lag]) -> int:
+    def write_changes(self, lane: int, rate: int, seconds: float, followed: list[ChangeLag]) -> int:
         """Make one writer's changes; return their number."""
-        rollouts = self.rollouts[lane::WRITERS]
+        rollouts = self.rollouts[lane::WRITER_COUNT]
         chance = random.Random(f"{self._turn} {lane}")  # noqa: S311 - repeatable
         patches = RawPatches(self._field.lab.kubeconfig)
-        pause, made = WRITERS / rate, 0
+        pause, made = WRITER_COUNT / rate, 0
         started = time.monotonic() + lane / rate
         while (now := time.monotonic()) < started + seconds:
             due = started + made * pause
             if now < due:
                 time.sleep(due - now)
             rollout = chance.choice(rollouts)
-            number, state, patch = rollout.step()
+            number, state, patch = rollout.change_next_endpoint()
             key = (rollout.name.upper(), self._identify(rollout.name, number))
             alters = state != GONE or number in rollout.endpoints
             if alters:
-                self.note(key, state)
+                self.record_expected_status(key, state)
             sent = time.monotonic()
             version = patches.patch(rollout.namespace, rollout.name, patch)
             if alters:
                 self.changes.append(Change(sent, rollout.namespace, rollout.name, version, key, state))
                 if chance.random() < self._share:
-                    followed.append(Lag(sent, key, state))
+                    followed.append(ChangeLag(sent, key, state))
             made += 1
         patches.close()
         return made
 
-    def _follow(self, url: str, followed: list[Lag], written: threading.Event) -> None:
+    def _follow_changes(self, url: str, followed: list[ChangeLag], written: threading.Event) -> None:
         """Read one server until it has shown each followed change, or never will."""
         prober = Prober(url)
-        pending: list[tuple[float, Lag]] = []
+        pending: list[tuple[float, ChangeLag]] = []
         taken = 0
         while True:
             is_last = written.is_set()
             new = followed[taken:]
             taken += len(new)
             pending += [(0.0, lag) for lag in new]
-            pending = [again for due, lag in pending if (again := self._look(prober, url, due, lag))]
+            pending = [again for due, lag in pending if (again := self._read_change(prober, url, due, lag))]
             if is_last and not pending and taken == len(followed):
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(MIN_READ_INTERVAL_SECONDS)
         prober.close()
 
-    def _look(self, prober: Prober, url: str, due: float, lag: Lag) -> tuple[float, Lag] | None:
+    def _read_change(
+        self, prober: Prober, url: str, due: float, lag: ChangeLag
+    ) -> tuple[float, ChangeLag] | None:
         """Read a change at one server if it is due; return when to read it again, or None when it is done."""
         if time.monotonic() < due:
             return due, lag
@@ -274,5 +276,5 @@ class Churn:
         elif waited > _GIVEN_UP_SECONDS:
             self.lost.append(lag.key)
         else:
-            return now + max(LOOK_SECONDS, LOOK_SHARE * waited), lag
+            return now + max(MIN_READ_INTERVAL_SECONDS, READ_INTERVAL_SHARE * waited), lag
         return None

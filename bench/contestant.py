@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STOP_SECONDS = 15.0
 
@@ -78,12 +78,12 @@ class Contestant:
     def cpu_seconds(self) -> float:
         """Return the processor seconds so far, in user and kernel, of the process and its children."""
         self.require_alive()
-        return sum(map(cpu_seconds_of, self._family()))
+        return sum(map(process_cpu_seconds, self._process_tree()))
 
     def memory_mib(self) -> float:
         """Return the resident memory in MiB of the process and its children."""
         self.require_alive()
-        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._family())
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._process_tree())
         return pages * _PAGE_BYTES / 2**20
 
     def stop(self) -> None:
@@ -105,7 +105,7 @@ class Contestant:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
-    def _family(self) -> list[int]:
+    def _process_tree(self) -> list[int]:
         """Return the ids of the process and its descendants."""
         family = [self._process.pid]
         for pid in family:
@@ -115,15 +115,15 @@ class Contestant:
         return family
 
 
-def cpu_seconds_of(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
     """Return the processor seconds so far, in user and kernel, of a process and of its children that
     ended.
     """
     # The fields after the name, which may have spaces of its own.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
+    return sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
 
 
-def idle_seconds() -> float:
+def machine_idle_seconds() -> float:
     """Return the idle seconds of all the machine's processors together since it was started."""
-    return int(Path("/proc/stat").read_text().split()[4]) / _TICKS
+    return int(Path("/proc/stat").read_text().split()[4]) / _TICKS_PER_SECOND

@@ -1,8 +1,7 @@
-"""The field of the operator's benchmarks: real servers, and EndpointSlices written by hand.
+"""The lab of the operator's benchmarks: real servers, and EndpointSlices written by hand.
 
 No pods run: a slice names endpoints that do not exist, so that ten thousand of them cost no more than their
-JSON.
-Endpoint ``number`` always has the same address and pod name, and belongs to one service for ever.
+JSON. Endpoint ``number`` always has the same address and pod name, and belongs to one service for ever.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lab.workloads import Cluster
 
 ROOT = Path(__file__).parents[1]
 PORT = 8080
-AN_APPLICATION = 100
+ENDPOINTS_PER_SERVICE = 100
 """Number of endpoints of one service, all in one slice, unless a benchmark sets another one."""
 
 JSON_PATCH = "application/json-patch+json"
@@ -34,7 +33,7 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 
 
-def address(number: int) -> str:
+def endpoint_address(number: int) -> str:
     """Return the IP address of endpoint ``number``."""
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
@@ -42,7 +41,7 @@ def address(number: int) -> str:
 def endpoint(number: int, *, ready: bool = True, terminating: bool = False) -> Object:
     """Return endpoint ``number`` of a slice, as the EndpointSlice controller writes it."""
     return {
-        "addresses": [address(number)],
+        "addresses": [endpoint_address(number)],
         "conditions": {"ready": ready, "serving": ready, "terminating": terminating},
         "nodeName": f"node-{number % 7}",
         "targetRef": {"kind": "Pod", "name": f"pod-{number}", "uid": f"uid-of-pod-{number}"},
@@ -50,7 +49,7 @@ def endpoint(number: int, *, ready: bool = True, terminating: bool = False) -> O
     }
 
 
-class Field:
+class BenchLab:
     """A lab with Eurekube's CRDs, and the objects that a benchmark writes into it."""
 
     def __init__(self, lab: Lab) -> None:
@@ -62,12 +61,12 @@ class Field:
         for path in (ROOT / "crds").glob("*.yaml"):
             self.cluster.install_crd(yaml.safe_load(path.read_text()))
 
-    def namespace(self, name: str) -> str:
+    def create_namespace(self, name: str) -> str:
         """Create a namespace, and return its name."""
         self.cluster.namespace(name)
         return name
 
-    def service(self, namespace: str, name: str, endpoints: Iterable[Object]) -> None:
+    def create_service(self, namespace: str, name: str, endpoints: Iterable[Object]) -> None:
         """Create a Service without a selector, and its one slice."""
         self.access.request(
             "POST",
@@ -98,19 +97,21 @@ class Field:
             },
         )
 
-    def services(self, namespace: str, numbers: range, *, syncers: bool, each: int = AN_APPLICATION) -> None:
+    def create_services(
+        self, namespace: str, numbers: range, *, syncers: bool, each: int = ENDPOINTS_PER_SERVICE
+    ) -> None:
         """Create Services ``app-<n>`` with ``each`` of the endpoints, several at a time."""
 
         def write(start: int) -> None:
             name = f"app-{start // each}"
-            self.service(namespace, name, map(endpoint, range(start, start + each)))
+            self.create_service(namespace, name, map(endpoint, range(start, start + each)))
             if syncers:
-                self.syncer(namespace, name)
+                self.create_syncer(namespace, name)
 
         with ThreadPoolExecutor(_WRITERS) as pool:
             list(pool.map(write, numbers[::each]))
 
-    def syncer(self, namespace: str, name: str, **spec: Any) -> None:
+    def create_syncer(self, namespace: str, name: str, **spec: Any) -> None:
         """Create a EurekaSyncer, for the Service of its own name unless ``spec`` has another selector."""
         self.access.request(
             "POST",
@@ -132,38 +133,42 @@ class Field:
         """Return the id under which the operator registers endpoint ``number``."""
         return f"pod-{number}.{namespace}.{self.cluster_name}:{application}:{PORT}"
 
-    def keys(self, namespace: str, numbers: range, *, each: int = AN_APPLICATION) -> list[Key]:
-        """Return application and instance id of the endpoints that :meth:`services` wrote."""
+    def instance_keys(
+        self, namespace: str, numbers: range, *, each: int = ENDPOINTS_PER_SERVICE
+    ) -> list[Key]:
+        """Return application and instance id of the endpoints that :meth:`create_services` wrote."""
         names = [(f"app-{number // each}", number) for number in numbers]
         return [(name.upper(), self.instance_id(namespace, name, number)) for name, number in names]
 
-    def operator(self, **environment: str) -> Contestant:
+    def start_operator(self, **environment: str) -> Contestant:
         """Start Eurekube's operator with its default settings."""
         return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
 
-    def traced_operator(self, notes: Path) -> Contestant:
-        """Start Eurekube's operator so that it notes into a file when each change passes its stages."""
+    def start_traced_operator(self, notes: Path) -> Contestant:
+        """Start Eurekube's operator so that it writes the times at which each change passes its stages
+        into a file.
+        """
         return self._start("operator", ["-m", "bench.traced_operator", str(notes)])
 
-    def forget_leader(self) -> None:
+    def delete_leader_lease(self) -> None:
         """Delete the Lease, so that the next operator finds no former leader."""
         with suppress(KubernetesError):
             self.access.request("DELETE", LEASES.path("default", "eurekube-leader"))
 
-    def kopf(self, handlers: str, namespace: str) -> Contestant:
+    def start_kopf(self, handlers: str, namespace: str) -> Contestant:
         """Start ``kopf run`` with the handlers of a file in ``bench/peers``."""
         path = str(ROOT / "bench" / "peers" / handlers)
         return self._start("kopf", ["-m", "kopf", "run", "--standalone", f"--namespace={namespace}", path])
 
-    def bridge(self, module: str, *arguments: str) -> Contestant:
+    def start_bridge(self, module: str, *arguments: str) -> Contestant:
         """Start a bridge of ``bench/peers``."""
         return self._start(module, ["-m", f"bench.peers.{module}", *arguments])
 
-    def bridge_to(self, url: str, module: str, *arguments: str) -> Contestant:
+    def start_bridge_to(self, url: str, module: str, *arguments: str) -> Contestant:
         """Start a bridge that speaks to Eureka at another URL."""
         return self._start(module, ["-m", f"bench.peers.{module}", *arguments], {"EUREKA_URL": url})
 
-    def idle(self, imports: str) -> Contestant:
+    def start_idle_interpreter(self, imports: str) -> Contestant:
         """Start an interpreter that imports a module and then does nothing."""
         code = f"import {imports}, time; print('idle', flush=True); time.sleep(10**6)"
         return self._start("idle", ["-c", code])

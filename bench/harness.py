@@ -70,7 +70,7 @@ def measure(work: Callable[[], object]) -> Sample:
     return Sample(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def alternate(
+def run_alternating(
     contestants: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[Sample]]:
     """Run all contestants in turn, again and again, so that a noisy minute hits all of them alike."""
@@ -80,7 +80,7 @@ def alternate(
             sample = measure(work)
             if number >= warm_up:
                 samples[name].append(sample)
-            show(f"  {name}: {sample.wall_seconds:.3f} s, CPU {sample.cpu_seconds:.3f} s")
+            print_progress(f"  {name}: {sample.wall_seconds:.3f} s, CPU {sample.cpu_seconds:.3f} s")
     return samples
 
 
@@ -97,29 +97,29 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def spread(milliseconds: Sequence[float]) -> dict[str, float]:
+def median_and_p99(milliseconds: Sequence[float]) -> dict[str, float]:
     """Return the median and the 99th percentile."""
     return {"p50_ms": statistics.median(milliseconds), "p99_ms": percentile(milliseconds, 0.99)}
 
 
-def raw(samples: Mapping[str, list[Sample]]) -> dict[str, list[dict[str, float]]]:
+def samples_to_json(samples: Mapping[str, list[Sample]]) -> dict[str, list[dict[str, float]]]:
     """Return the samples as plain values."""
     return {name: [asdict(sample) for sample in runs] for name, runs in samples.items()}
 
 
-def show(line: str) -> None:
+def print_progress(line: str) -> None:
     """Write a line of progress to standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def publish(result: Result) -> None:
+def print_result(result: Result) -> None:
     """Print the result table of one run."""
     console = Console(width=110)
     columns = {"ours": result.ours, "floor": result.floor, **result.peers}
-    console.print(_table(f"{result.id}: {result.title} ({result.unit})", columns))
+    console.print(_build_table(f"{result.id}: {result.title} ({result.unit})", columns))
     if result.stages:
-        console.print(_table(f"{result.id}: where the time goes ({result.unit})", result.stages))
+        console.print(_build_table(f"{result.id}: where the time goes ({result.unit})", result.stages))
     for name, ratio in result.ratios.items():
         console.print(f"  {name}: {ratio:.3g}", highlight=False)
     for note in result.notes:
@@ -128,7 +128,7 @@ def publish(result: Result) -> None:
     console.print(f"  bar: {result.bar}: {verdict}\n", highlight=False)
 
 
-def _table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
+def _build_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for label, figures in columns.items():

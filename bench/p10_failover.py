@@ -8,23 +8,23 @@ from collections.abc import Callable
 
 from bench.age import OPERATOR_PATHS
 from bench.contestant import Contestant
-from bench.field import Field, Key, endpoint
-from bench.harness import Result, Size, show, spread
+from bench.field import BenchLab, Key, endpoint
+from bench.harness import Result, Size, median_and_p99, print_progress
 from bench.prober import Prober, wait_until
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import LEASES
-from eurekube_provider.kube.elector import Timing
+from eurekube_provider.kube.elector import ElectionTiming
 from lab import Lab
 
-TIMING = Timing()
-KILLED_SECONDS = TIMING.lease_duration_seconds + 2 * TIMING.retry_period_seconds
-STOPPED_SECONDS = 1.0
+TIMING = ElectionTiming()
+KILL_LIMIT_SECONDS = TIMING.lease_duration_seconds + 2 * TIMING.retry_period_seconds
+STOP_LIMIT_SECONDS = 1.0
 BAR = (
-    f"SIGKILL: <= Lease duration + 2x retry period ({KILLED_SECONDS:g} s), 0 lapsed Eureka leases;"
-    f" SIGTERM: <= {STOPPED_SECONDS:g} s"
+    f"SIGKILL: <= Lease duration + 2x retry period ({KILL_LIMIT_SECONDS:g} s), 0 lapsed Eureka leases;"
+    f" SIGTERM: <= {STOP_LIMIT_SECONDS:g} s"
 )
 MEASURES = OPERATOR_PATHS
-COUNT = {Size.FULL: 1000, Size.QUICK: 200}
+INSTANCE_COUNT = {Size.FULL: 1000, Size.QUICK: 200}
 ROUNDS = {Size.FULL: (6, 10), Size.QUICK: (1, 2)}
 """Number of times that the leader is killed, and that it is asked to end."""
 
@@ -37,33 +37,33 @@ def run(size: Size) -> Result:
     """End the leader of three replicas again and again, and each time add an endpoint for the next leader
     to register.
     """
-    count = COUNT[size]
+    count = INSTANCE_COUNT[size]
     killed, stopped = ROUNDS[size]
     with Lab(eureka=1) as lab:
-        field = Field(lab)
-        field.namespace(NAMESPACE)
-        field.services(NAMESPACE, range(count), syncers=True)
-        team = Team(field)
+        field = BenchLab(lab)
+        field.create_namespace(NAMESPACE)
+        field.create_services(NAMESPACE, range(count), syncers=True)
+        team = OperatorReplicas(field)
         try:
-            keys = field.keys(NAMESPACE, range(count))
-            team.prober.wait_complete(keys)
-            since = team.registered_at(keys)
+            keys = field.instance_keys(NAMESPACE, range(count))
+            team.prober.wait_until_registered(keys)
+            since = team.read_registration_times(keys)
             numbers = itertools.count(count)
             runs = {
-                name: [{"seconds": team.takes_over(end, next(numbers))} for _ in range(rounds)]
+                name: [{"seconds": team.measure_take_over(end, next(numbers))} for _ in range(rounds)]
                 for name, end, rounds in (
                     ("SIGKILL", Contestant.kill, killed),
                     ("SIGTERM", Contestant.stop, stopped),
                 )
             }
-            now = team.registered_at(keys)
+            now = team.read_registration_times(keys)
         finally:
-            team.end()
+            team.kill_all()
     lapsed = sum(now.get(key) != at for key, at in since.items())
     ours = {
         f"{name}, {figure.removesuffix('_ms')}_seconds": value / 1000
         for name, found in runs.items()
-        for figure, value in spread([one["seconds"] * 1000 for one in found]).items()
+        for figure, value in median_and_p99([one["seconds"] * 1000 for one in found]).items()
     }
     worst = {name: max(one["seconds"] for one in found) for name, found in runs.items()}
     ours |= {f"{name}, longest_seconds": seconds for name, seconds in worst.items()}
@@ -77,19 +77,21 @@ def run(size: Size) -> Result:
         floor={"SIGKILL, longest_seconds": TIMING.lease_duration_seconds},
         peers={},
         ratios={"SIGKILL, ours to the Lease duration": worst["SIGKILL"] / TIMING.lease_duration_seconds},
-        held=worst["SIGKILL"] <= KILLED_SECONDS and worst["SIGTERM"] <= STOPPED_SECONDS and lapsed == 0,
+        held=worst["SIGKILL"] <= KILL_LIMIT_SECONDS
+        and worst["SIGTERM"] <= STOP_LIMIT_SECONDS
+        and lapsed == 0,
         runs=runs,
         notes=["lapsed: Eureka leases that are not the ones of the beginning any more"],
     )
 
 
-class Team:
+class OperatorReplicas:
     """Replicas of the operator, of which one leads; a replica that is ended is replaced.
 
     :param environment: environment variables besides their names.
     """
 
-    def __init__(self, field: Field, replicas: int = REPLICAS, **environment: str) -> None:
+    def __init__(self, field: BenchLab, replicas: int = REPLICAS, **environment: str) -> None:
         self.prober = Prober(field.lab.eureka_urls[0])
         self._field = field
         self._environment = environment
@@ -98,9 +100,9 @@ class Team:
         for _ in range(replicas):
             self._start()
 
-    def takes_over(self, end: Callable[[Contestant], None], number: int) -> float:
+    def measure_take_over(self, end: Callable[[Contestant], None], number: int) -> float:
         """End the leader, add an endpoint, and return the seconds until the next leader has registered it."""
-        leader = self.leader()
+        leader = self.wait_for_leader()
         replica = self._replicas.pop(leader)
         started = time.perf_counter()
         end(replica)
@@ -109,12 +111,12 @@ class Team:
         self._field.patch_slice(NAMESPACE, name, [change])
         key = (name.upper(), self._field.instance_id(NAMESPACE, name, number))
         seconds = wait_until(lambda: self.prober.shows(key), str(key), _LONGEST_SECONDS, 0.005) - started
-        show(f"  {end.__name__}: {seconds:.2f} s")
+        print_progress(f"  {end.__name__}: {seconds:.2f} s")
         self._start()
         return seconds
 
-    def registered_at(self, keys: list[Key]) -> dict[Key, int]:
-        """Return when each Eureka lease began, by the server; a lapsed one has a new beginning."""
+    def read_registration_times(self, keys: list[Key]) -> dict[Key, int]:
+        """Return the server's time at which each Eureka lease began; a lapsed lease has a new beginning."""
         found = {}
         for key in keys:
             instance = self.prober.read(key)
@@ -122,18 +124,18 @@ class Team:
                 found[key] = int(instance["leaseInfo"]["registrationTimestamp"])
         return found
 
-    def end(self) -> None:
+    def kill_all(self) -> None:
         """Kill all replicas."""
         for replica in self._replicas.values():
             replica.kill()
 
     def _start(self) -> None:
         name = f"replica-{next(self._numbers)}"
-        replica = self._field.operator(POD_NAME=name, WEB_ADDRESS="127.0.0.1:0", **self._environment)
+        replica = self._field.start_operator(POD_NAME=name, WEB_ADDRESS="127.0.0.1:0", **self._environment)
         self._replicas[name] = replica
         replica.wait_for("operator is ready")
 
-    def leader(self) -> str:
+    def wait_for_leader(self) -> str:
         """Wait until a replica leads, and return its name."""
         path = LEASES.path("default", "eurekube-leader")
         found: list[str] = []

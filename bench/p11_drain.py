@@ -7,8 +7,8 @@ from typing import Any
 from bench.age import OPERATOR_PATHS
 from bench.harness import Result, Size
 from lab.errors import LabError
-from lab.netns import why_not
-from lab.proof import prove
+from lab.netns import network_unavailable_reason
+from lab.proof import run_proof
 from lab.proof.subjects import Scenario, Strategy
 
 BAR = (
@@ -17,24 +17,29 @@ BAR = (
 )
 MEASURES = (*OPERATOR_PATHS, "lab/proof")
 PROGRAMS = ("unshare", "nsenter", "ip", "mount")
-RATE = 20.0
-TOOK = "every pod that was to go is gone after, s"
+MIN_CALLS_A_SECOND = 20.0
+GONE_AFTER_FIGURE = "every pod that was to go is gone after, s"
 
 Finding = dict[str, Any]
 
 
 def run(size: Size) -> Result:
     """Run the proof once; in each scenario all strategies meet the same moments."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         raise LabError(f"P11 cannot run here: {reason}")
-    report = prove("full" if size is Size.FULL else "short")
+    report = run_proof("full" if size is Size.FULL else "short")
     findings: list[Finding] = report["findings"]
     by_strategy = {
-        strategy: _figures([one for one in findings if one["strategy"] == strategy]) for strategy in Strategy
+        strategy: _strategy_figures([one for one in findings if one["strategy"] == strategy])
+        for strategy in Strategy
     }
-    ours = by_strategy.pop(Strategy.OURS)
-    ours[TOOK] = report["events"][-1]["second"]
-    bounds = {_still(one): one["bound_seconds"] for one in findings if one["strategy"] == Strategy.OURS}
+    ours = by_strategy.pop(Strategy.EUREKUBE_DRAIN)
+    ours[GONE_AFTER_FIGURE] = report["events"][-1]["second"]
+    bounds = {
+        _still_called_row(one): one["bound_seconds"]
+        for one in findings
+        if one["strategy"] == Strategy.EUREKUBE_DRAIN
+    }
     notes = [f"{event['second']:7.1f} s: {event['what']}" for event in report["events"]]
     return Result(
         id="P11",
@@ -50,10 +55,10 @@ def run(size: Size) -> Result:
         ratios={
             f"{one['scenario']}, still called to computed": one["still_called_seconds"] / one["bound_seconds"]
             for one in findings
-            if one["strategy"] == Strategy.OURS
+            if one["strategy"] == Strategy.EUREKUBE_DRAIN
         },
-        held=_held(findings),
-        void=_void(findings),
+        held=_holds_bar(findings),
+        void=_void_reason(findings),
         runs={
             one["application"]: [
                 {"second": int(second), "failed": count} for second, count in one["failures"].items()
@@ -64,15 +69,17 @@ def run(size: Size) -> Result:
     )
 
 
-def _held(findings: list[Finding]) -> bool:
+def _holds_bar(findings: list[Finding]) -> bool:
     """Return whether no call to a draining pod failed, and every client called often enough."""
-    draining = [one for one in findings if Strategy(one["strategy"]).drains]
-    return all(one["failed"] == 0 for one in draining) and all(one["rate"] >= RATE for one in findings)
+    draining = [one for one in findings if Strategy(one["strategy"]).has_computed_drain]
+    return all(one["failed"] == 0 for one in draining) and all(
+        one["rate"] >= MIN_CALLS_A_SECOND for one in findings
+    )
 
 
-def _void(findings: list[Finding]) -> str:
-    """Return why the run does not count, or "" if it counts."""
-    alone = [one for one in findings if one["scenario"] == Scenario.ALONE]
+def _void_reason(findings: list[Finding]) -> str:
+    """Return the reason why the run does not count, or "" if it counts."""
+    alone = [one for one in findings if one["scenario"] == Scenario.UNDISTURBED]
     unprotected = [one for one in findings if one["strategy"] == Strategy.NONE and one not in alone]
     if any(one["failed"] for one in alone):
         return "calls of pods that were left alone failed"
@@ -81,14 +88,14 @@ def _void(findings: list[Finding]) -> str:
     return ""
 
 
-def _figures(findings: list[Finding]) -> dict[str, float]:
+def _strategy_figures(findings: list[Finding]) -> dict[str, float]:
     """Return one strategy's rows of the table."""
     rows: dict[str, float] = {f"failed calls, {one['scenario']}": one["failed"] for one in findings}
     rows |= {f"of all calls, {one['scenario']}": one["calls"] for one in findings}
     rows |= {f"slowest answer, {one['scenario']}, s": one["slowest_answer_seconds"] for one in findings}
-    rows |= {_still(one): one["still_called_seconds"] for one in findings}
+    rows |= {_still_called_row(one): one["still_called_seconds"] for one in findings}
     return rows
 
 
-def _still(finding: Finding) -> str:
+def _still_called_row(finding: Finding) -> str:
     return f"still called after, {finding['scenario']}, s"

@@ -19,13 +19,13 @@ from contextlib import closing, redirect_stderr, redirect_stdout
 from typing import Any, Self
 
 from bench.age import OPERATOR_PATHS, STACK_PATHS
-from bench.contestant import cpu_seconds_of
-from bench.harness import Result, Size, show
+from bench.contestant import process_cpu_seconds
+from bench.harness import Result, Size, print_progress
 from bench.prober import Prober
-from bench.registry import instances
+from bench.registry import make_instances
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, ClusterOwner
-from eurekube_provider.core.model import Instance, Key, Port
+from eurekube_provider.core.model import Instance, InstanceKey, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
@@ -47,27 +47,27 @@ BAR = (
     " processor time of 120 s, 60 s after the last request, <= 1.1x; not one log line more a minute"
 )
 MEASURES = (*OPERATOR_PATHS, *STACK_PATHS, "eurekube_provider/doctor")
-COUNT = 1_000
+INSTANCE_COUNT = 1_000
 ROUNDS = {Size.FULL: 500, Size.QUICK: 16}
 SETTLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 5.0}
 WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 15.0}
-REMEMBERED_SECONDS = {Size.FULL: 180.0, Size.QUICK: 0.0}
+DELTA_RETENTION_SECONDS = {Size.FULL: 180.0, Size.QUICK: 0.0}
 """Seconds for which Eureka keeps every change, no matter who made it, for clients that ask for changes
 only.
 """
 
-AN_APPLICATION = 10
-STACKS = 8
+INSTANCES_PER_APPLICATION = 10
+PARALLEL_STACKS = 8
 """Number of stacks at work at once: most of a round is a wait for a removal's second look."""
 
-CONNECTIONS = 4 * STACKS
+CONNECTIONS = 4 * PARALLEL_STACKS
 """Number of connections for the warm-up, at least as many as are open at once later."""
 
 RENEWAL_SECONDS = 30.0
 MIRROR_SECONDS = 5.0
 """Seconds between a mirror's readings, a third of the default."""
 
-_LISTS = ("/apps", "/apps/delta")
+_LIST_PATHS = ("/apps", "/apps/delta")
 _READ_SECONDS = 60.0
 
 Properties = dict[str, Any]
@@ -78,20 +78,23 @@ def run(size: Size) -> Result:
     rounds, settle, watched = ROUNDS[size], SETTLE_SECONDS[size], WATCHED_SECONDS[size]
     with Lab(eureka=1, kubernetes=False) as lab, Lab(eureka=1, kubernetes=False) as alone:
         servers = {"ours": lab.eurekas[0], "floor": alone.eurekas[0]}
-        with _Clients([server.url for server in servers.values()]):
+        with _RenewingClients([server.url for server in servers.values()]):
             for server in servers.values():
                 _warm_up(server.url)
-            before = _heap(servers)
+            before = _live_heap_mib(servers)
             started = time.monotonic()
-            _be_busy(servers["ours"].url, rounds)
+            _run_rounds(servers["ours"].url, rounds)
             ended = time.monotonic()
-            show(f"  {rounds} rounds took {ended - started:.0f} s")
+            print_progress(f"  {rounds} rounds took {ended - started:.0f} s")
             time.sleep(settle)
-            soon, changes = _heap(servers), {name: _changes(server) for name, server in servers.items()}
-            cpu, lines = _watch(servers, watched)
-            time.sleep(max(0.0, ended + REMEMBERED_SECONDS[size] + settle - time.monotonic()))
-            after = _heap(servers)
-            answers = {name: server.cached_answers() for name, server in servers.items()}
+            soon, changes = (
+                _live_heap_mib(servers),
+                {name: _count_delta_instances(server) for name, server in servers.items()},
+            )
+            cpu, lines = _measure_idle_cost(servers, watched)
+            time.sleep(max(0.0, ended + DELTA_RETENTION_SECONDS[size] + settle - time.monotonic()))
+            after = _live_heap_mib(servers)
+            answers = {name: server.count_cached_answers() for name, server in servers.items()}
     figures = {
         name: {
             "live heap, MiB": after[name],
@@ -117,7 +120,7 @@ def run(size: Size) -> Result:
     )
     return Result(
         id="P13",
-        title=f"what {rounds} rounds of all that we do leave in a server of {COUNT:,} instances",
+        title=f"what {rounds} rounds of all that we do leave in a server of {INSTANCE_COUNT:,} instances",
         unit="MiB, seconds and log lines",
         bar=BAR,
         ours=figures["ours"],
@@ -176,12 +179,12 @@ def _warm_up(url: str) -> None:
         list(pool.map(ask, range(CONNECTIONS)))
 
 
-def _heap(servers: Mapping[str, EurekaServer]) -> dict[str, float]:
+def _live_heap_mib(servers: Mapping[str, EurekaServer]) -> dict[str, float]:
     """Return the live heap of each server after a collection, in MiB."""
     return {name: server.live_heap_bytes() / 2**20 for name, server in servers.items()}
 
 
-def _changes(server: EurekaServer) -> int:
+def _count_delta_instances(server: EurekaServer) -> int:
     """Return how many instances the server's delta lists."""
     prober = Prober(server.url)
     status, body = prober.request("GET", "/apps/delta")
@@ -190,21 +193,21 @@ def _changes(server: EurekaServer) -> int:
     return len(instances_from_json(json.loads(body)))
 
 
-class _Clients:
+class _RenewingClients:
     """The instances' own clients, which register 1,000 at each server, renew them twice a minute, and read
     the lists.
     """
 
     def __init__(self, urls: list[str]) -> None:
         self._peers = [Peer(url, Connection((url,))) for url in urls]
-        self._held = instances(COUNT)
+        self._held = make_instances(INSTANCE_COUNT)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
 
     def __enter__(self) -> None:
         for peer in self._peers:
             for some in batch.chunks(self._held):
-                peer.batch([batch.register(each) for each in some])
+                peer.send_batch([batch.register_item(each) for each in some])
         self._read_lists()
         self._thread.start()
 
@@ -218,36 +221,38 @@ class _Clients:
         while not self._stopped.wait(RENEWAL_SECONDS):
             for peer in self._peers:
                 for some in batch.chunks(self._held):
-                    answers = peer.batch([batch.heartbeat(each) for each in some])
+                    answers = peer.send_batch([batch.heartbeat_item(each) for each in some])
                     assert {answer.status_code for answer in answers} == {200}
             self._read_lists()
 
     def _read_lists(self) -> None:
         for peer in self._peers:
             prober = Prober(peer.url)
-            for path in _LISTS:
+            for path in _LIST_PATHS:
                 assert prober.request("GET", path)[0] == 200
             prober.close()
 
 
-def _watch(servers: Mapping[str, EurekaServer], seconds: float) -> tuple[dict[str, float], dict[str, int]]:
+def _measure_idle_cost(
+    servers: Mapping[str, EurekaServer], seconds: float
+) -> tuple[dict[str, float], dict[str, int]]:
     """Return each server's processor seconds and log lines for a while after the rounds, when only the
     instances' own clients send requests.
     """
-    cpu = {name: -cpu_seconds_of(server.pid or 0) for name, server in servers.items()}
-    lines = {name: -_lines(server) for name, server in servers.items()}
+    cpu = {name: -process_cpu_seconds(server.pid or 0) for name, server in servers.items()}
+    lines = {name: -_count_log_lines(server) for name, server in servers.items()}
     time.sleep(seconds)
     for name, server in servers.items():
-        cpu[name] += cpu_seconds_of(server.pid or 0)
-        lines[name] += _lines(server)
+        cpu[name] += process_cpu_seconds(server.pid or 0)
+        lines[name] += _count_log_lines(server)
     return cpu, lines
 
 
-def _lines(server: EurekaServer) -> int:
+def _count_log_lines(server: EurekaServer) -> int:
     return server.log.read_bytes().count(b"\n")
 
 
-def _be_busy(url: str, rounds: int) -> None:
+def _run_rounds(url: str, rounds: int) -> None:
     """Do all kinds of Eurekube's work at a server, ``rounds`` times, in several stacks at once."""
 
     def one(number: int) -> None:
@@ -255,8 +260,8 @@ def _be_busy(url: str, rounds: int) -> None:
         state = _create(url, name)
         _refresh(state)
         state = _update(url, name, state)
-        _doctor(url)
-        _drain(url, state)
+        _run_doctor(url)
+        _drain_and_undrain(url, state)
         _change_leader(url, name)
         _delete(state)
 
@@ -266,16 +271,18 @@ def _be_busy(url: str, rounds: int) -> None:
         with (
             redirect_stdout(said),
             redirect_stderr(said),
-            _Mirror(url) as mirror,
-            ThreadPoolExecutor(STACKS) as pool,
+            _MirrorReader(url) as mirror,
+            ThreadPoolExecutor(PARALLEL_STACKS) as pool,
         ):
             list(pool.map(one, range(rounds)))
-        show(f"  a mirror read {mirror.readings} times, and asked for {mirror.asked} that had vanished")
+        print_progress(
+            f"  a mirror read {mirror.readings} times, and asked for {mirror.asked} that had vanished"
+        )
     finally:
         del os.environ["EUREKA_URL"]
 
 
-class _Mirror:
+class _MirrorReader:
     """A mirror operator's reads for every application: each reading, and the search for vanished instances.
 
     The search is repeated at every reading, though a real mirror needs only one proof.
@@ -284,8 +291,8 @@ class _Mirror:
     def __init__(self, url: str) -> None:
         cluster = Cluster("mirror", "mirror-uid")
         self._registry = EurekaRegistry(Peers(Connection((url,))), cluster, "mirror", MIRROR_SECONDS)
-        self._registry.follow(self._was_read)
-        self._seen: dict[Key, None] = {}
+        self._registry.call_after_reads(self._search_vanished)
+        self._seen: dict[InstanceKey, None] = {}
         self.readings = self.asked = 0
 
     def __enter__(self) -> Self:
@@ -295,22 +302,23 @@ class _Mirror:
     def __exit__(self, *_: object) -> None:
         self._registry.stop()
 
-    def _was_read(self) -> None:
-        listed = {one.key: None for one in self._registry.known()}
-        vanished = [key for key in self._seen if key not in listed][-AN_APPLICATION:]
+    def _search_vanished(self) -> None:
+        listed = {one.key: None for one in self._registry.known_instances()}
+        vanished = [key for key in self._seen if key not in listed][-INSTANCES_PER_APPLICATION:]
         self._registry.find_unlisted(vanished)
         self._seen |= listed
         self.readings += 1
         self.asked += len(vanished)
 
 
-def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
+def _check_inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
     """Return a program's inputs of its EurekaApplication, as the engine passes them."""
     news = {
         "application": name,
         "port": 8080,
         "instances": {
-            f"i{number}": {"host_name": f"192.0.2.{number + 1}"} for number in range(AN_APPLICATION)
+            f"i{number}": {"host_name": f"192.0.2.{number + 1}"}
+            for number in range(INSTANCES_PER_APPLICATION)
         },
         "renewer": "eurekube",
         "service_url": url,
@@ -325,7 +333,7 @@ def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
 
 def _create(url: str, name: str) -> Properties:
     """Run ``pulumi up`` of a new program, and return its state."""
-    return ApplicationProvider().create(_inputs(url, name, {})).outs or {}
+    return ApplicationProvider().create(_check_inputs(url, name, {})).outs or {}
 
 
 def _refresh(state: Properties) -> None:
@@ -337,21 +345,23 @@ def _refresh(state: Properties) -> None:
 
 def _update(url: str, name: str, state: Properties) -> Properties:
     """Run ``pulumi up`` of a changed program that also looks its application up; return the new state."""
-    assert len(get_application(name).instances) <= AN_APPLICATION  # a list may be half a minute old
-    inputs = _inputs(url, name, state, metadata={"tier": "2"}, drain_seconds=1)
+    assert (
+        len(get_application(name).instances) <= INSTANCES_PER_APPLICATION
+    )  # a list may be half a minute old
+    inputs = _check_inputs(url, name, state, metadata={"tier": "2"}, drain_seconds=1)
     assert ApplicationProvider().diff("x", state, inputs).changes
     return ApplicationProvider().update("x", state, inputs).outs or {}
 
 
-def _doctor(url: str) -> None:
+def _run_doctor(url: str) -> None:
     """Read a Eureka as ``eurekube doctor`` does."""
     unseen: list[str] = []
     with closing(Peers(Connection((url,)))) as peers:
-        assert read_eureka("default", peers, unseen).servers == 1
+        assert read_eureka("default", peers, unseen).server_count == 1
     assert not unseen
 
 
-def _drain(url: str, state: Properties) -> None:
+def _drain_and_undrain(url: str, state: Properties) -> None:
     """Run ``eurekube drain`` and ``undrain`` of an instance."""
     instance_id = next(iter(DesiredState.from_properties(state).registrations.values())).instance.instance_id
     for command in (["drain", "--no-wait"], ["undrain"]):
@@ -370,17 +380,17 @@ def _change_leader(url: str, name: str) -> None:
             port=Port(8080),
             metadata={OWNER_KEY: owner, CLUSTER_UID_KEY: "bench-uid"},
         )
-        for number in range(AN_APPLICATION)
+        for number in range(INSTANCES_PER_APPLICATION)
     ]
     held: list[Instance] = []
     for desired in (ours, []):
         registry = EurekaRegistry(Peers(Connection((url,))), Cluster("bench", "bench-uid"), "bench", 60.0)
         registry.start()
-        wait_until(lambda: registry.reachability.was_read, "the first reading", _READ_SECONDS)  # noqa: B023
-        registry.take_over(0)
+        wait_until(lambda: registry.reachability.has_been_read, "the first reading", _READ_SECONDS)  # noqa: B023
+        registry.start_leading(0)
         registry.refresh([one.key for one in ours])
         outcome = registry.apply(plan(desired, held, owner), owner)
-        assert len(outcome.done) == AN_APPLICATION
+        assert len(outcome.done) == INSTANCES_PER_APPLICATION
         held = [found for one in ours if (found := registry.peers.read(*one.key)) is not None]
         registry.stand_by()
         registry.stop()

@@ -11,8 +11,8 @@ from typing import Any
 from bench.age import OPERATOR_PATHS
 from bench.harness import Result, Size
 from lab.errors import LabError
-from lab.gate_proof import GateFormName, allowed_seconds, gateway_faults, prove_gate
-from lab.netns import why_not
+from lab.gate_proof import GateProofVariant, gateway_faults, longest_rollout_seconds, run_gate_proof
+from lab.netns import network_unavailable_reason
 
 BAR = (
     "with the gate 0 failed calls, also with the leader killed, one or all Eurekas frozen; no client calls"
@@ -22,19 +22,19 @@ BAR = (
 WITHOUT_GATE = "without the gate"
 MEASURES = (*OPERATOR_PATHS, "lab/gate_proof", "lab/proof")
 PROGRAMS = ("unshare", "nsenter", "ip", "mount")
-FORMS: tuple[GateFormName, ...] = ("defaults", "quick")
+PROOF_VARIANTS: tuple[GateProofVariant, ...] = ("defaults", "quick")
 
 Report = dict[str, Any]
 
 
 def run(size: Size) -> Result:
     """Roll ten pods out with the cache settings of each form, with and without the gate."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         raise LabError(f"P16 cannot run here: {reason}")
-    forms: tuple[GateFormName, ...] = FORMS if size is Size.FULL else ("short",)
-    reports = {form: prove_gate(form) for form in forms}
+    forms: tuple[GateProofVariant, ...] = PROOF_VARIANTS if size is Size.FULL else ("short",)
+    reports = {form: run_gate_proof(form) for form in forms}
     columns = {
-        column: figures for form, report in reports.items() for column, figures in columns_of(form, report)
+        column: figures for form, report in reports.items() for column, figures in table_columns(form, report)
     }
     first, *rest = columns
     return Result(
@@ -46,25 +46,25 @@ def run(size: Size) -> Result:
         floor={},
         peers={column: columns[column] for column in rest},
         ratios={},
-        held=all(holds(report) for report in reports.values()),
+        held=all(holds_bar(report) for report in reports.values()),
         notes=[f"{form}: {act['name']}" for form, report in reports.items() for act in report["acts"]],
     )
 
 
-def columns_of(form: str, report: Report) -> Iterator[tuple[str, dict[str, float]]]:
+def table_columns(form: str, report: Report) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the columns of one form: with the gate, and without it where that was tried."""
-    yield form, figures_of(report)
+    yield form, gate_figures(report)
     for act in report["acts"]:
         if act["name"] == WITHOUT_GATE:
-            yield f"{form}, without the gate", figures_of_act(report, act)
+            yield f"{form}, without the gate", rollout_figures(report, act)
 
 
-def figures_of(report: Report) -> dict[str, float]:
+def gate_figures(report: Report) -> dict[str, float]:
     """Return one form's rows of the table for rollouts with the gate."""
     act = report["acts"][0]
     waited = [pod["opened"] - pod["ready"] for pod in new_pods(report, act)]
     return {
-        **figures_of_act(report, act),
+        **rollout_figures(report, act),
         "the gate opens, after the containers are ready, at least": min(waited),
         "computed, to learn": report["drain"]["known_after_seconds"],
         **{
@@ -81,9 +81,9 @@ def figures_of(report: Report) -> dict[str, float]:
     }
 
 
-def figures_of_act(report: Report, act: dict[str, Any]) -> dict[str, float]:
+def rollout_figures(report: Report, act: dict[str, Any]) -> dict[str, float]:
     """Return the rows that every rollout has."""
-    learned, forgotten = learned_seconds(report, act), forgotten_seconds(report, act)
+    learned, forgotten = seconds_to_first_call(report, act), seconds_to_last_call(report, act)
     figures = {
         "a client's first call, after the containers are ready, p50": statistics.median(learned),
         "the same, at most": max(learned),
@@ -97,7 +97,7 @@ def figures_of_act(report: Report, act: dict[str, Any]) -> dict[str, float]:
     return figures
 
 
-def holds(report: Report) -> bool:
+def holds_bar(report: Report) -> bool:
     """Return whether a report holds the bar."""
     drain, first = report["drain"], report["acts"][0]
     forgotten = drain["known_after_seconds"] + drain["replication_seconds"] + drain["take_over_seconds"]
@@ -105,15 +105,17 @@ def holds(report: Report) -> bool:
     return (
         not report["failures"]
         and not (report.get("emptied") and gateway_faults(report))
-        and all(max(learned_seconds(report, act)) <= learned_within(report, act) for act in gated)
-        and max(forgotten_seconds(report, first)) <= forgotten
-        and all(max(first_calls(pod)) <= pod["opened"] for act in gated for pod in new_pods(report, act))
-        and all(act["opened"] - act["began"] <= allowed_seconds(report, act) for act in gated)
+        and all(
+            max(seconds_to_first_call(report, act)) <= learning_limit_seconds(report, act) for act in gated
+        )
+        and max(seconds_to_last_call(report, first)) <= forgotten
+        and all(max(first_call_times(pod)) <= pod["opened"] for act in gated for pod in new_pods(report, act))
+        and all(act["opened"] - act["began"] <= longest_rollout_seconds(report, act) for act in gated)
         and all(act["stood"] for act in gated)
     )
 
 
-def learned_within(report: Report, act: dict[str, Any]) -> float:
+def learning_limit_seconds(report: Report, act: dict[str, Any]) -> float:
     """Return the longest time from ready containers to a client's first call in a rollout with the gate.
 
     A pod is registered later while no operator leads, and clients come back from a server that was away as
@@ -131,17 +133,17 @@ def new_pods(report: Report, act: dict[str, Any]) -> list[dict[str, Any]]:
     return [pod for pod in report["pods"] if act["began"] <= (pod["ready"] or 0) <= act["opened"]]
 
 
-def first_calls(pod: dict[str, Any]) -> list[float]:
+def first_call_times(pod: dict[str, Any]) -> list[float]:
     """Return the time of each client's first call of a pod; infinity where no client called it."""
     return [first for first, _ in pod["clients"].values()] or [float("inf")]
 
 
-def learned_seconds(report: Report, act: dict[str, Any]) -> list[float]:
+def seconds_to_first_call(report: Report, act: dict[str, Any]) -> list[float]:
     """Return the seconds from ready containers to the first call, for each new pod and client."""
-    return [first - pod["ready"] for pod in new_pods(report, act) for first in first_calls(pod)]
+    return [first - pod["ready"] for pod in new_pods(report, act) for first in first_call_times(pod)]
 
 
-def forgotten_seconds(report: Report, act: dict[str, Any]) -> list[float]:
+def seconds_to_last_call(report: Report, act: dict[str, Any]) -> list[float]:
     """Return the seconds from a pod's deletion to the last call, for each client and pod of a rollout."""
     ended = [pod for pod in report["pods"] if act["began"] <= (pod["deleted"] or 0) <= act["ended"]]
     return [max(0.0, last - pod["deleted"]) for pod in ended for _, last in pod["clients"].values()] or [0.0]

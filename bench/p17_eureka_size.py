@@ -1,8 +1,8 @@
 """P17: one Eureka server with 5,000 to 50,000 instances: the sizes that a client fetches, and their cost.
 
 Of Eurekube only one reading of the list is measured. The server has two settings that users do not have: its
-lists are as fresh as reads (``quick_view``), so that each has the size in question, and it forgets changes
-after ten seconds instead of three minutes, so that a delta has the changes in question alone.
+lists are as fresh as reads (``uncached_lists``), so that each has the size in question, and it forgets
+changes after ten seconds instead of three minutes, so that a delta has the changes in question alone.
 """
 
 from __future__ import annotations
@@ -14,26 +14,29 @@ from collections.abc import Sequence
 import urllib3
 
 from bench.age import REGISTRY_PATHS
-from bench.contestant import cpu_seconds_of, idle_seconds
-from bench.harness import Result, Size, measure, show
+from bench.contestant import machine_idle_seconds, process_cpu_seconds
+from bench.harness import Result, Size, measure, print_progress
 from bench.prober import Prober
-from bench.registry import instance, renew_many
+from bench.registry import make_instance, renew_many
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.connection import MAX_ANSWER_MIB, Connection
+from eurekube_provider.eureka.connection import DEFAULT_MAX_ANSWER_MIB, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 from lab.eureka import EurekaServer
 
-BAR = f"the list of 50,000 instances <= the largest answer that is read by default ({MAX_ANSWER_MIB} MiB)"
+BAR = (
+    f"the list of 50,000 instances <= the largest answer that is read by default ({DEFAULT_MAX_ANSWER_MIB} "
+    "MiB)"
+)
 MEASURES = REGISTRY_PATHS
-COUNTS = {Size.FULL: (5_000, 20_000, 50_000), Size.QUICK: (500, 1_000)}
-FETCHES = {Size.FULL: 5, Size.QUICK: 2}
+INSTANCE_COUNTS = {Size.FULL: (5_000, 20_000, 50_000), Size.QUICK: (500, 1_000)}
+FETCH_COUNT = {Size.FULL: 5, Size.QUICK: 2}
 HEAP_MIB = 2048
-_REMEMBERED_SECONDS = 10
-_SETTINGS = {
-    "eureka.server.retention-time-in-m-s-in-delta-queue": str(_REMEMBERED_SECONDS * 1000),
+_DELTA_RETENTION_SECONDS = 10
+_EUREKA_SETTINGS = {
+    "eureka.server.retention-time-in-m-s-in-delta-queue": str(_DELTA_RETENTION_SECONDS * 1000),
     "eureka.server.delta-retention-timer-interval-in-ms": "1000",
 }
 _MIB = 2**20
@@ -43,26 +46,32 @@ Figures = dict[str, float]
 
 def run(size: Size) -> Result:
     """Fill one server step by step, measure it at each size, and have an empty one copy it at the end."""
-    counts, ours = COUNTS[size], Figures()
-    idle, started = idle_seconds(), time.perf_counter()
+    counts, ours = INSTANCE_COUNTS[size], Figures()
+    idle, started = machine_idle_seconds(), time.perf_counter()
     with Lab(
-        eureka=2, kubernetes=False, quick_view=True, eureka_heap_mib=HEAP_MIB, eureka_settings=_SETTINGS
+        eureka=2,
+        kubernetes=False,
+        uncached_lists=True,
+        eureka_heap_mib=HEAP_MIB,
+        eureka_settings=_EUREKA_SETTINGS,
     ) as lab:
         server, empty = lab.eurekas
         empty.kill()
         peers = Peers(Connection.parse(server.url))
         held: list[Instance] = []
         for count in counts:
-            more = [instance(number) for number in range(len(held), count)]
+            more = [make_instance(number) for number in range(len(held), count)]
             held += more
             _register(peers.peers[0], more)
-            found = _look(server, peers, held, FETCHES[size])
-            show(f"  {count:,}: {', '.join(f'{name} {figure:.4g}' for name, figure in found.items())}")
+            found = _measure_server(server, peers, held, FETCH_COUNT[size])
+            print_progress(
+                f"  {count:,}: {', '.join(f'{name} {figure:.4g}' for name, figure in found.items())}"
+            )
             ours |= {f"{name} at {count:,}": figure for name, figure in found.items()}
         renew_many(peers, held)
-        ours |= {f"{name} at {counts[-1]:,}": figure for name, figure in _copy(empty, held).items()}
+        ours |= {f"{name} at {counts[-1]:,}": figure for name, figure in _measure_copy(empty, held).items()}
         peers.close()
-    ours["idle, percent of a core"] = (idle_seconds() - idle) / (time.perf_counter() - started) * 100
+    ours["idle, percent of a core"] = (machine_idle_seconds() - idle) / (time.perf_counter() - started) * 100
     small, large = counts[0], counts[-1]
     per_instance = ("list, MiB", "list, gzip, MiB", "list that is made anew, s")
     return Result(
@@ -79,21 +88,21 @@ def run(size: Size) -> Result:
             / (ours[f"{name} at {small:,}"] / small)
             for name in per_instance
         },
-        held=ours[f"list, MiB at {large:,}"] <= MAX_ANSWER_MIB,
+        held=ours[f"list, MiB at {large:,}"] <= DEFAULT_MAX_ANSWER_MIB,
         notes=["its memory is that of the lab's JVM: no optimising compiler, one thread that collects"],
     )
 
 
 def _register(peer: Peer, some: Sequence[Instance]) -> None:
     for chunk in batch.chunks(some):
-        answers = peer.batch([batch.register(one) for one in chunk])
+        answers = peer.send_batch([batch.register_item(one) for one in chunk])
         assert {answer.status_code for answer in answers} == {200}
 
 
-def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches: int) -> Figures:
+def _measure_server(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches: int) -> Figures:
     """Return the cost of a server of this size, for itself and for each client."""
     (peer,) = peers.peers
-    time.sleep(_REMEMBERED_SECONDS + 2)  # until the delta has nothing of what filled it
+    time.sleep(_DELTA_RETENTION_SECONDS + 2)  # until the delta has nothing of what filled it
     found = {"heap without a list, MiB": server.live_heap_bytes() / _MIB}
     client = urllib3.PoolManager(timeout=120)
 
@@ -106,9 +115,9 @@ def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches:
     anew, again, cpu = list[float](), list[float](), list[float]()
     for number in range(fetches):
         _register(peer, held[number : number + 1])
-        before = cpu_seconds_of(server.pid or 0)
+        before = process_cpu_seconds(server.pid or 0)
         anew.append(measure(lambda: fetch("/apps", "gzip")).wall_seconds)
-        cpu.append(cpu_seconds_of(server.pid or 0) - before)
+        cpu.append(process_cpu_seconds(server.pid or 0) - before)
         again.append(measure(lambda: fetch("/apps", "gzip")).wall_seconds)
     found |= {
         "list, MiB": fetch("/apps", "identity") / _MIB,
@@ -121,26 +130,30 @@ def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches:
     }
     reading = measure(peer.list_instances)
     found["read by Eurekube, CPU seconds"] = reading.cpu_seconds
-    time.sleep(_REMEMBERED_SECONDS + 2)
+    time.sleep(_DELTA_RETENTION_SECONDS + 2)
     _register(peer, held[: len(held) // 100])
     found["delta of 1 %, KiB"] = fetch("/apps/delta", "identity") / 1024
     found["delta of 1 %, gzip, KiB"] = fetch("/apps/delta", "gzip") / 1024
     renew_many(peers, held)
-    before = cpu_seconds_of(server.pid or 0)
+    before = process_cpu_seconds(server.pid or 0)
     found["renewals of all by batches, s"] = measure(lambda: renew_many(peers, held)).wall_seconds
-    found["renewals of all by batches, CPU seconds of the server"] = cpu_seconds_of(server.pid or 0) - before
+    found["renewals of all by batches, CPU seconds of the server"] = (
+        process_cpu_seconds(server.pid or 0) - before
+    )
     client.clear()
     return found
 
 
-def _copy(server: EurekaServer, held: Sequence[Instance]) -> Figures:
+def _measure_copy(server: EurekaServer, held: Sequence[Instance]) -> Figures:
     """Return the seconds until an empty server answers, and until it has copied all instances from its
     peer.
     """
     started = time.perf_counter()
-    server.start_with_copy()
+    server.start_with_registry_copy()
     answers = time.perf_counter() - started
     prober = Prober(server.url)
-    complete = prober.wait_complete([(one.application.upper(), one.instance_id) for one in held]) - started
+    complete = (
+        prober.wait_until_registered([(one.application.upper(), one.instance_id) for one in held]) - started
+    )
     prober.close()
     return {"a server that starts answers after, s": answers, "and has copied all after, s": complete}

@@ -7,8 +7,8 @@ all three itself.
 from __future__ import annotations
 
 from bench.age import OPERATOR_PATHS
-from bench.harness import Result, Size, spread
-from bench.p1_latency import FAST, measured
+from bench.harness import Result, Size, median_and_p99
+from bench.p1_latency import AWAITED_CONTESTANTS, run_contestants
 
 BAR = (
     "until the first server shows it: p50 <= 1.25x and p99 <= 1.5x the floor's; until the last: p50 at most"
@@ -21,14 +21,19 @@ SAMPLES = {Size.FULL: 500, Size.QUICK: 30}
 def run(size: Size) -> Result:
     """Measure each contestant in turn, with three servers, and return the result."""
     samples = SAMPLES[size]
-    runs, requests = measured(3, samples, with_poll=False)
+    runs, requests = run_contestants(3, samples, with_poll=False)
     figures = {
         name: {
-            **{f"first, {part}": ms for part, ms in spread([run["ms"] for run in runs[name]]).items()},
-            **{f"last, {part}": ms for part, ms in spread([run["last_ms"] for run in runs[name]]).items()},
+            **{
+                f"first, {part}": ms for part, ms in median_and_p99([run["ms"] for run in runs[name]]).items()
+            },
+            **{
+                f"last, {part}": ms
+                for part, ms in median_and_p99([run["last_ms"] for run in runs[name]]).items()
+            },
             **requests[name],
         }
-        for name in FAST
+        for name in AWAITED_CONTESTANTS
     }
     ours, floor = figures["ours"], figures["floor"]
     ratios = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.harness import Result, Size, alternate, medians, raw
-from bench.registry import OWNER, instances
+from bench.harness import Result, Size, medians, run_alternating, samples_to_json
+from bench.registry import OWNER, make_instances
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import plan
 
@@ -19,16 +19,16 @@ def run(size: Size) -> Result:
     """Measure plan() and the floor in turn, for both numbers of instances."""
     contestants: dict[str, Callable[[], object]] = {}
     for count in (10_000, 100_000):
-        actual = instances(count)
+        actual = make_instances(count)
         desired = [
             replace(one, status=Status.DOWN) if number % 100 == 0 else one
-            for number, one in enumerate(instances(count))
+            for number, one in enumerate(make_instances(count))
         ]
         assert len(plan(desired, actual, OWNER).changes) == count // 100
-        assert len(_floor(desired, actual)) == count // 100
+        assert len(_diff_by_hand(desired, actual)) == count // 100
         contestants[f"ours {count}"] = lambda d=desired, a=actual: plan(d, a, OWNER)  # type: ignore[misc]
-        contestants[f"floor {count}"] = lambda d=desired, a=actual: _floor(d, a)  # type: ignore[misc]
-    samples = alternate(contestants, ROUNDS[size])
+        contestants[f"floor {count}"] = lambda d=desired, a=actual: _diff_by_hand(d, a)  # type: ignore[misc]
+    samples = run_alternating(contestants, ROUNDS[size])
     wall = {name: medians(runs)["wall_seconds"] for name, runs in samples.items()}
     ours = {"10,000": wall["ours 10000"], "100,000": wall["ours 100000"]}
     floor = {"10,000": wall["floor 10000"], "100,000": wall["floor 100000"]}
@@ -43,11 +43,11 @@ def run(size: Size) -> Result:
         peers={},
         ratios=ratios,
         held=all(ratio <= 3 for ratio in ratios.values()) and ours["100,000"] <= 0.5,
-        runs=raw(samples),
+        runs=samples_to_json(samples),
     )
 
 
-def _floor(desired: list[Instance], actual: list[Instance]) -> list[tuple[str, str]]:
+def _diff_by_hand(desired: list[Instance], actual: list[Instance]) -> list[tuple[str, str]]:
     """Return the keys that differ, by a loop over the union of the keys."""
     wanted = {one.key: one for one in desired}
     there = {one.key: one for one in actual}

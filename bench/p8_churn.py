@@ -21,13 +21,19 @@ from dataclasses import asdict, dataclass
 from dataclasses import field as member
 
 from bench import access_log
-from bench.access_log import AGENTS, AccessLog
+from bench.access_log import USER_AGENTS, AccessLog
 from bench.age import OPERATOR_PATHS
-from bench.attribution import Trace, attribute, from_json, traffic
-from bench.churn import LOOK_SECONDS, LOOK_SHARE, RANGE, SERVICES, Churn
-from bench.contestant import Contestant, cpu_seconds_of, idle_seconds
-from bench.field import PORT, ROOT, Field
-from bench.harness import Result, Size, show, spread
+from bench.attribution import Trace, count_traffic, mean_stage_milliseconds, notes_from_json
+from bench.churn import (
+    ENDPOINT_NUMBERS_PER_CONTESTANT,
+    MIN_READ_INTERVAL_SECONDS,
+    READ_INTERVAL_SHARE,
+    SERVICE_COUNT,
+    Churn,
+)
+from bench.contestant import Contestant, machine_idle_seconds, process_cpu_seconds
+from bench.field import PORT, ROOT, BenchLab
+from bench.harness import Result, Size, median_and_p99, print_progress
 from bench.prober import wait_until
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import SYNCERS
@@ -56,13 +62,13 @@ SETTLED_SECONDS = {Size.FULL: 45.0, Size.QUICK: PAUSE_SECONDS}
 registered.
 """
 
-TURNS = {Size.FULL: 6, Size.QUICK: 1}
+TURN_COUNT = {Size.FULL: 6, Size.QUICK: 1}
 """Number of turns of each contestant, after those that warm the servers and find the rate."""
 
-TRACES = ROOT / "build" / "bench"
+TRACE_FOLDER = ROOT / "build" / "bench"
 """Folder in which the last trace is kept for further questions."""
 
-LEAST_IDLE_PERCENT = 10.0
+MIN_IDLE_PERCENT = 10.0
 """Least idle time in percent of one core, over all cores: with less, a lag measures the machine."""
 
 
@@ -85,7 +91,7 @@ ONE_SERVER = Scale("P8", BAR, 1, list(RATES), 0.1)
 
 
 @dataclass(slots=True)
-class _Side:
+class _ContestantTurns:
     """A contestant, its changes, and the cost of its turns so far."""
 
     name: str
@@ -96,69 +102,77 @@ class _Side:
     elapsed: float = 0.0
     spans: list[tuple[float, float]] = member(default_factory=list)
 
-    def forget(self) -> None:
+    def clear_measurements(self) -> None:
         """Forget all measurements so far."""
-        self.churn.forget()
+        self.churn.clear_measurements()
         self.used.clear()
         self.elapsed = 0.0
         self.spans.clear()
 
-    def percent(self) -> dict[str, float]:
+    def cpu_percent_by_user(self) -> dict[str, float]:
         """Return each user of the processors in this contestant's turns, in percent of one core."""
         return {name: seconds / self.elapsed * 100 for name, seconds in self.used.items()}
 
 
 def run(size: Size) -> Result:
     """Return the result with one server."""
-    return measured(ONE_SERVER, size)
+    return run_contestants(ONE_SERVER, size)
 
 
-def measured(scale: Scale, size: Size) -> Result:
+def run_contestants(scale: Scale, size: Size) -> Result:
     """Let both contestants take turns, then a traced operator alone."""
     with AccessLog() as log, Lab(eureka=scale.servers, eureka_settings=log.settings) as lab:
-        field = Field(lab)
+        field = BenchLab(lab)
         for name in ("ours", "kopf"):
-            field.namespace(name)
+            field.create_namespace(name)
         ours = Churn(field, "ours", 0, lambda name, n: field.instance_id("ours", name, n), scale.followed)
-        kopf = Churn(field, "kopf", RANGE, lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}", scale.followed)
+        kopf = Churn(
+            field,
+            "kopf",
+            ENDPOINT_NUMBERS_PER_CONTESTANT,
+            lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}",
+            scale.followed,
+        )
         for rollout in ours.rollouts:
-            field.syncer("ours", rollout.name)
-        writes = _StatusWrites(field, "ours")
-        with field.operator() as operator, field.kopf("kopf_bridge.py", "kopf") as peer:
+            field.create_syncer("ours", rollout.name)
+        writes = _StatusWriteCounter(field, "ours")
+        with field.start_operator() as operator, field.start_kopf("kopf_bridge.py", "kopf") as peer:
             sides = (
-                _Side("ours", AGENTS.ours, ours, operator),
-                _Side("kopf", AGENTS.kopf, kopf, peer),
+                _ContestantTurns("ours", USER_AGENTS.ours, ours, operator),
+                _ContestantTurns("kopf", USER_AGENTS.kopf, kopf, peer),
             )
             operator.wait_for("operator is ready")
             for side in sides:
-                wait_until(lambda: not side.churn.differing(), "all registered", 120.0, 0.5)  # noqa: B023
-            _warm(min(scale.rates), sides, lab)  # cold servers take most of a core for themselves
-            rate = bearable_rate(scale, lambda rate: _warm(rate, sides, lab))
+                wait_until(lambda: not side.churn.find_differences(), "all registered", 120.0, 0.5)  # noqa: B023
+            _warm_up(min(scale.rates), sides, lab)  # cold servers take most of a core for themselves
+            rate = find_bearable_rate(scale, lambda rate: _warm_up(rate, sides, lab))
             writes.counts.clear()
-            began = access_log.now()
-            for number in range(TURNS[size]):
+            began = access_log.unix_seconds()
+            for number in range(TURN_COUNT[size]):
                 for side in sides if number % 2 == 0 else sides[::-1]:
-                    _turn(side, sides, lab, rate)
-            whole = (began, access_log.now())
-            figures = {side.name: _figures(side, scale) for side in sides}
+                    _run_turn(side, sides, lab, rate)
+            whole = (began, access_log.unix_seconds())
+            figures = {side.name: _turn_figures(side, scale) for side in sides}
             for side, other in (sides, sides[::-1]):
-                sent = log.counts(side.agent, [whole])  # what looks back comes in the other's turns as well
+                sent = log.count_requests(
+                    side.agent, [whole]
+                )  # what looks back comes in the other's turns as well
                 figures[side.name] |= access_log.requests_per_change(sent, len(side.churn.changes))
-                resting = log.counts(other.agent, side.spans).total() / side.elapsed
+                resting = log.count_requests(other.agent, side.spans).total() / side.elapsed
                 figures[side.name]["resting_requests_a_second"] = resting
         busiest = max(writes.counts.values(), default=0) / ours.seconds
         figures["ours"] |= {"status_writes_a_second": busiest, "changes_asked_a_second": float(rate)}
         runs = {
-            f"{side.name}{label}": [{"ms": ms} for ms in side.churn.milliseconds(choose)]
+            f"{side.name}{label}": [{"ms": ms} for ms in side.churn.lag_milliseconds(choose)]
             for side in sides
-            for label, choose in _choices(scale)
+            for label, choose in _server_choices(scale)
         }
-        stages, traced = _attributed(field, ours, scale, rate, size)
+        stages, traced = _run_traced_operator(field, ours, scale, rate, size)
     figures["ours"] |= traced
-    return result_of(scale, rate, figures, runs, stages)
+    return make_result(scale, rate, figures, runs, stages)
 
 
-def result_of(
+def make_result(
     scale: Scale,
     rate: int,
     figures: dict[str, dict[str, float]],
@@ -174,7 +188,7 @@ def result_of(
     is_cheap = ours["requests a change"] <= 1.2 and ratios[eureka] <= 1.1
     return Result(
         id=scale.id,
-        title=f"churn: {rate} endpoint changes a second in {SERVICES} slices, {scale.servers} Eureka",
+        title=f"churn: {rate} endpoint changes a second in {SERVICE_COUNT} slices, {scale.servers} Eureka",
         unit="milliseconds of lag",
         bar=scale.bar,
         ours=ours,
@@ -197,7 +211,7 @@ def result_of(
 
 
 def _notes() -> list[str]:
-    known = f"{LOOK_SECONDS * 1000:.0f} ms or {LOOK_SHARE:.0%} of it"
+    known = f"{MIN_READ_INTERVAL_SECONDS * 1000:.0f} ms or {READ_INTERVAL_SHARE:.0%} of it"
     return [
         "ratios are kopf's to ours; lost are changes that were neither applied nor superseded",
         f"lags are from the patch's sending; each is known to {known}, and one read",
@@ -208,10 +222,10 @@ def _notes() -> list[str]:
 
 
 def void_reason(idle_percent: float) -> str:
-    """Return why a run on a machine with this idle time does not count, or "" if it counts."""
-    if idle_percent >= LEAST_IDLE_PERCENT:
+    """Return the reason why a run on a machine with this idle time does not count, or "" if it counts."""
+    if idle_percent >= MIN_IDLE_PERCENT:
         return ""
-    return f"{idle_percent:.1f} % of a core was idle, less than {LEAST_IDLE_PERCENT:g} %"
+    return f"{idle_percent:.1f} % of a core was idle, less than {MIN_IDLE_PERCENT:g} %"
 
 
 def _headlines(scale: Scale) -> tuple[str, str]:
@@ -220,14 +234,14 @@ def _headlines(scale: Scale) -> tuple[str, str]:
     return f"{until}p50_ms", f"{until}p99_ms"
 
 
-def _choices(scale: Scale) -> Sequence[tuple[str, Callable[[Iterable[float]], float]]]:
+def _server_choices(scale: Scale) -> Sequence[tuple[str, Callable[[Iterable[float]], float]]]:
     """Return the ways to choose the server that must show a change, each with a prefix for the figures'
     names.
     """
     return (("", min),) if scale.servers == 1 else (("first, ", min), ("last, ", max))
 
 
-def bearable_rate(scale: Scale, warm: Callable[[int], float]) -> int:
+def find_bearable_rate(scale: Scale, warm: Callable[[int], float]) -> int:
     """Return the first rate of ``scale`` that leaves the machine some idle time, or the lowest one.
 
     :param warm: lets the contestants take turns at a rate; returns how many percent of a core were idle.
@@ -237,33 +251,37 @@ def bearable_rate(scale: Scale, warm: Callable[[int], float]) -> int:
         reason = void_reason(warm(rate))
         if not reason or len(scale.rates) == 1:
             return rate
-        show(f"  too much with {scale.rates.pop(0)} changes a second: {reason}")
+        print_progress(f"  too much with {scale.rates.pop(0)} changes a second: {reason}")
 
 
-def _warm(rate: int, sides: Sequence[_Side], lab: Lab) -> float:
+def _warm_up(rate: int, sides: Sequence[_ContestantTurns], lab: Lab) -> float:
     """Let both contestants take a turn that does not count; return the smaller idle percentage of the two."""
     for side in sides:
-        _turn(side, sides, lab, rate)
-    idle = min(side.percent()["idle_percent"] for side in sides)
+        _run_turn(side, sides, lab, rate)
+    idle = min(side.cpu_percent_by_user()["idle_percent"] for side in sides)
     for side in sides:
-        side.forget()
+        side.clear_measurements()
     return idle
 
 
-def _turn(side: _Side, sides: Sequence[_Side], lab: Lab, rate: int) -> None:
+def _run_turn(side: _ContestantTurns, sides: Sequence[_ContestantTurns], lab: Lab, rate: int) -> None:
     """Let a contestant take one turn, until its followed changes are shown."""
     (resting,) = (one for one in sides if one is not side)
-    began, started, before = access_log.now(), time.monotonic(), _used(side, resting, lab)
+    began, started, before = (
+        access_log.unix_seconds(),
+        time.monotonic(),
+        _read_cpu_seconds(side, resting, lab),
+    )
     side.churn.run(rate, TURN_SECONDS)
-    after = _used(side, resting, lab)
+    after = _read_cpu_seconds(side, resting, lab)
     side.elapsed += time.monotonic() - started
     side.used.update({name: after[name] - seconds for name, seconds in before.items()})
-    side.spans.append((began, access_log.now()))
-    show(f"  {side.name}: {side.churn.made} changes so far")
+    side.spans.append((began, access_log.unix_seconds()))
+    print_progress(f"  {side.name}: {side.churn.made} changes so far")
     time.sleep(PAUSE_SECONDS)
 
 
-def _used(side: _Side, resting: _Side, lab: Lab) -> dict[str, float]:
+def _read_cpu_seconds(side: _ContestantTurns, resting: _ContestantTurns, lab: Lab) -> dict[str, float]:
     """Return the processor seconds so far of the contestants, the servers and the benchmark, and the idle
     seconds.
     """
@@ -276,68 +294,70 @@ def _used(side: _Side, resting: _Side, lab: Lab) -> dict[str, float]:
         "cpu_percent": side.process.cpu_seconds(),
         "resting_cpu_percent": resting.process.cpu_seconds(),
         **{
-            name: sum(cpu_seconds_of(one.pid) for one in processes if one.pid is not None)
+            name: sum(process_cpu_seconds(one.pid) for one in processes if one.pid is not None)
             for name, processes in servers.items()
         },
         "benchmark_cpu_percent": sum(os.times()[:2]),
-        "idle_percent": idle_seconds(),
+        "idle_percent": machine_idle_seconds(),
     }
 
 
-def _figures(side: _Side, scale: Scale) -> dict[str, float]:
+def _turn_figures(side: _ContestantTurns, scale: Scale) -> dict[str, float]:
     """Return the figures of a contestant's turns."""
     churn = side.churn
     figures: dict[str, float] = {}
-    for label, choose in _choices(scale):
-        found = spread(churn.milliseconds(choose))
+    for label, choose in _server_choices(scale):
+        found = median_and_p99(churn.lag_milliseconds(choose))
         figures |= {f"{label}{name}": value for name, value in found.items()}
     with suppress(TimeoutError):
-        wait_until(lambda: not churn.differing(), "the final set", 30.0, 0.5)
+        wait_until(lambda: not churn.find_differences(), "the final set", 30.0, 0.5)
     figures |= {
-        "samples": float(len(churn.milliseconds(min))),
+        "samples": float(len(churn.lag_milliseconds(min))),
         "changes_a_second": churn.made / churn.seconds,
-        **side.percent(),
-        "superseded": float(churn.superseded),
+        **side.cpu_percent_by_user(),
+        "superseded": float(churn.superseded_count),
         "lost": float(len(churn.lost)),
-        "differing": float(len(churn.differing())),
+        "differing": float(len(churn.find_differences())),
     }
-    show(f"  {side.name}: {figures}")
+    print_progress(f"  {side.name}: {figures}")
     return figures
 
 
-def _attributed(
-    field: Field, churn: Churn, scale: Scale, rate: int, size: Size
+def _run_traced_operator(
+    field: BenchLab, churn: Churn, scale: Scale, rate: int, size: Size
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Return the stages in which changes of a traced operator spend their time, and its lags and requests
     for each change.
     """
     notes = field.lab.directory / "notes.json"
-    with field.traced_operator(notes) as operator:
+    with field.start_traced_operator(notes) as operator:
         operator.wait_for("operator is ready")
-        wait_until(lambda: not churn.differing(), "all registered", 120.0, 0.5)
+        wait_until(lambda: not churn.find_differences(), "all registered", 120.0, 0.5)
         churn.run(rate, TURN_SECONDS)  # it is warm then
         time.sleep(SETTLED_SECONDS[size])
-        churn.forget()
+        churn.clear_measurements()
         spans = []
-        for _ in range(max(1, TURNS[size] // 2)):
+        for _ in range(max(1, TURN_COUNT[size] // 2)):
             since = time.monotonic()
             churn.run(rate, TURN_SECONDS)
             spans.append((since, time.monotonic()))
             time.sleep(PAUSE_SECONDS)
     found = json.loads(notes.read_text(encoding="utf-8"))
-    TRACES.mkdir(parents=True, exist_ok=True)
+    TRACE_FOLDER.mkdir(parents=True, exist_ok=True)
     kept = {"changes": list(map(asdict, churn.changes)), "spans": spans, "notes": found}
-    (TRACES / f"{scale.id}.json").write_text(json.dumps(kept), encoding="utf-8")
-    trace = Trace(from_json(found))
-    sent = traffic(trace, spans, len(churn.changes))
-    figures = {**spread(churn.milliseconds(min)), **sent}
-    return attribute(churn.changes, trace), {f"traced, {name}": value for name, value in figures.items()}
+    (TRACE_FOLDER / f"{scale.id}.json").write_text(json.dumps(kept), encoding="utf-8")
+    trace = Trace(notes_from_json(found))
+    sent = count_traffic(trace, spans, len(churn.changes))
+    figures = {**median_and_p99(churn.lag_milliseconds(min)), **sent}
+    return mean_stage_milliseconds(churn.changes, trace), {
+        f"traced, {name}": value for name, value in figures.items()
+    }
 
 
-class _StatusWrites:
+class _StatusWriteCounter:
     """A watch that counts the writes to each syncer."""
 
-    def __init__(self, field: Field, namespace: str) -> None:
+    def __init__(self, field: BenchLab, namespace: str) -> None:
         self._field, self._path = field, SYNCERS.path(namespace)
         self.counts: Counter[str] = Counter()
         threading.Thread(target=self._watch, daemon=True).start()

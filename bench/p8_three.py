@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bench.age import OPERATOR_PATHS
 from bench.harness import Result, Size
-from bench.p8_churn import RATES, RUNS, Scale, measured
+from bench.p8_churn import RATES, RUNS, Scale, run_contestants
 
 BAR = (
     "final sets equal on all three; until the last server shows a change, kopf's lag p50 >= 1.1x and"
@@ -21,4 +21,4 @@ THREE_SERVERS = Scale("P8x3", BAR, 3, [*RATES, 50], 0.05)
 
 def run(size: Size) -> Result:
     """Return the result with three servers."""
-    return measured(THREE_SERVERS, size)
+    return run_contestants(THREE_SERVERS, size)

@@ -34,16 +34,16 @@ from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from bench.age import STACK_PATHS
-from bench.harness import Result, Sample, Size, medians, raw, show
+from bench.harness import Result, Sample, Size, medians, print_progress, samples_to_json
 from bench.peers.empty_dynamic import EmptyProvider
 from bench.peers.plain_dynamic import RegistrationProvider
 from bench.stacks import (
-    APPLICATION,
-    IN_YAML,
-    NATIVE,
-    PEER,
+    APPLICATION_PROGRAM,
+    NATIVE_PROGRAM,
+    PEER_PROGRAM,
     ROOT,
-    SINGLE,
+    SINGLE_PROGRAM,
+    YAML_PROGRAM_MARKER,
     Stack,
     install_empty_plugin,
 )
@@ -52,8 +52,8 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.resources.instance import InstanceProvider
 from lab import Lab
-from lab.listing import listed_at_once
-from scripts.sdks import python_sdk
+from lab.listing import list_in_one_request
+from scripts.sdks import generate_python_sdk
 
 BAR = (
     "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
@@ -66,19 +66,19 @@ MEASURES = STACK_PATHS
 PROGRAMS = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
 """Programs that must be on PATH: checked first, so that a run of an hour does not end for want of one."""
 
-COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
+INSTANCE_COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
-PREVIEWS = {Size.FULL: 3, Size.QUICK: 1}
+PREVIEW_COUNT = {Size.FULL: 3, Size.QUICK: 1}
 """Number of previews of each stack of a thousand: a Python program's wait for its tasks varies by half."""
 SLOW_SECONDS = 300
 """Seconds after which a round of the slow contestants is the last."""
 
-PLAIN = "plain dynamic resource"
-EMPTY = "native that does nothing"
-YAML = "native, in YAML"
-EMPTY_YAML = "native that does nothing, in YAML"
-OFFLINE = "native, offline"
+PLAIN_DYNAMIC = "plain dynamic resource"
+EMPTY_NATIVE = "native that does nothing"
+NATIVE_YAML = "native, in YAML"
+EMPTY_NATIVE_YAML = "native that does nothing, in YAML"
+OFFLINE_PREVIEW = "native, offline"
 """Name of a preview that does not ask Eureka about an earlier run's remains."""
 
 _numbers = count(1)
@@ -86,53 +86,58 @@ _numbers = count(1)
 
 def run(size: Size) -> Result:
     """Measure in turn: the floor, one application, single registrations and the peer."""
-    many = COUNT[size]
+    many = INSTANCE_COUNT[size]
     contestants = {
-        "floor": (SINGLE, 1),
-        "one application": (APPLICATION, many),
-        "single": (SINGLE, many),
-        PLAIN: (PEER, many),
-        "native": (NATIVE, many),
-        EMPTY: (NATIVE, many),
-        YAML: (IN_YAML, many),
-        EMPTY_YAML: (IN_YAML, many),
+        "floor": (SINGLE_PROGRAM, 1),
+        "one application": (APPLICATION_PROGRAM, many),
+        "single": (SINGLE_PROGRAM, many),
+        PLAIN_DYNAMIC: (PEER_PROGRAM, many),
+        "native": (NATIVE_PROGRAM, many),
+        EMPTY_NATIVE: (NATIVE_PROGRAM, many),
+        NATIVE_YAML: (YAML_PROGRAM_MARKER, many),
+        EMPTY_NATIVE_YAML: (YAML_PROGRAM_MARKER, many),
     }
     fast, slow = list(contestants)[:2], list(contestants)[2:]
     ups: dict[str, list[Sample]] = {name: [] for name in contestants}
-    previews: dict[str, list[Sample]] = {name: [] for name in (*contestants, OFFLINE)}
-    provider: dict[str, list[Sample]] = {name: [] for name in _PROVIDERS}
+    previews: dict[str, list[Sample]] = {name: [] for name in (*contestants, OFFLINE_PREVIEW)}
+    provider: dict[str, list[Sample]] = {name: [] for name in _PROVIDER_CONTESTANTS}
     state: dict[str, list[float]] = {name: [] for name in contestants}
-    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab, tempfile.TemporaryDirectory() as scratch:
+    with (
+        Lab(eureka=1, kubernetes=False, uncached_lists=True) as lab,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         (url,) = lab.eureka_urls
         folder = Path(scratch)
-        plugins = dict.fromkeys((EMPTY, EMPTY_YAML), install_empty_plugin(folder / "empty"))
+        plugins = dict.fromkeys((EMPTY_NATIVE, EMPTY_NATIVE_YAML), install_empty_plugin(folder / "empty"))
         own = {"PULUMI_HOME": str(folder / "home"), "PULUMI_BACKEND_URL": folder.as_uri()}
-        sdk = python_sdk(folder / "sdk", {**os.environ, **own, "PULUMI_SKIP_UPDATE_CHECK": "true"})
+        sdk = generate_python_sdk(folder / "sdk", {**os.environ, **own, "PULUMI_SKIP_UPDATE_CHECK": "true"})
         # The warm-up: Pulumi's home, Python's bytecode, and a server that has seen batches before.
-        for name, resources in (("floor", 1), ("one application", many), ("native", 1), (EMPTY, 1)):
+        for name, resources in (("floor", 1), ("one application", many), ("native", 1), (EMPTY_NATIVE, 1)):
             Stack(folder, contestants[name][0], url, resources, sdk, plugins.get(name)).up()
-        _empty(url)
+        _remove_all_instances(url)
 
         def measure_all(names: list[str], preview_count: int = 1) -> None:
             for name in names:
                 program, resources = contestants[name]
                 stack = Stack(folder, program, url, resources, sdk, plugins.get(name))
-                ups[name].append(_timed(f"{name}: up", stack.up))
+                ups[name].append(_time_call(f"{name}: up", stack.up))
                 for _ in range(preview_count):
-                    previews[name].append(_timed(f"{name}: preview", stack.preview))
+                    previews[name].append(_time_call(f"{name}: preview", stack.preview))
                     if name == "native":
-                        previews[OFFLINE].append(_timed(f"{OFFLINE}: preview", stack.offline_preview))
+                        previews[OFFLINE_PREVIEW].append(
+                            _time_call(f"{OFFLINE_PREVIEW}: preview", stack.offline_preview)
+                        )
                 state[name].append(stack.state_bytes())
-                _empty(url)
+                _remove_all_instances(url)
 
         for _ in range(ROUNDS[size]):
             measure_all(fast)
-            for name in _PROVIDERS:
-                provider[name].append(_provider_time(name, url, many))
-                _empty(url)
+            for name in _PROVIDER_CONTESTANTS:
+                provider[name].append(_measure_provider(name, url, many))
+                _remove_all_instances(url)
         for number in range(SLOW_ROUNDS[size]):
             started = time.monotonic()
-            measure_all(slow if number % 2 == 0 else slow[::-1], PREVIEWS[size])
+            measure_all(slow if number % 2 == 0 else slow[::-1], PREVIEW_COUNT[size])
             if time.monotonic() - started > SLOW_SECONDS:
                 break
     up = {name: medians(runs)["wall_seconds"] for name, runs in ups.items()}
@@ -146,17 +151,17 @@ def run(size: Size) -> Result:
     for name, seconds in alone.items():
         figures[name]["provider_seconds"] = seconds
     ratios = {
-        "one application, up above the floor (s)": _above_floor(ups),
-        "one application, preview above the floor (s)": _above_floor(previews),
-        "peer to one application, up": up[PLAIN] / up["one application"],
-        "single to peer, up": up["single"] / up[PLAIN],
+        "one application, up above the floor (s)": _seconds_above_floor(ups),
+        "one application, preview above the floor (s)": _seconds_above_floor(previews),
+        "peer to one application, up": up[PLAIN_DYNAMIC] / up["one application"],
+        "single to peer, up": up["single"] / up[PLAIN_DYNAMIC],
         "single to peer, provider time above an empty one's": (alone["single"] - alone["floor"])
-        / (alone[PLAIN] - alone["floor"]),
-        "native to a native one that does nothing, up": up["native"] / up[EMPTY],
-        "native to a native one that does nothing, state": size_of["native"] / size_of[EMPTY],
-        "native to peer, up": up["native"] / up[PLAIN],
-        "native to peer, preview": preview["native"] / preview[PLAIN],
-        **_by_processor_time(ups, previews),
+        / (alone[PLAIN_DYNAMIC] - alone["floor"]),
+        "native to a native one that does nothing, up": up["native"] / up[EMPTY_NATIVE],
+        "native to a native one that does nothing, state": size_of["native"] / size_of[EMPTY_NATIVE],
+        "native to peer, up": up["native"] / up[PLAIN_DYNAMIC],
+        "native to peer, preview": preview["native"] / preview[PLAIN_DYNAMIC],
+        **_processor_time_ratios(ups, previews),
     }
     return Result(
         id="P9",
@@ -171,12 +176,12 @@ def run(size: Size) -> Result:
         and ratios["one application, preview above the floor (s)"] <= 1
         and ratios["single to peer, up"] <= 1.3
         and ratios["single to peer, provider time above an empty one's"] <= 3
-        and ratios[f"native to {EMPTY}, up, processor time"] <= 1.15
-        and ratios[f"{YAML} to {EMPTY_YAML}, up, processor time"] <= 1.15
+        and ratios[f"native to {EMPTY_NATIVE}, up, processor time"] <= 1.15
+        and ratios[f"{NATIVE_YAML} to {EMPTY_NATIVE_YAML}, up, processor time"] <= 1.15
         and ratios["native to peer, up, processor time"] <= 1.1
-        and ratios[f"native to {EMPTY}, preview, processor time"] <= 1.5
+        and ratios[f"native to {EMPTY_NATIVE}, preview, processor time"] <= 1.5
         and size_of["native"] <= 1_200,
-        runs=raw(
+        runs=samples_to_json(
             {f"{name}, up": runs for name, runs in ups.items()}
             | {f"{name}, preview": runs for name, runs in previews.items()}
             | {f"{name}, provider": runs for name, runs in provider.items()}
@@ -190,7 +195,9 @@ def run(size: Size) -> Result:
     )
 
 
-def _by_processor_time(ups: dict[str, list[Sample]], previews: dict[str, list[Sample]]) -> dict[str, float]:
+def _processor_time_ratios(
+    ups: dict[str, list[Sample]], previews: dict[str, list[Sample]]
+) -> dict[str, float]:
     """Return ratios that hold on a busy machine: by processor time of the CLI and all that it starts.
 
     No provider can need less than one that does nothing.
@@ -198,45 +205,49 @@ def _by_processor_time(ups: dict[str, list[Sample]], previews: dict[str, list[Sa
     found: dict[str, float] = {}
     for what, runs in (("up", ups), ("preview", previews)):
         spent = {name: medians(samples)["cpu_seconds"] for name, samples in runs.items()}
-        for one, other in (("native", EMPTY), (YAML, EMPTY_YAML), (OFFLINE, EMPTY)):
+        for one, other in (
+            ("native", EMPTY_NATIVE),
+            (NATIVE_YAML, EMPTY_NATIVE_YAML),
+            (OFFLINE_PREVIEW, EMPTY_NATIVE),
+        ):
             if one not in spent:
                 continue  # an `up` asks in any case
             found[f"{one} to {other}, {what}, processor time"] = spent[one] / spent[other]
-        for one in ("native", YAML, EMPTY, EMPTY_YAML):
-            found[f"{one} to peer, {what}, processor time"] = spent[one] / spent[PLAIN]
+        for one in ("native", NATIVE_YAML, EMPTY_NATIVE, EMPTY_NATIVE_YAML):
+            found[f"{one} to peer, {what}, processor time"] = spent[one] / spent[PLAIN_DYNAMIC]
     return found
 
 
-def _above_floor(runs: dict[str, list[Sample]]) -> float:
+def _seconds_above_floor(runs: dict[str, list[Sample]]) -> float:
     """Return the median of how many seconds longer one application takes than the floor of the same round."""
     pairs = zip(runs["one application"], runs["floor"], strict=True)
     return statistics.median(ours.wall_seconds - floor.wall_seconds for ours, floor in pairs)
 
 
-def _empty(url: str) -> None:
+def _remove_all_instances(url: str) -> None:
     """Remove all instances, so that no sample pays for those before it: an application begins with a list."""
     peer = Peer(url, Connection.parse(url))
     with requests.Session() as session:
-        for some in batch.chunks(listed_at_once(url, session)):
-            peer.batch([batch.cancel(each) for each in some])
+        for some in batch.chunks(list_in_one_request(url, session)):
+            peer.send_batch([batch.cancel_item(each) for each in some])
     peer.close()
 
 
-def _timed(name: str, work: Callable[[], None]) -> Sample:
+def _time_call(name: str, work: Callable[[], None]) -> Sample:
     """Time one call; its processor time is that of the processes which it started and which ended."""
-    started, before = time.perf_counter(), _children_seconds()
+    started, before = time.perf_counter(), _children_cpu_seconds()
     work()
-    sample = Sample(time.perf_counter() - started, _children_seconds() - before)
-    show(f"  {name}: {sample.wall_seconds:.2f} s, CPU {sample.cpu_seconds:.2f} s")
+    sample = Sample(time.perf_counter() - started, _children_cpu_seconds() - before)
+    print_progress(f"  {name}: {sample.wall_seconds:.2f} s, CPU {sample.cpu_seconds:.2f} s")
     return sample
 
 
-def _children_seconds() -> float:
+def _children_cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _ours(number: int, application: str, url: str) -> dict[str, Any]:
+def _eureka_instance_inputs(number: int, application: str, url: str) -> dict[str, Any]:
     """Return the inputs of one EurekaInstance, as a program sends them."""
     return {
         "application": f"{application}-{number // 100}",
@@ -248,7 +259,7 @@ def _ours(number: int, application: str, url: str) -> dict[str, Any]:
     }
 
 
-def _plain(number: int, application: str, url: str) -> dict[str, Any]:
+def _plain_resource_inputs(number: int, application: str, url: str) -> dict[str, Any]:
     """Return the inputs of one plain dynamic resource."""
     name = f"{application}-{number // 100}"
     return {
@@ -260,17 +271,17 @@ def _plain(number: int, application: str, url: str) -> dict[str, Any]:
     }
 
 
-_PROVIDERS: dict[str, tuple[ResourceProvider, Callable[[int, str, str], dict[str, Any]]]] = {
-    "floor": (EmptyProvider(), _ours),
-    "single": (InstanceProvider(), _ours),
-    PLAIN: (RegistrationProvider(), _plain),
+_PROVIDER_CONTESTANTS: dict[str, tuple[ResourceProvider, Callable[[int, str, str], dict[str, Any]]]] = {
+    "floor": (EmptyProvider(), _eureka_instance_inputs),
+    "single": (InstanceProvider(), _eureka_instance_inputs),
+    PLAIN_DYNAMIC: (RegistrationProvider(), _plain_resource_inputs),
 }
 """By contestant: its provider, and a function that returns the inputs of one resource."""
 
 
-def _provider_time(name: str, url: str, many: int) -> Sample:
+def _measure_provider(name: str, url: str, many: int) -> Sample:
     """Time check and create of ``many`` resources in a plugin process of its own, without an engine."""
-    provider, inputs = _PROVIDERS[name]
+    provider, inputs = _PROVIDER_CONTESTANTS[name]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "pulumi.dynamic"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -282,12 +293,12 @@ def _provider_time(name: str, url: str, many: int) -> Sample:
         address = f"127.0.0.1:{int(process.stdout.readline())}"
         with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
             stub = provider_pb2_grpc.ResourceProviderStub(channel)
-            stub.Configure(provider_pb2.ConfigureRequest(args=_struct({})))
+            stub.Configure(provider_pb2.ConfigureRequest(args=_to_struct({})))
             pickled, application = dynamic.serialize_provider(provider), f"bench{next(_numbers)}"
 
             def register(number: int) -> None:
                 news = {"__provider": pickled, **inputs(number, application, url)}
-                checked = stub.Check(provider_pb2.CheckRequest(olds=_struct({}), news=_struct(news)))
+                checked = stub.Check(provider_pb2.CheckRequest(olds=_to_struct({}), news=_to_struct(news)))
                 assert not checked.failures
                 stub.Create(provider_pb2.CreateRequest(properties=checked.inputs))
 
@@ -295,13 +306,13 @@ def _provider_time(name: str, url: str, many: int) -> Sample:
                 with ThreadPoolExecutor(4) as executor:
                     list(executor.map(register, range(many)))
 
-            return _timed(f"{name}: provider", register_all)
+            return _time_call(f"{name}: provider", register_all)
     finally:
         process.kill()
         process.communicate()
 
 
-def _struct(properties: dict[str, Any]) -> Any:
+def _to_struct(properties: dict[str, Any]) -> Any:
     message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     message.update(properties)
     return message

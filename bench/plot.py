@@ -29,13 +29,13 @@ class Axis:
     label: str
     is_log: bool = False
 
-    def span(self, values: Sequence[float]) -> tuple[float, float]:
+    def ends(self, values: Sequence[float]) -> tuple[float, float]:
         """Return the two ends of the axis, as logarithms on a logarithmic one."""
         if self.is_log:
             return math.log10(min(values)), math.log10(max(values))
         return 0.0, max(values) * 1.08
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Return a value's position, its logarithm on a logarithmic axis."""
         return math.log10(value) if self.is_log else value
 
@@ -53,34 +53,36 @@ class Axis:
         return [step * number for number in range(int(high / step) + 1)]
 
 
-def lines(title: str, x: Axis, y: Axis, series: Mapping[str, Sequence[Point]], *, dots: bool = True) -> str:
+def line_plot_svg(
+    title: str, x: Axis, y: Axis, series: Mapping[str, Sequence[Point]], *, dots: bool = True
+) -> str:
     """Return an SVG document with one line for each of ``series``, named at its end."""
     points = [point for line in series.values() for point in line]
-    left, right = x.span([point[0] for point in points])
-    bottom, top = y.span([point[1] for point in points])
+    left, right = x.ends([point[0] for point in points])
+    bottom, top = y.ends([point[1] for point in points])
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def at_x(value: float) -> float:
-        return _LEFT + (x.place(value) - left) / (right - left) * wide
+        return _LEFT + (x.position(value) - left) / (right - left) * wide
 
     def at_y(value: float) -> float:
-        return _TOP + high - (y.place(value) - bottom) / (top - bottom) * high
+        return _TOP + high - (y.position(value) - bottom) / (top - bottom) * high
 
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img">',
         f"<style>{_STYLE}</style>",
         f'<text class="title" x="{_LEFT}" y="18">{escape(title)}</text>',
-        _text(_LEFT + wide / 2, _HEIGHT - 8, x.label, "middle"),
-        _text(0, 0, y.label, "middle", f' transform="translate(14 {_TOP + high / 2}) rotate(-90)"'),
+        _svg_text(_LEFT + wide / 2, _HEIGHT - 8, x.label, "middle"),
+        _svg_text(0, 0, y.label, "middle", f' transform="translate(14 {_TOP + high / 2}) rotate(-90)"'),
     ]
     for value in x.ticks(left, right):
         place = at_x(value)
         out.append(f'<path class="grid" d="M{place:.1f} {_TOP}v{high}"/>')
-        out.append(_text(place, _TOP + high + 16, _number(value), "middle"))
+        out.append(_svg_text(place, _TOP + high + 16, _format_number(value), "middle"))
     for value in y.ticks(bottom, top):
         place = at_y(value)
         out.append(f'<path class="grid" d="M{_LEFT} {place:.1f}h{wide}"/>')
-        out.append(_text(_LEFT - 6, place + 4, _number(value), "end"))
+        out.append(_svg_text(_LEFT - 6, place + 4, _format_number(value), "end"))
     taken: list[float] = []
     for (name, line), colour in zip(series.items(), _COLOURS, strict=False):
         placed = [(at_x(first), at_y(second)) for first, second in line]
@@ -98,9 +100,9 @@ def lines(title: str, x: Axis, y: Axis, series: Mapping[str, Sequence[Point]], *
     return "\n".join([*out, "</svg>", ""])
 
 
-def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
+def _svg_text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.10g}"

@@ -21,9 +21,9 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
-MOST_ITEMS = 250
-_VERSION = re.compile(rb'"resourceVersion": ?"(\d+)"')
-_JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+MAX_BATCH_ITEMS = 250
+_RESOURCE_VERSION_PATTERN = re.compile(rb'"resourceVersion": ?"(\d+)"')
+_JSON_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 
 Key = tuple[str, str]
 
@@ -35,7 +35,7 @@ class Prober:
     """
 
     def __init__(self, url: str, agent: str = "prober") -> None:
-        self._headers = {**_JSON, "User-Agent": agent}
+        self._headers = {**_JSON_HEADERS, "User-Agent": agent}
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._path = parts.path
@@ -67,13 +67,13 @@ class Prober:
         """Return whether the server holds an instance now."""
         return self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")[0] == 200
 
-    def count(self, keys: Sequence[Key]) -> int:
+    def count_held(self, keys: Sequence[Key]) -> int:
         """Return how many of the given instances the server holds now."""
-        return sum(answer["statusCode"] == 200 for answer in self._heartbeats(keys, None))
+        return sum(answer["statusCode"] == 200 for answer in self._send_heartbeats(keys, None))
 
-    def statuses(self, keys: Sequence[Key]) -> dict[Key, str]:
+    def read_statuses(self, keys: Sequence[Key]) -> dict[Key, str]:
         """Return the statuses of the given instances that the server holds now."""
-        return {key: held["status"] for key, held in self._held(keys).items()}
+        return {key: held["status"] for key, held in self._read_held(keys).items()}
 
     def register(self, application: str, document: dict[str, Any]) -> None:
         """Register one instance by a raw request."""
@@ -95,14 +95,14 @@ class Prober:
             }
             for document in documents
         )
-        self._batches(items)
+        self._send_batches(items)
 
     def cancel(self, keys: Sequence[Key]) -> None:
         """Remove the given instances."""
-        self._batches({"action": "Cancel", "appName": key[0], "id": key[1]} for key in keys)
-        assert self.count(keys) == 0
+        self._send_batches({"action": "Cancel", "appName": key[0], "id": key[1]} for key in keys)
+        assert self.count_held(keys) == 0
 
-    def wait_complete(
+    def wait_until_registered(
         self, keys: Sequence[Key], timeout_seconds: float = 300.0, an_application: int = 100
     ) -> float:
         """Wait until the server holds all given instances; return when it got the last one, by
@@ -119,24 +119,26 @@ class Prober:
         while True:
             while last and self.shows(last[-1]):
                 last.pop()
-            if not last and len(registered := self._registered_at(keys)) == len(keys):
+            if not last and len(registered := self._registration_times(keys)) == len(keys):
                 return max(registered) - time.time() + time.perf_counter()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.count(keys)} of {len(keys)} instances after {timeout_seconds:g} s")
+                raise TimeoutError(
+                    f"{self.count_held(keys)} of {len(keys)} instances after {timeout_seconds:g} s"
+                )
             time.sleep(0.02)
 
-    def _registered_at(self, keys: Sequence[Key]) -> list[float]:
+    def _registration_times(self, keys: Sequence[Key]) -> list[float]:
         """Return the Unix times at which the server took the given instances that it holds."""
-        return [int(each["lastUpdatedTimestamp"]) / 1000 for each in self._held(keys).values()]
+        return [int(each["lastUpdatedTimestamp"]) / 1000 for each in self._read_held(keys).values()]
 
-    def _held(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    def _read_held(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Return the given instances that the server holds now."""
-        # So old a heartbeat is answered with what it holds.
-        answers = zip(keys, self._heartbeats(keys, 1), strict=True)
+        # A server answers so old a heartbeat with the instance that it holds.
+        answers = zip(keys, self._send_heartbeats(keys, 1), strict=True)
         return {key: answer["responseEntity"] for key, answer in answers if answer["statusCode"] == 409}
 
-    def _heartbeats(self, keys: Sequence[Key], timestamp_ms: int | None) -> list[dict[str, Any]]:
-        return self._batches(
+    def _send_heartbeats(self, keys: Sequence[Key], timestamp_ms: int | None) -> list[dict[str, Any]]:
+        return self._send_batches(
             {
                 "action": "Heartbeat",
                 "appName": key[0],
@@ -147,9 +149,9 @@ class Prober:
             for key in keys
         )
 
-    def _batches(self, items: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _send_batches(self, items: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = []
-        while chunk := list(itertools.islice(items, MOST_ITEMS)):
+        while chunk := list(itertools.islice(items, MAX_BATCH_ITEMS)):
             body = json.dumps({"replicationList": chunk}, separators=(",", ":")).encode()
             status, answer = self.request("POST", "/peerreplication/batch/", body)
             assert status == 200, answer
@@ -196,7 +198,7 @@ class RawPatches(RawSlices):
         response = self._connection.getresponse()
         answer = response.read()
         assert response.status == 200, answer
-        found = _VERSION.search(answer)
+        found = _RESOURCE_VERSION_PATTERN.search(answer)
         assert found is not None, answer
         return found[1].decode()
 

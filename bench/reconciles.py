@@ -10,7 +10,7 @@ from typing import Any
 
 from kubernetes import client
 
-from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.syncer import FINALIZER
@@ -22,17 +22,17 @@ from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.reports import Decided
+from eurekube_provider.operator.reports import DecidedSituation
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
 Object = dict[str, Any]
 
-_NOBODY = "http://127.0.0.1:1"
+_ABSENT_SERVER_URL = "http://127.0.0.1:1"
 """URL of a server that does not exist: no request is sent."""
 
 
-class Reconciles:
+class SyncerReconciles:
     """The operator's parts with these syncers loaded, and with a registry that holds all their instances.
 
     :param instances: by the syncer's name, which is its Service's as well.
@@ -41,24 +41,24 @@ class Reconciles:
     def __init__(
         self, cluster: Cluster, syncers: Sequence[Object], instances: Mapping[str, Sequence[Instance]]
     ) -> None:
-        access = KubeAccess(client.ApiClient(client.Configuration(host=_NOBODY)))
-        connection = Connection.parse(f"{_NOBODY}/eureka")
+        access = KubeAccess(client.ApiClient(client.Configuration(host=_ABSENT_SERVER_URL)))
+        connection = Connection.parse(f"{_ABSENT_SERVER_URL}/eureka")
         registry = EurekaRegistry(Peers(connection), cluster, "eurekube", 15.0)
         settings = Settings({"default": connection}, pod_name="bench")
-        self._sources = Sources(access, cluster, (), lambda _: None)
+        self._sources = ClusterCache(access, cluster, (), lambda _: None)
         drain_check = DrainCheck(access, self._sources, 0, lambda _: None)
         self._reconciler = Reconciler(
             settings, cluster, access, {"default": registry}, self._sources, drain_check, lambda: True
         )
         self._slices = [_slice(name, there) for name, there in instances.items()]
-        _take(self._sources.services, [_service(name) for name in instances])
-        _take(self._sources.slices, self._slices)
-        _take(self._sources.syncers, [_finalized(one) for one in syncers])
+        _load_objects(self._sources.services, [_service(name) for name in instances])
+        _load_objects(self._sources.slices, self._slices)
+        _load_objects(self._sources.syncers, [_add_finalizer(one) for one in syncers])
         for syncer in self._sources.syncers.objects():
-            for one in self._sources.desired(self._sources.parsed(syncer)).instances:
-                registry.table.registered(one)
-        registry.reachability.answered()
-        registry.reachability.read()
+            for one in self._sources.desired(self._sources.parse_spec(syncer)).instances:
+                registry.table.exchange_for_written(one)
+        registry.reachability.clear_failure()
+        registry.reachability.note_read_is_first()
         self._keys = [key_of(one) for one in syncers]
         self._is_ready = True
 
@@ -69,18 +69,18 @@ class Reconciles:
         for key, item in zip(self._keys, self._slices, strict=True):
             first, *others = item["endpoints"]
             changed = {**first, "conditions": {"ready": self._is_ready}}
-            slices.take("MODIFIED", {**item, "endpoints": [changed, *others]})
+            slices.apply_event("MODIFIED", {**item, "endpoints": [changed, *others]})
             decided = self._reconciler.decide(key, "default")
-            assert isinstance(decided, Decided)
-            assert len(decided.decision.differing.changes) == (0 if self._is_ready else 1)
+            assert isinstance(decided, DecidedSituation)
+            assert len(decided.decision.home_differences.changes) == (0 if self._is_ready else 1)
 
 
-def _take(group: ReflectorGroup, items: list[Object]) -> None:
+def _load_objects(group: ReflectorGroup, items: list[Object]) -> None:
     (reflector,) = group.reflectors
-    reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": items}])
+    reflector.replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": items}])
 
 
-def _finalized(syncer: Object) -> Object:
+def _add_finalizer(syncer: Object) -> Object:
     return {**syncer, "metadata": {**syncer["metadata"], "finalizers": [FINALIZER]}}
 
 
@@ -93,7 +93,7 @@ def _slice(name: str, there: Sequence[Instance]) -> Object:
         {
             "addresses": [one.ip_address],
             "conditions": {"ready": True},
-            "targetRef": {"kind": "Pod", "name": endpoint_of(one.instance_id)[0]},
+            "targetRef": {"kind": "Pod", "name": pod_and_namespace_of_id(one.instance_id)[0]},
         }
         for one in there
     ]

@@ -19,8 +19,8 @@ from typing import Any
 
 from bench.harness import Result
 
-RESULTS = Path(__file__).parent / "results"
-_ONLY_SHOWN = ("title", "notes")
+RESULTS_FOLDER = Path(__file__).parent / "results"
+_UNRECORDED_FIELDS = ("title", "notes")
 
 _MEASURED_PATHS = (
     "eurekube_provider",
@@ -40,7 +40,7 @@ Figures = dict[str, dict[str, float]]
 """Figures by name, then by contestant."""
 
 
-class Tree(StrEnum):
+class TreeState(StrEnum):
     """The state of the measured code, compared with the commit that a record names."""
 
     COMMITTED = "as committed"
@@ -55,10 +55,10 @@ class MeasuredCode:
 
     date: str
     commit: str
-    tree: Tree
+    tree: TreeState
 
     @classmethod
-    def of(cls, repository: Path) -> MeasuredCode:
+    def checked_out_in(cls, repository: Path) -> MeasuredCode:
         """Return the code that is checked out in a repository now.
 
         :raises subprocess.CalledProcessError: this is no git repository.
@@ -72,11 +72,11 @@ class MeasuredCode:
         return cls(
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             commit=git("rev-parse", "--short=7", "HEAD"),
-            tree=Tree.CHANGED if changed else Tree.COMMITTED,
+            tree=TreeState.CHANGED if changed else TreeState.COMMITTED,
         )
 
 
-def record_of(runs: Sequence[Result], code: MeasuredCode) -> Record | None:
+def make_record(runs: Sequence[Result], code: MeasuredCode) -> Record | None:
     """Return the record of all runs of one benchmark, or None if each of them was void.
 
     The figures are those of the run with the median first headline, of two in the middle the lower one.
@@ -88,20 +88,20 @@ def record_of(runs: Sequence[Result], code: MeasuredCode) -> Record | None:
         return None
     ordered = sorted(valid, key=lambda run: run.ours[run.headlines[0]])
     median = ordered[(len(ordered) - 1) // 2]
-    found = {name: value for name, value in asdict(median).items() if name not in _ONLY_SHOWN}
+    found = {name: value for name, value in asdict(median).items() if name not in _UNRECORDED_FIELDS}
     return {
         **found,
         "held": all(run.held for run in valid),
-        "headlines": _headlines(median),
-        "repeated": [{"held": run.held, "figures": _headlines(run)} for run in valid],
+        "headlines": _headline_figures(median),
+        "repeated": [{"held": run.held, "figures": _headline_figures(run)} for run in valid],
         "void": [run.void for run in runs if run.void],
         "measured": asdict(code),
-        "machine": machine(),
-        "versions": versions(),
+        "machine": describe_machine(),
+        "versions": package_versions(),
     }
 
 
-def _headlines(run: Result) -> Figures:
+def _headline_figures(run: Result) -> Figures:
     """Return each headline of a run, by contestant."""
     contestants = {"ours": run.ours, "floor": run.floor, **run.peers}
     return {
@@ -110,31 +110,33 @@ def _headlines(run: Result) -> Figures:
     }
 
 
-def write(record: Record) -> None:
+def write_record(record: Record) -> None:
     """Write a record to ``bench/results/<id>.json``."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{record['id']}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    RESULTS_FOLDER.mkdir(exist_ok=True)
+    (RESULTS_FOLDER / f"{record['id']}.json").write_text(
+        json.dumps(record, indent=1) + "\n", encoding="utf-8"
+    )
 
 
-def read(name: str) -> Record:
+def read_record(name: str) -> Record:
     """Return the record of a benchmark.
 
     :raises FileNotFoundError: it has not been measured.
     """
-    found: Record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    found: Record = json.loads((RESULTS_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 
-def find(name: str) -> Record | None:
+def find_record(name: str) -> Record | None:
     """Return the record of a benchmark, or None if it has not been measured."""
     try:
-        return read(name)
+        return read_record(name)
     except FileNotFoundError:
         return None
 
 
-def verdict(record: Record) -> str:
-    """Return, in Markdown, whether the bar of a record held."""
+def format_verdict(record: Record) -> str:
+    """Return ``held`` or ``not held`` for the bar of a record, in Markdown."""
     if record["held"]:
         return "held"
     runs = record["repeated"]
@@ -142,40 +144,41 @@ def verdict(record: Record) -> str:
     return f"**not held** (held in {held} of {len(runs)} runs)" if len(runs) > 1 else "**not held**"
 
 
-def measured_at(record: Record) -> str:
+def format_measured_at(record: Record) -> str:
     """Return, in Markdown, the day and the commit of a record."""
     code = record["measured"]
-    if code["tree"] == Tree.UNKNOWN:
+    if code["tree"] == TreeState.UNKNOWN:
         return f"recorded on {code['date']} by `{code['commit']}`"
-    changed = " with changes" if code["tree"] == Tree.CHANGED else ""
+    changed = " with changes" if code["tree"] == TreeState.CHANGED else ""
     return f"{code['date']}, `{code['commit']}`{changed}"
 
 
-def cell(value: float, digits: int = 4) -> str:
+def format_cell(value: float, digits: int = 4) -> str:
     """Return a figure for a table: whole numbers and thousands in full, others with ``digits`` digits."""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.{digits}g}"
 
 
-def words(name: str) -> str:
+def format_name(name: str) -> str:
     """Return a figure's name for a table."""
     return name.replace("_ms", ", ms").replace("_seconds", ", s").replace("_", " ")
 
 
-def in_words(headlines: Figures) -> str:
+def format_headlines(headlines: Figures) -> str:
     """Return headlines as a phrase: ``p99, ms: ours 230, kopf 95; p50, ms: ...``."""
     return "; ".join(
-        f"{words(name)}: {', '.join(f'{label} {cell(value)}' for label, value in by_label.items())}"
+        f"{format_name(name)}: "
+        f"{', '.join(f'{label} {format_cell(value)}' for label, value in by_label.items())}"
         for name, by_label in headlines.items()
     )
 
 
-def machine() -> dict[str, object]:
+def describe_machine() -> dict[str, object]:
     """Return the cores, the memory in GiB and the system of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {"cores": os.cpu_count(), "memory_gib": round(memory), "system": platform.system()}
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the version of Python and of each package that affects the figures."""
     names = ("eurekube-provider", "requests", "urllib3", "kubernetes", "kopf")
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}

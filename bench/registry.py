@@ -13,12 +13,12 @@ from eurekube_provider.eureka.protocol.peer import Peer
 OWNER = "cluster/bench/shop/all"
 
 
-def instances(count: int, *, port: int = 8080) -> list[Instance]:
+def make_instances(count: int, *, port: int = 8080) -> list[Instance]:
     """Return ``count`` instances, 100 in each application."""
-    return [instance(number, port) for number in range(count)]
+    return [make_instance(number, port) for number in range(count)]
 
 
-def instance(number: int, port: int = 8080) -> Instance:
+def make_instance(number: int, port: int = 8080) -> Instance:
     """Return the instance of a number; equal numbers give equal but distinct objects."""
     application = f"app-{number // 100}"
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
@@ -43,8 +43,10 @@ def renew_many(peers: Peers, held: Sequence[Instance]) -> dict[str, list[tuple[s
         return [
             one.key
             for chunk in batch.chunks(held)
-            for one, answer in zip(chunk, peer.batch(list(map(batch.heartbeat, chunk))), strict=True)
+            for one, answer in zip(
+                chunk, peer.send_batch(list(map(batch.heartbeat_item, chunk))), strict=True
+            )
             if answer.status_code == 404
         ]
 
-    return peers.everywhere(renew)[0]
+    return peers.ask_all_or_raise(renew)[0]

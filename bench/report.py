@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench import record
-from bench.p11_drain import TOOK
-from bench.plot import Axis, Point, lines
-from bench.record import Record, cell, measured_at, verdict, words
+from bench.p11_drain import GONE_AFTER_FIGURE
+from bench.plot import Axis, Point, line_plot_svg
+from bench.record import Record, format_cell, format_measured_at, format_name, format_verdict
 from lab.proof.subjects import Strategy
 
-DOCS = Path(__file__).parents[1] / "docs" / "project"
-PLOTS = DOCS / "plots"
+DOCS_FOLDER = Path(__file__).parents[1] / "docs" / "project"
+PLOTS_FOLDER = DOCS_FOLDER / "plots"
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -57,81 +57,85 @@ TITLES = {
 }
 
 
-def pages() -> dict[Path, str]:
+def render_pages() -> dict[Path, str]:
     """Return the page and the plots of all records, by path."""
-    found_by_name = {name: record.find(name) for name in TITLES}
+    found_by_name = {name: record.find_record(name) for name in TITLES}
     records = {name: found for name, found in found_by_name.items() if found is not None}
     overview = ["| benchmark | bar | measured |", "|---|---|---|"]
     overview += [
-        f"| {name}. {TITLES[name]} | {verdict(found)} | {measured_at(found)} |"
+        f"| {name}. {TITLES[name]} | {format_verdict(found)} | {format_measured_at(found)} |"
         if found is not None
         else f"| {name}. {TITLES[name]} | | not measured |"
         for name, found in found_by_name.items()
     ]
-    sections = [_section(name, TITLES[name], found) for name, found in records.items()]
+    sections = [_benchmark_section(name, TITLES[name], found) for name, found in records.items()]
     plots = {
-        PLOTS / plot: text for name, found in records.items() for plot, text in _plots(name, found).items()
+        PLOTS_FOLDER / plot: text
+        for name, found in records.items()
+        for plot, text in _draw_plots(name, found).items()
     }
     page = "\n".join([_INTRODUCTION, *overview, "", *sections])
-    return {DOCS / "benchmarks.md": page, **plots}
+    return {DOCS_FOLDER / "benchmarks.md": page, **plots}
 
 
 def write_report() -> None:
     """Write the page and the plots."""
-    for path, text in pages().items():
+    for path, text in render_pages().items():
         path.write_text(text, encoding="utf-8")
 
 
-def _section(name: str, title: str, result: Record) -> str:
+def _benchmark_section(name: str, title: str, result: Record) -> str:
     columns = {"ours": result["ours"], "floor": result["floor"], **result["peers"]}
     columns = {label: figures for label, figures in columns.items() if figures}
     machine = result["machine"]
     where = f"{machine['cores']} cores, {machine['memory_gib']} GiB, Python {result['versions']['python']}"
     out = [
         f"## {name}. {title}\n",
-        f"Bar: {result['bar']}: {verdict(result)}.\n",
-        f"{result['unit'][:1].upper()}{result['unit'][1:]}; {where}; {measured_at(result)}.\n",
+        f"Bar: {result['bar']}: {format_verdict(result)}.\n",
+        f"{result['unit'][:1].upper()}{result['unit'][1:]}; {where}; {format_measured_at(result)}.\n",
         f"| | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
     ]
-    out += _rows(columns)
+    out += _table_rows(columns)
     out.append("\n| compared | |\n|---|---:|")
-    out += [f"| {words(ratio)} | {cell(value, 3)} |" for ratio, value in result["ratios"].items()]
+    out += [
+        f"| {format_name(ratio)} | {format_cell(value, 3)} |" for ratio, value in result["ratios"].items()
+    ]
     out.append("")
-    out += _stages(result)
-    out += _runs(result)
-    out += [f"![{title}](plots/{plot})\n" for plot in _plots(name, result)]
+    out += _stage_table(result)
+    out += _run_table(result)
+    out += [f"![{title}](plots/{plot})\n" for plot in _draw_plots(name, result)]
     return "\n".join(out)
 
 
-def _rows(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _table_rows(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return a line for each figure, with a cell for each column."""
     out = []
     for row in dict.fromkeys(figure for figures in columns.values() for figure in figures):
-        cells = [cell(figures[row]) if row in figures else "" for figures in columns.values()]
-        out.append(f"| {words(row)} | {' | '.join(cells)} |")
+        cells = [format_cell(figures[row]) if row in figures else "" for figures in columns.values()]
+        out.append(f"| {format_name(row)} | {' | '.join(cells)} |")
     return out
 
 
-def _stages(result: Record) -> list[str]:
+def _stage_table(result: Record) -> list[str]:
     """Return the table of the stages in which the time is spent, if the record has one."""
     stages = result.get("stages")
     if not stages:
         return []
     head = [f"| where the time goes | {' | '.join(stages)} |", f"|---|{'---:|' * len(stages)}"]
-    return [*head, *_rows(stages), ""]
+    return [*head, *_table_rows(stages), ""]
 
 
-def _runs(result: Record) -> list[str]:
+def _run_table(result: Record) -> list[str]:
     """Return the headlines of each run, if there was more than one, and the reasons of void runs."""
     out = []
     runs = result["repeated"]
     if len(runs) > 1:
         columns = [(figure, label) for figure, by_label in runs[0]["figures"].items() for label in by_label]
-        heads = (f"{words(figure)}: {label}" for figure, label in columns)
+        heads = (f"{format_name(figure)}: {label}" for figure, label in columns)
         out += [f"| run | {' | '.join(heads)} | bar |", f"|---|{'---:|' * len(columns)}---|"]
         for number, run in enumerate(runs, 1):
-            cells = (cell(run["figures"][figure][label]) for figure, label in columns)
+            cells = (format_cell(run["figures"][figure][label]) for figure, label in columns)
             held = "held" if run["held"] else "not held"
             out.append(f"| {number} | {' | '.join(cells)} | {held} |")
         out.append("")
@@ -139,18 +143,22 @@ def _runs(result: Record) -> list[str]:
     return out
 
 
-def _plots(name: str, result: Record) -> dict[str, str]:
+def _draw_plots(name: str, result: Record) -> dict[str, str]:
     """Return a record's plots as SVG documents, by file name."""
     if name == "P1":
         series = {
-            label: _distribution([run["ms"] for run in result["runs"][label]])
+            label: _cumulative_percent([run["ms"] for run in result["runs"][label]])
             for label in ("floor", "ours", "kopf", "30 s poll")
         }
         x, y = Axis("milliseconds", is_log=True), Axis("percent of the samples")
-        return {"p1.svg": lines("Patch until Eureka shows the instance", x, y, series, dots=False)}
+        return {"p1.svg": line_plot_svg("Patch until Eureka shows the instance", x, y, series, dots=False)}
     if name == "P11":
         x, y = Axis("seconds since the rollouts began"), Axis("failed calls a second")
-        return {"p11.svg": lines("Failed calls, by strategy", x, y, _failures(result), dots=False)}
+        return {
+            "p11.svg": line_plot_svg(
+                "Failed calls, by strategy", x, y, _failures_a_second(result), dots=False
+            )
+        }
     if name != "P12":
         return {}
     found = {}
@@ -161,11 +169,11 @@ def _plots(name: str, result: Record) -> dict[str, str]:
         line = [(size, sorted(values)[len(values) // 2]) for size, values in sorted(by_size.items())]
         title, _, unit = label.partition(", ")
         x, y = Axis("instances", is_log=True), Axis(unit.replace("us", "µs"))
-        found[f"p12-{number}.svg"] = lines(title.capitalize(), x, y, {"ours": line})
+        found[f"p12-{number}.svg"] = line_plot_svg(title.capitalize(), x, y, {"ours": line})
     return found
 
 
-def _distribution(milliseconds: list[float]) -> list[Point]:
+def _cumulative_percent(milliseconds: list[float]) -> list[Point]:
     """Return the percentage of samples that took at most a time, in a hundred steps."""
     ordered = sorted(milliseconds)
     return [
@@ -174,12 +182,12 @@ def _distribution(milliseconds: list[float]) -> list[Point]:
     ]
 
 
-def _failures(result: Record) -> dict[str, list[Point]]:
+def _failures_a_second(result: Record) -> dict[str, list[Point]]:
     """Return the failed calls a second over all scenarios, by strategy; each point is the mean of five
     seconds.
     """
     length, found = 5, {}
-    end = int(result["ours"][TOOK]) + length
+    end = int(result["ours"][GONE_AFTER_FIGURE]) + length
     for strategy in Strategy:
         seconds, ending = Counter[int](), "-".join(strategy.split())
         called = [runs for application, runs in result["runs"].items() if application.endswith(ending)]

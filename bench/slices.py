@@ -14,13 +14,13 @@ from typing import Any
 from bench.prober import RawSlices, RawWatch
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 
-Content = frozenset[tuple[str, bool]]
+ServiceContent = frozenset[tuple[str, bool]]
 """Addresses of a Service, each with whether it is ready."""
 
 Object = dict[str, Any]
 
 
-_NOTHING: tuple[float, Content] = (0.0, frozenset())
+_NO_CONTENT: tuple[float, ServiceContent] = (0.0, frozenset())
 
 
 class SliceWatch:
@@ -29,12 +29,14 @@ class SliceWatch:
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self._watch = RawWatch(kubeconfig, namespace)
         self._changed = threading.Condition()
-        self._shown: dict[str, tuple[float, Content]] = {}
+        self._shown: dict[str, tuple[float, ServiceContent]] = {}
         started = threading.Event()
         threading.Thread(target=self._follow, args=(started,), daemon=True).start()
         started.wait()
 
-    def wait_shown(self, wanted: Mapping[str, Content], timeout_seconds: float) -> dict[str, float]:
+    def wait_until_shown(
+        self, wanted: Mapping[str, ServiceContent], timeout_seconds: float
+    ) -> dict[str, float]:
         """Wait until each of these Services has its wanted content.
 
         :returns: since when each has it, by ``time.perf_counter()``.
@@ -42,14 +44,16 @@ class SliceWatch:
         """
 
         def wrong() -> list[str]:
-            return [name for name, content in wanted.items() if self._shown.get(name, _NOTHING)[1] != content]
+            return [
+                name for name, content in wanted.items() if self._shown.get(name, _NO_CONTENT)[1] != content
+            ]
 
         with self._changed:
             if not self._changed.wait_for(lambda: not wrong(), timeout_seconds):
                 raise TimeoutError(f"{len(wrong())} of {len(wanted)} Services do not show what they should")
             return {name: self._shown[name][0] for name in wanted}
 
-    def forget(self) -> None:
+    def clear_contents(self) -> None:
         """Forget all contents, since the slices were deleted."""
         with self._changed:
             self._shown.clear()
@@ -58,13 +62,13 @@ class SliceWatch:
         for change in self._watch.changes(started.set):
             now, item = time.perf_counter(), change["object"]
             name = (item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
-            content = content_of(item) if change["type"] != "DELETED" else frozenset()
+            content = slice_content(item) if change["type"] != "DELETED" else frozenset()
             with self._changed:
                 self._shown[name] = now, content
                 self._changed.notify_all()
 
 
-def content_of(item: Mapping[str, Any]) -> Content:
+def slice_content(item: Mapping[str, Any]) -> ServiceContent:
     """Return a slice's addresses with their readiness."""
     return frozenset(
         (one["addresses"][0], bool(one["conditions"]["ready"])) for one in item.get("endpoints") or ()
@@ -106,7 +110,7 @@ class RawMirror(RawSlices):
         return found
 
 
-def applications_of(body: bytes) -> Iterable[Mapping[str, Any]]:
+def parse_applications(body: bytes) -> Iterable[Mapping[str, Any]]:
     """Return the applications of a list or of a delta."""
     found: Iterable[Mapping[str, Any]] = json.loads(body)["applications"]["application"]
     return found

@@ -13,14 +13,14 @@ from typing import Any
 
 import yaml
 
-from lab.pulumi import pulumi_path
+from lab.pulumi import pulumi_search_path
 
 ROOT = Path(__file__).parent.parent
 PEER_MODULE = Path(__file__).parent / "peers" / "plain_dynamic.py"
-_OF_THE_PROGRAM = ("sourcePosition", "stackTrace")
+_SOURCE_POSITION_KEYS = ("sourcePosition", "stackTrace")
 _numbers = count(1)
 
-SINGLE = """
+SINGLE_PROGRAM = """
 import os
 from eurekube_provider import EurekaInstance
 for number in range(int(os.environ["BENCH_COUNT"])):
@@ -31,7 +31,7 @@ for number in range(int(os.environ["BENCH_COUNT"])):
     })
 """
 
-APPLICATION = """
+APPLICATION_PROGRAM = """
 import os
 from eurekube_provider import EurekaApplication
 EurekaApplication("all", {
@@ -44,12 +44,12 @@ EurekaApplication("all", {
 })
 """
 
-PEER = """
+PEER_PROGRAM = """
 import plain_dynamic
 plain_dynamic.main()
 """
 
-NATIVE = """
+NATIVE_PROGRAM = """
 import os
 import pulumi_eurekube as eurekube
 for number in range(int(os.environ["BENCH_COUNT"])):
@@ -61,7 +61,7 @@ for number in range(int(os.environ["BENCH_COUNT"])):
     )
 """
 
-IN_YAML = "the same without a programming language"
+YAML_PROGRAM_MARKER = "the same without a programming language"
 """Marker in place of a program's text: the same instances of the native provider, declared in Pulumi.yaml."""
 
 _EMPTY_PLUGIN = f"#!/bin/sh\nexec '{sys.executable}' -m bench.peers.empty_native \"$@\"\n"
@@ -80,8 +80,8 @@ def install_empty_plugin(folder: Path) -> Path:
     return folder
 
 
-def _instances(application: str, resources: int) -> dict[str, Any]:
-    """Return :data:`NATIVE`'s resources as a program in YAML."""
+def _yaml_resources(application: str, resources: int) -> dict[str, Any]:
+    """Return :data:`NATIVE_PROGRAM`'s resources as a program in YAML."""
     return {
         f"r{number}": {
             "type": "eurekube:Instance",
@@ -98,7 +98,7 @@ def _instances(application: str, resources: int) -> dict[str, Any]:
 class Stack:
     """A stack that is made for one sample.
 
-    :param program: the text of ``__main__.py``, or :data:`IN_YAML`.
+    :param program: the text of ``__main__.py``, or :data:`YAML_PROGRAM_MARKER`.
     :param modules: a folder with modules that its program may import beside Eurekube's.
     :param plugins: a folder with plugins that are used in place of Eurekube's.
     """
@@ -116,8 +116,12 @@ class Stack:
         self._resources = resources
         self._project = directory / application
         self._project.mkdir()
-        if program == IN_YAML:
-            described = {"name": "bench", "runtime": "yaml", "resources": _instances(application, resources)}
+        if program == YAML_PROGRAM_MARKER:
+            described = {
+                "name": "bench",
+                "runtime": "yaml",
+                "resources": _yaml_resources(application, resources),
+            }
         else:
             (self._project / "__main__.py").write_text(program)
             shutil.copy(PEER_MODULE, self._project)
@@ -131,7 +135,7 @@ class Stack:
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
             "PATH": os.pathsep.join(
-                [*([str(plugins)] if plugins else []), str(Path(sys.prefix) / "bin"), pulumi_path()]
+                [*([str(plugins)] if plugins else []), str(Path(sys.prefix) / "bin"), pulumi_search_path()]
             ),
             "PYTHONPATH": f"{ROOT}:{modules}",
             "PULUMI_HOME": str(directory / "home"),
@@ -167,7 +171,8 @@ class Stack:
         (file,) = (self._backend / ".pulumi" / "stacks" / "bench").glob("*.json")
         resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
         described = (
-            {key: item for key, item in each.items() if key not in _OF_THE_PROGRAM} for each in resources
+            {key: item for key, item in each.items() if key not in _SOURCE_POSITION_KEYS}
+            for each in resources
         )
         return len(json.dumps(list(described), separators=(",", ":"))) / self._resources
 

@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from bench.attribution import Asked, Begun, Decided, Done, Item, Note, Taken, as_json
-from eurekube_provider.eureka.protocol.batch import OLDEST_TIMESTAMP_MS
+from bench.attribution import Asked, Begun, Decided, Done, Note, RequestItem, Taken, notes_to_json
+from eurekube_provider.eureka.protocol.batch import HEARTBEAT_READ_TIMESTAMP_MS
 from eurekube_provider.eureka.protocol.transport import Transport
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.__main__ import main as operate
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 
-_ITEM = re.compile(
+_BATCH_ITEM_PATTERN = re.compile(
     rb'"action": ?"(\w+)", ?"appName": ?"([^"]*)", ?"id": ?"([^"]*)"'
     rb'(?:, ?"status": ?"(\w+)", ?"lastDirtyTimestamp": ?(\w+))?'
 )
-_STATUS = re.compile(rb'"status": ?"(\w+)"')
-_ID = re.compile(rb'"instanceId": ?"([^"]*)"')
+_STATUS_PATTERN = re.compile(rb'"status": ?"(\w+)"')
+_INSTANCE_ID_PATTERN = re.compile(rb'"instanceId": ?"([^"]*)"')
 
-_BATCHES = "/peerreplication/batch"
-_ACTIONS = {"GET": "Read", "DELETE": "Cancel", "PUT": "Renew"}
+_BATCH_PATH = "/peerreplication/batch"
+_ACTION_BY_METHOD = {"GET": "Read", "DELETE": "Cancel", "PUT": "Renew"}
 
-Request = tuple[float, float, str, str, str, bytes | None]
+SentRequest = tuple[float, float, str, str, str, bytes | None]
 """Sent, answered, thread, method, path and body of a request."""
 
 
@@ -44,16 +44,16 @@ class Tracer:
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
-        self._requests: list[Request] = []
+        self._requests: list[SentRequest] = []
 
     def install(self) -> None:
         """Wrap the operator's functions that changes pass."""
         for owner, name, wrap in (
-            (Reflector, "take", self._take),
-            (WorkQueue, "get", self._get),
-            (WorkQueue, "done", self._done),
-            (Reconciler, "decide", self._decide),
-            (Transport, "request", self._request),
+            (Reflector, "apply_event", self._wrap_apply_event),
+            (WorkQueue, "get", self._wrap_queue_get),
+            (WorkQueue, "done", self._wrap_queue_done),
+            (Reconciler, "decide", self._wrap_decide),
+            (Transport, "request", self._wrap_request),
         ):
             setattr(owner, name, wrap(getattr(owner, name)))
 
@@ -64,14 +64,14 @@ class Tracer:
                 sent,
                 answered,
                 thread.partition("-")[0].partition("_")[0],
-                path.startswith(_BATCHES),
-                items_of(method, path, data),
+                path.startswith(_BATCH_PATH),
+                parse_request_items(method, path, data),
             )
             for sent, answered, thread, method, path, data in self._requests
         ]
         return [*self._notes, *asked]
 
-    def _take(self, take: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_apply_event(self, take: Callable[..., None]) -> Callable[..., None]:
         def taken(reflector: Reflector, event_type: str, item: dict[str, Any]) -> None:
             if item.get("kind") == "EndpointSlice":
                 metadata = item["metadata"]
@@ -81,7 +81,7 @@ class Tracer:
 
         return taken
 
-    def _get(self, get: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_queue_get(self, get: Callable[..., Any]) -> Callable[..., Any]:
         def got(queue: WorkQueue[Any], *arguments: Any) -> Any:
             key = get(queue, *arguments)
             if key is not None:
@@ -90,14 +90,14 @@ class Tracer:
 
         return got
 
-    def _done(self, done: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_queue_done(self, done: Callable[..., None]) -> Callable[..., None]:
         def ended(queue: WorkQueue[Any], key: Any) -> None:
             self._notes.append(Done(time.monotonic(), key))
             done(queue, key)
 
         return ended
 
-    def _decide(self, decide: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_decide(self, decide: Callable[..., Any]) -> Callable[..., Any]:
         def decided(reconciler: Reconciler, key: Any, *arguments: Any) -> Any:
             found = decide(reconciler, key, *arguments)
             self._notes.append(Decided(time.monotonic(), key))
@@ -105,7 +105,7 @@ class Tracer:
 
         return decided
 
-    def _request(self, request: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_request(self, request: Callable[..., Any]) -> Callable[..., Any]:
         def asked(transport: Transport, method: str, path: str, **options: Any) -> Any:
             sent = time.monotonic()
             try:
@@ -118,29 +118,31 @@ class Tracer:
         return asked
 
 
-def items_of(method: str, path: str, data: bytes | None) -> tuple[Item, ...]:
+def parse_request_items(method: str, path: str, data: bytes | None) -> tuple[RequestItem, ...]:
     """Return the actions of a request on instances; none for lists, deltas and statuses of servers."""
     parts = [unquote(part) for part in path.split("?")[0].strip("/").split("/")]
-    if path.startswith(_BATCHES) and data is not None:
-        return tuple(_item(*found) for found in _ITEM.findall(data))
+    if path.startswith(_BATCH_PATH) and data is not None:
+        return tuple(_parse_batch_item(*found) for found in _BATCH_ITEM_PATTERN.findall(data))
     if parts[0] != "apps" or len(parts) < 2 or parts[1] == "delta":
         return ()
     application = parts[1]
     if method == "POST" and data is not None:
-        named, status = _ID.search(data), _STATUS.search(data)
+        named, status = _INSTANCE_ID_PATTERN.search(data), _STATUS_PATTERN.search(data)
         if named is None or status is None:
             return ()
-        return (Item("Register", application, named[1].decode(), status[1].decode()),)
-    if len(parts) != 3 or method not in _ACTIONS:
+        return (RequestItem("Register", application, named[1].decode(), status[1].decode()),)
+    if len(parts) != 3 or method not in _ACTION_BY_METHOD:
         return ()
-    return (Item(_ACTIONS[method], application, parts[2], ""),)
+    return (RequestItem(_ACTION_BY_METHOD[method], application, parts[2], ""),)
 
 
-def _item(action: bytes, application: bytes, instance_id: bytes, status: bytes, stamp: bytes) -> Item:
+def _parse_batch_item(
+    action: bytes, application: bytes, instance_id: bytes, status: bytes, stamp: bytes
+) -> RequestItem:
     named = action.decode()
     if named == "Heartbeat":
-        named = "Read" if stamp == str(OLDEST_TIMESTAMP_MS).encode() else "Renew"
-    return Item(named, application.decode(), instance_id.decode(), status.decode())
+        named = "Read" if stamp == str(HEARTBEAT_READ_TIMESTAMP_MS).encode() else "Renew"
+    return RequestItem(named, application.decode(), instance_id.decode(), status.decode())
 
 
 def main() -> int:
@@ -151,7 +153,7 @@ def main() -> int:
     try:
         return operate([])
     finally:
-        Path(sys.argv[1]).write_text(json.dumps(as_json(tracer.notes())), encoding="utf-8")
+        Path(sys.argv[1]).write_text(json.dumps(notes_to_json(tracer.notes())), encoding="utf-8")
 
 
 if __name__ == "__main__":

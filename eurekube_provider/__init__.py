@@ -158,9 +158,9 @@ def __getattr__(name: str) -> Any:
     if module.startswith("registrations."):
         return getattr(import_module(f"eurekube_provider.{module}"), name)
     from eurekube_provider.resources.program import AsProgramError
-    from eurekube_provider.runtime.extras import needing
+    from eurekube_provider.runtime.extras import require_extra
 
-    with AsProgramError(), needing("kubernetes", name):
+    with AsProgramError(), require_extra("kubernetes", name):
         return getattr(import_module(f"eurekube_provider.resources.{module}"), name)
 
 

@@ -8,29 +8,29 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lab.beside import beside
-from lab.builds import go_caches
+from lab.beside import run_in_background
+from lab.builds import temporary_go_caches
 from lab.errors import LabError
 from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
-from lab.lab import MOST_EUREKAS
+from lab.lab import MAX_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
-from lab.programs import SERVERS, TOOLS, provide
+from lab.programs import SERVERS, TEST_TOOLS, provide_programs
 from lab.progress import say
 from lab.pulumi import provide_pulumi
 from lab.spring import provide_spring_admin, provide_spring_client, provide_spring_gateway
 from lab.supervisor import (
-    State,
+    LabState,
+    describe_running_lab,
     raising_on_signals,
     read_state,
     run_in_foreground,
     start_detached,
-    stop,
+    stop_lab,
     supervisor_pid,
-    what_is_left,
 )
 
-_INTERRUPTED = 130
+_INTERRUPTED_EXIT_CODE = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,22 +40,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match options.command:
             case "up":
-                return _up(folder, options)
+                return _start_lab(folder, options)
             case "down":
-                sys.stdout.write("the lab is down\n" if stop(folder) else "no lab was up\n")
+                sys.stdout.write("the lab is down\n" if stop_lab(folder) else "no lab was up\n")
                 return 0
             case "status":
-                return _status(folder)
+                return _print_status(folder)
             case _:
                 with raising_on_signals():
-                    _fetch(for_tests=options.tests, with_pulumi=options.pulumi)
+                    _fetch_programs(for_tests=options.tests, with_pulumi=options.pulumi)
                 return 0
     except LabError as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:
-        say(f"interrupted; {what_is_left(folder)}")
-        return _INTERRUPTED
+        say(f"interrupted; {describe_running_lab(folder)}")
+        return _INTERRUPTED_EXIT_CODE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the servers, and come back when they are ready")
     up.add_argument(
-        "--eureka", type=int, choices=range(MOST_EUREKAS + 1), default=1, help="how many Eureka servers"
+        "--eureka", type=int, choices=range(MAX_EUREKAS + 1), default=1, help="how many Eureka servers"
     )
     up.add_argument(
         "--free-ports", action="store_true", help="take free ports instead of 8761 and up, and 6443"
@@ -83,15 +83,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fetch(*, for_tests: bool, with_pulumi: bool) -> None:
+def _fetch_programs(*, for_tests: bool, with_pulumi: bool) -> None:
     """Build the programs with Go while Maven, which mostly waits for downloads, packages the Java ones."""
-    with beside(lambda: _package(for_tests=for_tests)), go_caches() as caches:
-        provide((*SERVERS, *TOOLS) if for_tests else SERVERS, caches)
+    with (
+        run_in_background(lambda: _package_java_programs(for_tests=for_tests)),
+        temporary_go_caches() as caches,
+    ):
+        provide_programs((*SERVERS, *TEST_TOOLS) if for_tests else SERVERS, caches)
         if with_pulumi:
             provide_pulumi(caches)
 
 
-def _package(*, for_tests: bool) -> None:
+def _package_java_programs(*, for_tests: bool) -> None:
     java = find_java()
     provide_eureka(java, "2025.0")
     if for_tests:
@@ -101,7 +104,7 @@ def _package(*, for_tests: bool) -> None:
         provide_spring_admin()
 
 
-def _up(folder: Path, options: argparse.Namespace) -> int:
+def _start_lab(folder: Path, options: argparse.Namespace) -> int:
     ports = Ports() if options.free_ports else FIXED_PORTS
     if (pid := supervisor_pid(folder)) is not None:
         state = read_state(folder)
@@ -110,22 +113,22 @@ def _up(folder: Path, options: argparse.Namespace) -> int:
                 f"a lab is starting in {folder} already (process {pid}): wait, or `python -m lab down`"
             )
         say(f"the lab is already up (process {pid}); `python -m lab down` stops it")
-        _show(state)
+        _print_urls(state)
     elif options.foreground:
-        run_in_foreground(folder, options.eureka, ports=ports, report=_show)
+        run_in_foreground(folder, options.eureka, ports=ports, report=_print_urls)
     else:
-        _show(start_detached(folder, options.eureka, ports=ports))
+        _print_urls(start_detached(folder, options.eureka, ports=ports))
     return 0
 
 
-def _show(state: State) -> None:
+def _print_urls(state: LabState) -> None:
     for url in state.eureka_urls:
         sys.stdout.write(f"Eureka      {url}\n")
     sys.stdout.write(f"Kubernetes  {state.api_server_url}\n\nexport KUBECONFIG={state.kubeconfig}\n")
     sys.stdout.flush()
 
 
-def _status(folder: Path) -> int:
+def _print_status(folder: Path) -> int:
     pid = supervisor_pid(folder)
     if pid is None:
         sys.stdout.write("no lab is up; `python -m lab up` starts one\n")

@@ -11,15 +11,15 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
-_ended: ContextVar[threading.Event | None] = ContextVar("_ended", default=None)
+_early_end_event: ContextVar[threading.Event | None] = ContextVar("_early_end_event", default=None)
 
 
-class EndedError(Exception):
+class OtherWorkEndedError(Exception):
     """The other piece of work ended early, so that this one is of no use any more."""
 
 
 @contextmanager
-def beside(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
+def run_in_background(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
     """Do the work in a thread while the block runs, and wait for both; the future has the work's result.
 
     Raises the work's error, also out of a :func:`pause` of the block.
@@ -27,20 +27,20 @@ def beside(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
     ended = threading.Event()
 
     def done() -> _Result:
-        _ended.set(ended)
+        _early_end_event.set(ended)
         try:
             return work()
         except BaseException:
             ended.set()
             raise
 
-    token = _ended.set(ended)
+    token = _early_end_event.set(ended)
     try:
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(done)
             try:
                 yield future
-            except EndedError:
+            except OtherWorkEndedError:
                 future.result()
                 raise
             except BaseException:
@@ -48,11 +48,11 @@ def beside(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
                 raise
             future.result()
     finally:
-        _ended.reset(token)
+        _early_end_event.reset(token)
 
 
 def pause(seconds: float) -> None:
-    """Wait; raise EndedError as soon as the work beside this one has ended early."""
-    ended = _ended.get() or threading.Event()
+    """Wait; raise OtherWorkEndedError as soon as the work beside this one has ended early."""
+    ended = _early_end_event.get() or threading.Event()
     if ended.wait(seconds):
-        raise EndedError
+        raise OtherWorkEndedError

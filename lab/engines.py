@@ -14,10 +14,10 @@ from typing import Protocol
 
 from lab.errors import LabError
 from lab.progress import heartbeat
-from lab.pulumi import find_kubernetes_plugin, find_pulumi, inline_cli, pulumi_environment
+from lab.pulumi import find_kubernetes_plugin, find_pulumi, pulumi_environment, write_inline_cli
 
 ROOT = Path(__file__).parent.parent
-_UP_SECONDS = 300
+_COMMAND_TIMEOUT_SECONDS = 300
 
 
 class Engine(Protocol):
@@ -45,7 +45,7 @@ class PulumiEngine:
         self._project = copy_project(directory / "program")
         backend = directory / "backend"
         backend.mkdir(parents=True)
-        self._cli = inline_cli(cli)
+        self._cli = write_inline_cli(cli)
         self._environment = {
             **pulumi_environment(),
             "PULUMI_BACKEND_URL": backend.as_uri(),
@@ -122,11 +122,13 @@ def _run(command: list[str], directory: Path, environment: Mapping[str, str]) ->
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_UP_SECONDS,
+            timeout=_COMMAND_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         output = error.output.decode(errors="replace") if isinstance(error.output, bytes) else error.output
-        raise LabError(f"{' '.join(command[:3])} took longer than {_UP_SECONDS} s:\n{output}") from None
+        raise LabError(
+            f"{' '.join(command[:3])} took longer than {_COMMAND_TIMEOUT_SECONDS} s:\n{output}"
+        ) from None
     if done.returncode != 0:
         raise LabError(f"{' '.join(command[:3])} failed:\n{done.stdout}")

@@ -8,33 +8,33 @@ from typing import Any
 
 import yaml
 
-from lab.builds import find_tool, go_caches, go_environment
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.builds import find_tool, go_environment, temporary_go_caches
+from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 
 _VERSION = "1.4.1"
 _MODULE = f"sigs.k8s.io/gateway-api@v{_VERSION}"
-_HASH = "h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8="
+_MODULE_HASH = "h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8="
 """The hash of the module, as go.sum would have it."""
 
-_KINDS = ("gateways", "httproutes")
+_CRD_NAMES = ("gateways", "httproutes")
 
 
 def gateway_api_crds() -> list[dict[str, Any]]:
     """Return the CRDs of Gateway and HTTPRoute, of the channel standard."""
     folder = cache_folder() / "gateway-api" / _VERSION
-    with locked("gateway-api"):
+    with hold_cache_lock("gateway-api"):
         if not folder.is_dir():
-            with filled_atomically(folder) as content:
-                _download(content)
-    return [yaml.safe_load((folder / f"{kind}.yaml").read_text()) for kind in _KINDS]
+            with fill_folder_atomically(folder) as content:
+                _download_crds(content)
+    return [yaml.safe_load((folder / f"{kind}.yaml").read_text()) for kind in _CRD_NAMES]
 
 
-def _download(folder: Path) -> None:
+def _download_crds(folder: Path) -> None:
     go = find_tool("go")
     if go is None:
         raise LabError("Go is missing, by which the CRDs of the Gateway API are downloaded")
-    with go_caches() as caches:
+    with temporary_go_caches() as caches:
         done = subprocess.run(
             [str(go), "mod", "download", "-json", _MODULE],
             check=False,
@@ -45,10 +45,10 @@ def _download(folder: Path) -> None:
             timeout=120,
         )
         answer = json.loads(done.stdout or "{}")
-        if done.returncode or answer.get("Sum") != _HASH:
+        if done.returncode or answer.get("Sum") != _MODULE_HASH:
             raise LabError(
                 f"{_MODULE} cannot be had: {answer.get('Error') or answer.get('Sum') or done.stderr}"
             )
-        for kind in _KINDS:
+        for kind in _CRD_NAMES:
             file = Path(answer["Dir"], "config/crd/standard", f"gateway.networking.k8s.io_{kind}.yaml")
             shutil.copyfile(file, folder / f"{kind}.yaml")

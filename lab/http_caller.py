@@ -18,10 +18,10 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 _TIMEOUT_SECONDS = 3.0
-_lock = threading.Lock()
+_file_lock = threading.Lock()
 
 
-def _new(url: str) -> Callable[[], tuple[str, str]]:
+def _caller_on_new_connections(url: str) -> Callable[[], tuple[str, str]]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def call() -> tuple[str, str]:
@@ -31,7 +31,7 @@ def _new(url: str) -> Callable[[], tuple[str, str]]:
     return call
 
 
-def _open(url: str) -> Callable[[], tuple[str, str]]:
+def _caller_on_open_connection(url: str) -> Callable[[], tuple[str, str]]:
     parts = urlsplit(url)
     connection: http.client.HTTPConnection | None = None
 
@@ -59,12 +59,12 @@ def _open(url: str) -> Callable[[], tuple[str, str]]:
     return call
 
 
-_WAYS = {"new": _new, "open": _open}
+_CALLERS_BY_WAY = {"new": _caller_on_new_connections, "open": _caller_on_open_connection}
 
 
-def _call(way: str, application: str, url: str, pause_seconds: float, file: TextIO) -> None:
+def _call_repeatedly(way: str, application: str, url: str, pause_seconds: float, file: TextIO) -> None:
     """Call a URL again and again, and write each call into the file."""
-    call = _WAYS[way](url)
+    call = _CALLERS_BY_WAY[way](url)
     following = time.monotonic()
     while True:
         began = time.time()
@@ -75,7 +75,7 @@ def _call(way: str, application: str, url: str, pause_seconds: float, file: Text
             reason = getattr(error, "reason", error)
             outcome = " ".join(f"{type(reason).__name__} {reason}".replace(",", " ").split())
         took = round((time.time() - began) * 1000)
-        with _lock:
+        with _file_lock:
             file.write(f"{round(began * 1000)},{way},{application},{target},{took},{outcome}\n")
             file.flush()
         following = max(following + pause_seconds, time.monotonic())
@@ -83,10 +83,12 @@ def _call(way: str, application: str, url: str, pause_seconds: float, file: Text
 
 
 def main(path: str, per_second: str, *orders: str) -> None:
-    """Follow all orders at once, until the process is ended."""
+    """Make the calls of all orders, `WAY,APPLICATION,URL`, side by side, until the process is ended."""
     with Path(path).open("w", encoding="utf-8") as file:
         threads = [
-            threading.Thread(target=_call, args=(*order.split(",", 2), 1 / float(per_second), file))
+            threading.Thread(
+                target=_call_repeatedly, args=(*order.split(",", 2), 1 / float(per_second), file)
+            )
             for order in orders
         ]
         for thread in threads:

@@ -20,15 +20,15 @@ from typing import Any
 
 import yaml
 
-PYTHON = "PULUMI_PYTHON_CMD"
+PYTHON_VARIABLE = "PULUMI_PYTHON_CMD"
 """Environment variable by which a language host's own program for dynamic providers names the interpreter."""
 
-_RUN_PROGRAMS = frozenset({"up", "preview", "refresh", "destroy"})
-_SERVE = "serve"
-_LOOK_SECONDS = 0.05
+_COMMANDS_WITH_PROGRAM = frozenset({"up", "preview", "refresh", "destroy"})
+_SERVE_COMMAND = "serve"
+_PARENT_CHECK_SECONDS = 0.05
 
 
-def program_in(file: Path) -> Callable[[], None]:
+def make_program_runner(file: Path) -> Callable[[], None]:
     """Return a function that runs a file as a program, in any thread.
 
     `runpy` exchanges `sys.argv` and `sys.modules["__main__"]` while it runs, and a process has only one of
@@ -49,18 +49,18 @@ def main(arguments: Sequence[str]) -> None:
     project = Path.cwd() / "Pulumi.yaml"
     if project.is_file():
         described = yaml.safe_load(project.read_text("utf-8"))
-        python = _interpreter(described["runtime"])
+        python = _find_interpreter(described["runtime"])
         command = next((word for word in words if not word.startswith("-")), "")
         has_server = any(word.startswith("--client") for word in words)
         if python is not None:
-            environment[PYTHON] = python
-            if command in _RUN_PROGRAMS and not has_server:
-                port = _start_server(python, project.parent / described.get("main", "."))
+            environment[PYTHON_VARIABLE] = python
+            if command in _COMMANDS_WITH_PROGRAM and not has_server:
+                port = _start_language_server(python, project.parent / described.get("main", "."))
                 words += [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
     os.execve(cli, [cli, *words], environment)  # noqa: S606
 
 
-def _interpreter(runtime: str | Mapping[str, Any]) -> str | None:
+def _find_interpreter(runtime: str | Mapping[str, Any]) -> str | None:
     """Return the interpreter of a project's environment, else this one; None if its language is another."""
     name, options = (runtime, {}) if isinstance(runtime, str) else (runtime["name"], runtime.get("options"))
     if name != "python":
@@ -69,17 +69,17 @@ def _interpreter(runtime: str | Mapping[str, Any]) -> str | None:
     return str(Path.cwd() / environment / "bin" / "python") if environment else sys.executable
 
 
-def _start_server(python: str, folder: Path) -> str:
+def _start_language_server(python: str, folder: Path) -> str:
     """Start a language server that runs a folder's program until this process ends; return its port."""
     readable, writable = os.pipe()
-    command = [python, "-P", __file__, _SERVE, str(writable), str(os.getpid())]
+    command = [python, "-P", __file__, _SERVE_COMMAND, str(writable), str(os.getpid())]
     subprocess.Popen(command, cwd=folder, pass_fds=[writable])
     os.close(writable)
     with os.fdopen(readable) as answer:
         return answer.read() or sys.exit(1)
 
 
-def _serve(answer: int, parent: int) -> None:
+def _serve_language_host(port_pipe: int, parent_pid: int) -> None:
     import grpc
     from pulumi.automation._server import LanguageServer
     from pulumi.runtime.proto import language_pb2_grpc
@@ -89,18 +89,18 @@ def _serve(answer: int, parent: int) -> None:
     sys.path.insert(0, str(folder))
     server = grpc.server(ThreadPoolExecutor())  # type: ignore[no-untyped-call]
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(
-        LanguageServer(program_in(folder / "__main__.py")), server
+        LanguageServer(make_program_runner(folder / "__main__.py")), server
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with os.fdopen(answer, "w") as writable:
+    with os.fdopen(port_pipe, "w") as writable:
         writable.write(str(port))
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
+    while os.getppid() == parent_pid:
+        time.sleep(_PARENT_CHECK_SECONDS)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == _SERVE:
-        _serve(*map(int, sys.argv[2:]))
+    if sys.argv[1] == _SERVE_COMMAND:
+        _serve_language_host(*map(int, sys.argv[2:]))
     main(sys.argv[1:])

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from lab.builds import find_tool, run_tool
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 from lab.progress import say
 
@@ -34,9 +34,9 @@ def provide_js_client() -> list[str]:
     if not folder.exists():
         if npm is None:
             raise NodeMissing("npm is missing: it installs eureka-js-client (Debian package npm)")
-        with locked("js-client"):
+        with hold_cache_lock("js-client"):
             if not folder.exists():
-                with filled_atomically(folder) as content:
+                with fill_folder_atomically(folder) as content:
                     for name in _FILES:
                         shutil.copy(_PROJECT / name, content)
                     run_tool(

@@ -15,11 +15,11 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import NODES, PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from eurekube_provider.kube.reflector import Object, Reflector
 from lab.errors import LabError
-from lab.netns import POD_NETWORK, is_inside
-from lab.pod import Life, Pod
+from lab.netns import POD_ADDRESS_TEMPLATE, is_in_lab_network
+from lab.pod import Pod, PodLife
 
 _HEARTBEAT_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
-_END_SECONDS = 10.0
+_POD_END_SECONDS = 10.0
 
 
 class Kubelet:
@@ -29,21 +29,23 @@ class Kubelet:
     """
 
     def __init__(self, kubeconfig: Path, nodes: Sequence[str], log_directory: Path) -> None:
-        if not is_inside():
+        if not is_in_lab_network():
             raise LabError(
                 "pods can be real processes only inside a network of the lab's own:"
-                " start the lab with lab.netns.command_inside"
+                " start the lab with lab.netns.wrap_command_in_network"
             )
-        self.lives: list[Life] = []
+        self.lives: list[PodLife] = []
         self._access = KubeAccess.load(kubeconfig)
         self._nodes = tuple(nodes)
         self._log_directory = log_directory
         self._pods: dict[str, Pod] = {}
         self._lock = threading.Lock()
-        self._addresses = (POD_NETWORK.format(*divmod(number, 250)) for number in itertools.count(251))
-        self._reflector = Reflector(self._access, PODS, lambda item, _: item, self._saw)
+        self._addresses = (
+            POD_ADDRESS_TEMPLATE.format(*divmod(number, 250)) for number in itertools.count(251)
+        )
+        self._reflector = Reflector(self._access, PODS, lambda item, _: item, self._apply_pod_change)
         self._stopped = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="kubelet-nodes", daemon=True)
+        self._heart = threading.Thread(target=self._send_heartbeats, name="kubelet-nodes", daemon=True)
 
     @property
     def has_ending_pods(self) -> bool:
@@ -62,11 +64,11 @@ class Kubelet:
         with self._lock:
             pods = list(self._pods.values())
         for pod in pods:
-            pod.removed()
+            pod.end_at_once()
         for pod in pods:
-            pod.join(_END_SECONDS)
+            pod.join(_POD_END_SECONDS)
 
-    def _saw(self, old: Object | None, new: Object | None) -> None:
+    def _apply_pod_change(self, old: Object | None, new: Object | None) -> None:
         item = new or old
         if item is None or item["spec"].get("nodeName") not in self._nodes:
             return
@@ -77,30 +79,30 @@ class Kubelet:
             pod = self._pods.get(uid)
             if new is None:
                 if pod is not None:
-                    pod.removed()
+                    pod.end_at_once()
                     del self._pods[uid]
             elif pod is not None:
-                pod.saw(new)
+                pod.apply_change(new)
             elif new["status"].get("phase") not in ("Succeeded", "Failed"):
                 pod = Pod(self._access, new, next(self._addresses), self._log_directory)
                 self._pods[uid] = pod
                 self.lives.append(pod.life)
                 pod.start()
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while True:
             for node in self._nodes:
                 with suppress(KubernetesError):  # the next time
                     self._access.request(
                         "PATCH",
                         NODES.path(None, node, "status"),
-                        body={"status": {"conditions": [_ready()]}},
+                        body={"status": {"conditions": [_ready_condition()]}},
                         content_type=STRATEGIC_MERGE_PATCH,
                     )
             if self._stopped.wait(_HEARTBEAT_SECONDS):
                 return
 
 
-def _ready() -> Object:
+def _ready_condition() -> Object:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now}

@@ -26,23 +26,23 @@ from lab.errors import LabError
 from lab.ports import HOST, free_ports
 from lab.processes import Process, kill_all
 from lab.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
-from lab.waiting import answers_well, wait_until
+from lab.waiting import is_answered_ok, wait_until
 
 if TYPE_CHECKING:
     from lab.kubelet import Kubelet
 
-Pods = Literal["played", "real"]
+PodKind = Literal["played", "real"]
 """The kind of a lab's pods: `played` by kwok, which only writes their status, or `real` processes of a
 kubelet.
 """
 
-_ISSUER = "https://kubernetes.default.svc.cluster.local"
-_SERVICE_ADDRESSES = "10.96.0.0/16"  # apart from the pods' addresses, which kwok counts up from 10.0.0.1
-_POD_ADDRESSES = "10.0.0.0/16"
-_ADVERTISED = "192.0.2.1"  # an address kept for documentation: it only stands in the certificate
-_STAGES = Path(__file__).parent / "kwok" / "stages.yaml"
+_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+_SERVICE_CIDR = "10.96.0.0/16"  # apart from the pods' addresses, which kwok counts up from 10.0.0.1
+_POD_CIDR = "10.0.0.0/16"
+_ADVERTISED_ADDRESS = "192.0.2.1"  # an address kept for documentation: it only stands in the certificate
+_KWOK_STAGES_FILE = Path(__file__).parent / "kwok" / "stages.yaml"
 _TOKEN_SECONDS = 24 * 3600
-_ZONES = "abc"
+_ZONE_LETTERS = "abc"
 _READY_SECONDS = 120.0
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -62,7 +62,7 @@ class Kubernetes:
         directory: Path,
         api_server_port: int,
         nodes: int,
-        pods: Pods = "played",
+        pods: PodKind = "played",
     ) -> None:
         self._directory = directory
         self._certificates = directory / "certificates"
@@ -84,31 +84,31 @@ class Kubernetes:
             ETCD,
             [programs[ETCD], *self._etcd_arguments(etcd_url, f"http://{HOST}:{etcd_peer_port}")],
             log=logs / "etcd.log",
-            is_ready=_answering(f"{etcd_url}/health"),
+            is_ready=_make_readiness_check(f"{etcd_url}/health"),
         )
         self.api_server = Process(
             API_SERVER,
             [programs[API_SERVER], *self._api_server_arguments(etcd_url)],
             log=logs / "kube-apiserver.log",
-            is_ready=_answering(f"{self.url}/readyz"),
+            is_ready=_make_readiness_check(f"{self.url}/readyz"),
         )
         self.controller_manager = Process(
             CONTROLLER_MANAGER,
             [programs[CONTROLLER_MANAGER], *self._controller_manager_arguments(manager_port)],
             log=logs / "kube-controller-manager.log",
-            is_ready=_answering(f"https://{HOST}:{manager_port}/healthz"),
+            is_ready=_make_readiness_check(f"https://{HOST}:{manager_port}/healthz"),
         )
         self.scheduler = Process(
             SCHEDULER,
             [programs[SCHEDULER], *self._client_arguments(scheduler_port)],
             log=logs / "kube-scheduler.log",
-            is_ready=_answering(f"https://{HOST}:{scheduler_port}/readyz"),
+            is_ready=_make_readiness_check(f"https://{HOST}:{scheduler_port}/readyz"),
         )
         self.kwok = Process(
             KWOK,
             [programs[KWOK], *self._kwok_arguments(kwok_port)],
             log=logs / "kwok.log",
-            is_ready=_answering(f"http://{HOST}:{kwok_port}/healthz"),
+            is_ready=_make_readiness_check(f"http://{HOST}:{kwok_port}/healthz"),
         )
 
     @property
@@ -161,7 +161,7 @@ class Kubernetes:
         )
         self.ca_file.write_text(chain[-1])
 
-    def lose_everything(self) -> None:
+    def delete_all_data(self) -> None:
         """Kill the API server and etcd and delete their data; :meth:`start_api` makes a new cluster."""
         kill_all([self.api_server, self.etcd])
         shutil.rmtree(self._directory / "etcd")
@@ -170,9 +170,9 @@ class Kubernetes:
         """Create the node `node-<number>`, which kwok then plays (a real kubelet knows only its first
         nodes).
         """
-        self.request("POST", "/api/v1/nodes", _node(number))
+        self.request("POST", "/api/v1/nodes", _node_object(number))
 
-    def wait_until_pods_run(self) -> None:
+    def wait_until_pods_can_run(self) -> None:
         """Wait for the nodes, then create and delete one pod.
 
         kwok makes its pool of pod addresses when it first needs one, and two first pods at once would make
@@ -246,10 +246,10 @@ class Kubernetes:
         self._write_kubeconfig(self.kubeconfig, "lab-admin", self._admin_token, "default")
 
         self.audit_log.parent.mkdir(parents=True, exist_ok=True)
-        self._audit_policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
+        self._audit_policy_file.write_text(yaml.safe_dump(_AUDIT_POLICY))
 
     @property
-    def _audit_policy(self) -> Path:
+    def _audit_policy_file(self) -> Path:
         return self._directory / "audit-policy.yaml"
 
     def _write_kubeconfig(self, path: Path, user: str, token: str, namespace: str) -> Path:
@@ -286,17 +286,17 @@ class Kubernetes:
             f"--etcd-servers={etcd_url}",
             f"--secure-port={self._port}",
             f"--bind-address={HOST}",
-            f"--advertise-address={_ADVERTISED}",
+            f"--advertise-address={_ADVERTISED_ADDRESS}",
             "--endpoint-reconciler-type=none",
             f"--cert-dir={self._certificates}",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            f"--service-account-issuer={_ISSUER}",
+            f"--service-account-issuer={_ACCOUNT_ISSUER}",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
             "--authorization-mode=RBAC",
-            f"--audit-policy-file={self._audit_policy}",
+            f"--audit-policy-file={self._audit_policy_file}",
             f"--audit-log-path={self.audit_log}",
-            f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
+            f"--service-cluster-ip-range={_SERVICE_CIDR}",
         ]
 
     def _controller_manager_arguments(self, port: int) -> list[str]:
@@ -321,15 +321,15 @@ class Kubernetes:
         return [
             f"--kubeconfig={self.kubeconfig}",
             "--manage-all-nodes=true",
-            f"--config={_STAGES}",
-            f"--cidr={_POD_ADDRESSES}",
+            f"--config={_KWOK_STAGES_FILE}",
+            f"--cidr={_POD_CIDR}",
             f"--server-address={HOST}:{port}",
             # Heartbeats go into the node's status, so that a restarted kwok need not wait for its old leases.
             "--node-lease-duration-seconds=0",
         ]
 
 
-def _node(number: int) -> dict[str, object]:
+def _node_object(number: int) -> dict[str, object]:
     name = f"node-{number}"
     capacity = {"cpu": "1000", "memory": "1Ti", "pods": "100000"}
     return {
@@ -340,7 +340,7 @@ def _node(number: int) -> dict[str, object]:
             "labels": {
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
-                "topology.kubernetes.io/zone": f"zone-{_ZONES[(number - 1) % len(_ZONES)]}",
+                "topology.kubernetes.io/zone": f"zone-{_ZONE_LETTERS[(number - 1) % len(_ZONE_LETTERS)]}",
             },
         },
         "status": {
@@ -363,8 +363,8 @@ def _is_node_ready(node: Mapping[str, Any]) -> bool:
     )  # a fresh node is tainted until the node controller saw it
 
 
-def _answering(url: str) -> Callable[[], bool]:
-    """Return a readiness check: whether the URL answers 200, with any certificate."""
+def _make_readiness_check(url: str) -> Callable[[], bool]:
+    """Return a function that returns whether the URL answers 200, whatever its certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -372,4 +372,4 @@ def _answering(url: str) -> Callable[[], bool]:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
 
-    return lambda: answers_well(opener, url)
+    return lambda: is_answered_ok(opener, url)

@@ -10,20 +10,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
-from lab.beside import beside
+from lab.beside import run_in_background
 from lab.errors import LabError
-from lab.eureka import HEAP_MIB, EurekaOptions, EurekaServer, Security, SpringCloud, find_java
+from lab.eureka import (
+    DEFAULT_HEAP_MIB,
+    EurekaOptions,
+    EurekaServer,
+    SecurityMode,
+    SpringCloudRelease,
+    find_java,
+)
 from lab.eureka_package import provide_eureka
-from lab.kubernetes import Kubernetes, Pods
-from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
+from lab.kubernetes import Kubernetes, PodKind
+from lab.ports import FIXED_PORTS, Ports, free_ports, require_free_port
 from lab.processes import Process, kill_all
-from lab.programs import API_SERVER, SERVERS, find_kubectl, provide
+from lab.programs import API_SERVER, SERVERS, find_kubectl, provide_programs
 from lab.progress import Stopwatch, say
 
-MOST_EUREKAS = len(FIXED_PORTS.eureka)
-_PREFIX = "eurekube-lab-"
-_KEPT = "kept-for-its-logs"
-_WISHES = (
+MAX_EUREKAS = len(FIXED_PORTS.eureka)
+_DIRECTORY_PREFIX = "eurekube-lab-"
+_KEEP_MARKER_NAME = "kept-for-its-logs"
+_INTENDED_ENDS = (
     KeyboardInterrupt,
     SystemExit,
     GeneratorExit,
@@ -38,12 +45,12 @@ class Lab:
     own runs the pods instead, as processes with addresses of their own; the lab must then be started in a
     network of its own (`lab.netns`). `eureka_settings` are Spring properties for every Eureka server and win
     over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
-    and answers 403 to every write. The servers run with the defaults that users have; `quick_view=True` takes
-    their read-only cache away, so that a list shows every write at once: for tests that can neither wait half
-    a minute nor read by instance, and say why. `register_with_eureka=True` makes the servers clients of each
-    other, so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's heap: the
-    default suffices for some ten thousand instances. Raises LabError when a server cannot be provided or
-    started.
+    and answers 403 to every write. The servers run with the defaults that users have; `uncached_lists=True`
+    takes their read-only cache away, so that a list shows every write at once: for tests that can neither
+    wait half a minute nor read by instance, and say why. `register_with_eureka=True` makes the servers
+    clients of each other, so that one which restarts copies its peers' registry. `eureka_heap_mib` is each
+    server's heap: the default suffices for some ten thousand instances. Raises LabError when a server cannot
+    be provided or started.
     """
 
     def __init__(
@@ -52,36 +59,38 @@ class Lab:
         eureka: int = 1,
         kubernetes: bool = True,
         nodes: int = 2,
-        pods: Pods = "played",
+        pods: PodKind = "played",
         ports: Ports | None = None,
         eureka_settings: Mapping[str, str] | None = None,
-        spring_cloud: SpringCloud = "2025.0",
-        security: Security = "none",
-        quick_view: bool = False,
+        spring_cloud: SpringCloudRelease = "2025.0",
+        security: SecurityMode = "none",
+        uncached_lists: bool = False,
         register_with_eureka: bool = False,
-        eureka_heap_mib: int = HEAP_MIB,
+        eureka_heap_mib: int = DEFAULT_HEAP_MIB,
         directory: Path | None = None,
     ) -> None:
-        if not 0 <= eureka <= MOST_EUREKAS:
-            raise LabError(f"a lab has 0 to {MOST_EUREKAS} Eureka servers, not {eureka}")
+        if not 0 <= eureka <= MAX_EUREKAS:
+            raise LabError(f"a lab has 0 to {MAX_EUREKAS} Eureka servers, not {eureka}")
         if nodes < 1:
             raise LabError(
                 f"a lab has at least one node, not {nodes}; without Kubernetes: Lab(kubernetes=False)"
             )
-        if spring_cloud not in get_args(SpringCloud):
-            raise LabError(f"spring_cloud is one of {', '.join(get_args(SpringCloud))}, not {spring_cloud!r}")
-        if security not in get_args(Security):
-            raise LabError(f"security is one of {', '.join(get_args(Security))}, not {security!r}")
+        if spring_cloud not in get_args(SpringCloudRelease):
+            raise LabError(
+                f"spring_cloud is one of {', '.join(get_args(SpringCloudRelease))}, not {spring_cloud!r}"
+            )
+        if security not in get_args(SecurityMode):
+            raise LabError(f"security is one of {', '.join(get_args(SecurityMode))}, not {security!r}")
         self._eureka_count = eureka
         self._with_kubernetes = kubernetes
         self._nodes = nodes
-        self._pods: Pods = pods
+        self._pods: PodKind = pods
         self._ports = ports or Ports()
-        self._spring_cloud: SpringCloud = spring_cloud
+        self._spring_cloud: SpringCloudRelease = spring_cloud
         self._eureka_options = EurekaOptions(
             settings=dict(eureka_settings or {}),
             security=security,
-            quick_view=quick_view,
+            uncached_lists=uncached_lists,
             register_with_eureka=register_with_eureka,
             heap_mib=eureka_heap_mib,
         )
@@ -100,18 +109,18 @@ class Lab:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop(keep_logs=error is not None and not isinstance(error, _WISHES))
+        self.stop(keep_logs=error is not None and not isinstance(error, _INTENDED_ENDS))
 
     def start(self) -> None:
         """Provide the programs, start all servers side by side and wait until they are ready for use."""
         if self._directory is None:
-            _sweep_left_overs()
-            self._directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+            _remove_stale_directories()
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{_DIRECTORY_PREFIX}{os.getpid()}-"))
         atexit.register(self.stop)
         try:
             self._start()
         except BaseException as error:
-            self.stop(keep_logs=not isinstance(error, _WISHES))
+            self.stop(keep_logs=not isinstance(error, _INTENDED_ENDS))
             raise
 
     def stop(self, *, keep_logs: bool = False) -> None:
@@ -128,7 +137,7 @@ class Lab:
                     shutil.rmtree(path, ignore_errors=True)
                 elif path.is_file():
                     path.unlink()
-            (self.directory / _KEPT).touch()
+            (self.directory / _KEEP_MARKER_NAME).touch()
             say(f"the logs are kept in {self.directory / 'logs'}")
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -204,8 +213,10 @@ class Lab:
     def _start(self) -> None:
         eureka_ports, api_server_port = self._choose_ports()
         java = find_java() if self._eureka_count else None
-        with beside(lambda: provide_eureka(java, self._spring_cloud) if java else None) as packaging:
-            programs = provide(SERVERS) if self._with_kubernetes else {}
+        with run_in_background(
+            lambda: provide_eureka(java, self._spring_cloud) if java else None
+        ) as packaging:
+            programs = provide_programs(SERVERS) if self._with_kubernetes else {}
         package = packaging.result()
         stopwatch = Stopwatch()
         if java is not None and package is not None:
@@ -236,29 +247,33 @@ class Lab:
             server.wait_until_ready()
             say(f"{server.name} answers at {server.url} after {stopwatch}")
         if self._kubernetes is not None:
-            self._kubernetes.wait_until_pods_run()
+            self._kubernetes.wait_until_pods_can_run()
             say(f"Kubernetes can run pods on {self._nodes} nodes after {stopwatch}")
 
     def _choose_ports(self) -> tuple[list[int], int]:
         """Return the Eureka servers' ports and the API server's; raise LabError when a fixed one is taken."""
         eureka_ports = list(self._ports.eureka[: self._eureka_count])
         for number, port in enumerate(eureka_ports, start=1):
-            require_free(port, f"Eureka server {number}")
+            require_free_port(port, f"Eureka server {number}")
         if self._with_kubernetes and self._ports.api_server is not None:
-            require_free(self._ports.api_server, API_SERVER)
+            require_free_port(self._ports.api_server, API_SERVER)
         drawn = free_ports(self._eureka_count - len(eureka_ports) + 1)
         return [*eureka_ports, *drawn[1:]], self._ports.api_server or drawn[0]
 
 
-def _sweep_left_overs() -> None:
+def _remove_stale_directories() -> None:
     """Remove the scratch directories of labs whose process was killed, but not those kept for their logs."""
-    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        found = re.match(rf"{_PREFIX}(\d+)-", directory.name)
-        if found and not (directory / _KEPT).exists() and not _runs(int(found.group(1))):
+    for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY_PREFIX}*"):
+        found = re.match(rf"{_DIRECTORY_PREFIX}(\d+)-", directory.name)
+        if (
+            found
+            and not (directory / _KEEP_MARKER_NAME).exists()
+            and not _is_process_running(int(found.group(1)))
+        ):
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _runs(process_id: int) -> bool:
+def _is_process_running(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:

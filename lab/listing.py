@@ -25,54 +25,54 @@ from lab.errors import LabError
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.waiting import wait_until
 
-_HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
+_AUTH_HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
 """Headers with credentials, which a server without authentication ignores."""
 
-_servers = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
-_numbers = itertools.count(1)
+_http_pool = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
+_region_numbers = itertools.count(1)
 
-LISTED_WITHIN_SECONDS = 240.0
+LONGEST_LIST_DELAY_SECONDS = 240.0
 """Longest time in seconds that a change may take to appear in a server's list.
 
 A change at the moment in which a server renders a list appears only three minutes later.
 """
 
-_HEADING = "Instances currently registered with Eureka"
-_APPLICATION = re.compile(r"<td><b>(.*)</b></td>")
-_LINKED = re.compile(r'<a href="[^"]*" target="_blank">(.*)</a>')
+_PAGE_HEADING = "Instances currently registered with Eureka"
+_APPLICATION_CELL = re.compile(r"<td><b>(.*)</b></td>")
+_INSTANCE_LINK = re.compile(r'<a href="[^"]*" target="_blank">(.*)</a>')
 
 Key = tuple[str, str]
 
 
-def listed_now(url: str, application: str = "") -> list[Instance]:
+def list_uncached(url: str, application: str = "") -> list[Instance]:
     """Return the instances that a server holds, or those of one application, past its caches."""
-    read = (_read(url, key) for key in held_now(url, application))
+    read = (_read_instance(url, key) for key in list_keys_uncached(url, application))
     return [one for one in read if one is not None]
 
 
-def held_now(url: str, application: str = "") -> list[Key]:
+def list_keys_uncached(url: str, application: str = "") -> list[Key]:
     """Return application and id of each instance, including lapsed ones that were not evicted yet."""
     parts = urlsplit(url)
     page = _get(f"{parts.scheme}://{parts.netloc}/", "text/html")
-    if page is None or _HEADING not in page:
+    if page is None or _PAGE_HEADING not in page:
         raise LabError(f"{url} shows no front page with instances")
-    return [key for key in keys_on(page) if application.upper() in ("", key[0])]
+    return [key for key in parse_instance_keys(page) if application.upper() in ("", key[0])]
 
 
-def keys_on(page: str) -> Iterator[Key]:
+def parse_instance_keys(page: str) -> Iterator[Key]:
     """Yield the instances that a server's front page names: a line each, in the row of their application."""
     application = ""
-    for line in page.partition(_HEADING)[2].partition("</table>")[0].splitlines():
+    for line in page.partition(_PAGE_HEADING)[2].partition("</table>")[0].splitlines():
         text = line.strip()
-        if found := _APPLICATION.fullmatch(text):
+        if found := _APPLICATION_CELL.fullmatch(text):
             application = html.unescape(found[1])
-        elif found := _LINKED.fullmatch(text):
+        elif found := _INSTANCE_LINK.fullmatch(text):
             yield application, html.unescape(found[1])
         elif application and text and text != "," and not text.startswith("<"):
             yield application, html.unescape(text)
 
 
-def wait_listed(url: str, instances: Iterable[Instance]) -> None:
+def wait_until_listed(url: str, instances: Iterable[Instance]) -> None:
     """Wait until a server's cached list, which every client gets, shows these instances: half a minute
     with its defaults.
     """
@@ -83,22 +83,22 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
         return text is not None and keys <= {one.key for one in instances_from_text(text)}
 
     try:
-        wait_until(shows, f"the list of {url}", LISTED_WITHIN_SECONDS)
+        wait_until(shows, f"the list of {url}", LONGEST_LIST_DELAY_SECONDS)
     except LabError as error:
-        held = {key: _read(url, key) is not None for key in keys}
+        held = {key: _read_instance(url, key) is not None for key in keys}
         raise LabError(f"{error}; whether it holds what was waited for: {held}") from None
 
 
-def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
+def list_in_one_request(url: str, session: requests.Session) -> list[Instance]:
     """Return a server's instances in one answer: for callers that list hundreds of instances many times a
     second.
 
-    Only for a server with ``quick_view=True`` that ends with its test: each call lists a new made-up region,
-    and the server keeps each of these lists, for good where it has its read-only cache.
+    Only for a server with ``uncached_lists=True`` that ends with its test: each call lists a new made-up
+    region, and the server keeps each of these lists, for good where it has its read-only cache.
     """
     answer = session.get(
         f"{url}/apps",
-        params={"regions": f"none-{next(_numbers)}"},
+        params={"regions": f"none-{next(_region_numbers)}"},
         headers={"Accept": "application/json"},
         timeout=30,
     )
@@ -106,14 +106,14 @@ def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
     return instances_from_json(answer.json())
 
 
-def _read(url: str, key: Key) -> Instance | None:
+def _read_instance(url: str, key: Key) -> Instance | None:
     """Return one instance; None if the server does not hold it any more."""
     text = _get(f"{url}/apps/{key[0]}/{quote(key[1], safe='')}", "application/json")
     return None if text is None else instance_from_json(json.loads(text)["instance"])
 
 
 def _get(url: str, accept: str) -> str | None:
-    answer = _servers.request("GET", url, headers={**_HEADERS, "Accept": accept})
+    answer = _http_pool.request("GET", url, headers={**_AUTH_HEADERS, "Accept": accept})
     if answer.status == 404:
         return None
     if answer.status != 200:

@@ -15,18 +15,18 @@ from pathlib import Path
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from lab.pod import Life
+from lab.pod import PodLife
 from lab.processes import Process
 from lab.sandbox import Sandbox
 
 PORT = 8080
-_ADDRESS = "10.20.{}.{}"  # of lab.netns.MACHINE_NETWORK
-_WEB = Path(__file__).parent / "web.py"
-_LOOK_SECONDS = 1.0
+_ADDRESS_TEMPLATE = "10.20.{}.{}"  # of lab.netns.MACHINE_NETWORK
+_WEB_SERVER_SCRIPT = Path(__file__).parent / "web.py"
+_CONNECT_SECONDS = 1.0
 _LEASE_SECONDS = 900
 """Seconds of a machine's Eureka lease: longer than any machine lives, so that none has to renew."""
 
-_numbers = itertools.count(1)
+_machine_numbers = itertools.count(1)
 
 
 class Machine:
@@ -36,9 +36,9 @@ class Machine:
     """
 
     def __init__(self, application: str, eureka: Peers, log_directory: Path) -> None:
-        number = next(_numbers)
-        address = _ADDRESS.format(*divmod(number, 250))
-        self.life = Life("", f"{application}-{number}", _labels(application), "", address)
+        number = next(_machine_numbers)
+        address = _ADDRESS_TEMPLATE.format(*divmod(number, 250))
+        self.life = PodLife("", f"{application}-{number}", _labels(application), "", address)
         self.instance = Instance(
             application,
             self.life.name,
@@ -58,7 +58,7 @@ class Machine:
         environment = {"PATH": os.environ.get("PATH", ""), "PORT": str(PORT), "SAYS": self.life.address}
         self._process = Process(
             self.life.name,
-            self._sandbox.command([sys.executable, "-I", "-S", str(_WEB)]),
+            self._sandbox.wrap_command([sys.executable, "-I", "-S", str(_WEB_SERVER_SCRIPT)]),
             log=self._log,
             is_ready=self._answers,
             environment=environment,
@@ -90,7 +90,7 @@ class Machine:
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection((self.life.address, PORT), _LOOK_SECONDS).close()
+            socket.create_connection((self.life.address, PORT), _CONNECT_SECONDS).close()
         except OSError:
             return False
         return True

@@ -18,14 +18,14 @@ import requests
 from eurekube_provider.core.model import Instance
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java
 from lab.eureka_package import provide_eureka
-from lab.listing import listed_at_once
+from lab.listing import list_in_one_request
 from lab.ports import HOST, free_ports
 from lab.processes import kill_all
 from lab.proxy import Proxy
 
-SERVERS = 3
+SERVER_COUNT = 3
 
-LAPSING = {
+QUICK_EVICTION_SETTINGS = {
     # A lease that lapses shall be seen to do so, and soon.
     "eureka.server.enable-self-preservation": "false",
     "eureka.server.eviction-interval-timer-in-ms": "500",
@@ -37,24 +37,24 @@ LAPSING = {
 Key = tuple[str, str]
 
 
-class Peering:
+class PeeredEurekas:
     """The servers and their proxies: `with Peering(directory) as eureka:`.
 
     They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request. A
     client that sends a password all the same is not refused, so that tests can find it in a log. A server
-    that is started again is empty (`EurekaServer.start_with_copy` starts one that is not).
+    that is started again is empty (`EurekaServer.start_with_registry_copy` starts one that is not).
     """
 
-    def __init__(self, log_directory: Path, settings: Mapping[str, str] = LAPSING) -> None:
+    def __init__(self, log_directory: Path, settings: Mapping[str, str] = QUICK_EVICTION_SETTINGS) -> None:
         java = find_java()
         package = provide_eureka(java, "2025.0")
-        ports = free_ports(SERVERS)
-        # A witness lists all that three servers hold, many times a second: see `listed_at_once`.
-        options = EurekaOptions(settings, security="none", quick_view=True, register_with_eureka=False)
+        ports = free_ports(SERVER_COUNT)
+        # A witness lists all that three servers hold, many times a second: see `list_in_one_request`.
+        options = EurekaOptions(settings, security="none", uncached_lists=True, register_with_eureka=False)
         self.fronts = [Proxy(port) for port in ports]
         self.links = {
             (source, target): Proxy(ports[target])
-            for source, target in itertools.permutations(range(SERVERS), 2)
+            for source, target in itertools.permutations(range(SERVER_COUNT), 2)
         }
         self.servers = [
             EurekaServer(
@@ -68,7 +68,7 @@ class Peering:
                 java=java,
                 log_directory=log_directory,
             )
-            for number in range(SERVERS)
+            for number in range(SERVER_COUNT)
         ]
         self._session = requests.Session()
         self._session.trust_env = False
@@ -125,15 +125,15 @@ class Peering:
         for server in self.servers:
             server.wait_until_ready()
 
-    def links_of(self, number: int) -> list[Proxy]:
+    def links_of_server(self, number: int) -> list[Proxy]:
         """Return the proxies between one server and the others, in both directions."""
         return [link for ends, link in self.links.items() if number in ends]
 
-    def split(self, number: int) -> None:
+    def isolate_server(self, number: int) -> None:
         """Cut one server off from the other servers, but not from clients."""
-        for link in self.links_of(number):
+        for link in self.links_of_server(number):
             link.refuse()
 
-    def listed(self, number: int) -> dict[Key, Instance]:
+    def list_instances(self, number: int) -> dict[Key, Instance]:
         """Return the instances that a server holds, past its caches."""
-        return {one.key: one for one in listed_at_once(self.servers[number].url, self._session)}
+        return {one.key: one for one in list_in_one_request(self.servers[number].url, self._session)}

@@ -31,14 +31,14 @@ _LEAST_GRACE_SECONDS = 2.0
 
 _FIRST_PROBE_SECONDS = 0.3
 _PROBE_TIMEOUT_SECONDS = 2.0
-_DEFAULT_PERIOD_SECONDS = 10
-_DEFAULT_FAILURES = 3
+_DEFAULT_PROBE_PERIOD_SECONDS = 10
+_DEFAULT_FAILURE_THRESHOLD = 3
 
 Object = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Life:
+class PodLife:
     """The life of a pod, in seconds since 1970; None for an event that has not happened.
 
     :ivar ready_at: its containers were ready, whatever its readiness gates say.
@@ -67,7 +67,7 @@ class Pod:
     def __init__(self, access: KubeAccess, item: Object, address: str, log_directory: Path) -> None:
         metadata = item["metadata"]
         self.uid = str(metadata["uid"])
-        self.life = Life(
+        self.life = PodLife(
             metadata["namespace"],
             metadata["name"],
             metadata.get("labels") or {},
@@ -90,22 +90,28 @@ class Pod:
 
     def start(self) -> None:
         """Start the pod; one whose deletion has begun already ends in the usual order."""
-        self.saw(self._item)
+        self.apply_change(self._item)
         self._thread.start()
 
-    def saw(self, item: Object) -> None:
-        """Note a change of the pod's object, and write the pod's status if a readiness gate changed."""
+    def apply_change(self, item: Object) -> None:
+        """Take over the changed object: write the pod's status if a readiness gate changed, and end the pod
+        if its deletion began.
+        """
         before, self._item = self._item, item
-        if self._running is not None and open_gates(before) != open_gates(item):
+        if self._running is not None and are_gates_open(before) != are_gates_open(item):
             try:
-                self._report(self._running)
+                self._write_status(self._running)
             except KubernetesError:
-                _log.exception("status of pod %s/%s not written", self.life.namespace, self.life.name)
+                _log.exception(
+                    "failed to write the status of pod %s/%s, writing it again at its next change",
+                    self.life.namespace,
+                    self.life.name,
+                )
         if item["metadata"].get("deletionTimestamp") and not self._deletion.is_set():
             self.life.deleted_at = time.time()
             self._deletion.set()
 
-    def removed(self) -> None:
+    def end_at_once(self) -> None:
         """End the pod at once, since its object is gone."""
         self._is_removed = True
         if not self._deletion.is_set():
@@ -119,18 +125,22 @@ class Pod:
     def _run(self) -> None:
         try:
             with Sandbox(self.life.address) as sandbox:
-                self._live(sandbox)
+                self._run_container(sandbox)
             self.life.gone_at = time.time()
-            self._remove()
+            self._delete_object()
         except (KubernetesError, LabError, OSError):
-            _log.exception("pod %s/%s broke down", self.life.namespace, self.life.name)
+            _log.exception(
+                "failed to run pod %s/%s to its end, killed its process, its object may stay",
+                self.life.namespace,
+                self.life.name,
+            )
 
-    def _live(self, sandbox: Sandbox) -> None:
-        process = self._process("main", self._container["command"], sandbox)
+    def _run_container(self, sandbox: Sandbox) -> None:
+        process = self._make_process("main", self._container["command"], sandbox)
         process.launch()
         self._running = process
         try:
-            self._report(process)
+            self._write_status(process)
             next_probe = time.monotonic() + _FIRST_PROBE_SECONDS
             while not self._deletion.wait(max(0.0, next_probe - time.monotonic())):
                 if process.pid is None:
@@ -138,23 +148,23 @@ class Pod:
                     self._set_ready(process, is_ready=False)
                     process.launch()
                 next_probe = time.monotonic() + self._probe(process)
-            self._end(process, sandbox)
+            self._terminate_container(process, sandbox)
         finally:
             self._running = None
             process.kill()
 
-    def _end(self, process: Process, sandbox: Sandbox) -> None:
+    def _terminate_container(self, process: Process, sandbox: Sandbox) -> None:
         """Run preStop, send SIGTERM, and send SIGKILL at the end of the grace period."""
         hook = (self._container.get("lifecycle") or {}).get("preStop") or {}
         if "sleep" in hook:
             wake = time.monotonic() + float(hook["sleep"]["seconds"])
-            self._serve_on(process, lambda: time.monotonic() >= wake)
+            self._probe_until(process, lambda: time.monotonic() >= wake)
         elif "exec" in hook:
-            stopping = self._process("prestop", hook["exec"]["command"], sandbox)
+            stopping = self._make_process("prestop", hook["exec"]["command"], sandbox)
             stopping.launch()
-            self._serve_on(process, lambda: stopping.pid is None)
+            self._probe_until(process, lambda: stopping.pid is None)
             stopping.kill()
-        last = max(self._grace_left(), 0.0 if self._is_removed else _LEAST_GRACE_SECONDS)
+        last = max(self._remaining_grace_seconds(), 0.0 if self._is_removed else _LEAST_GRACE_SECONDS)
         self.life.reported_at = time.time()
         process.terminate()
         deadline = time.monotonic() + last
@@ -162,31 +172,31 @@ class Pod:
             time.sleep(_POLL_SECONDS / 4)
         self.life.was_killed = process.pid is not None
 
-    def _serve_on(self, process: Process, is_over: Any) -> None:
+    def _probe_until(self, process: Process, is_over: Any) -> None:
         """Go on probing until the preStop hook or the grace period is over."""
         next_probe = time.monotonic()
-        while not is_over() and self._grace_left() > 0 and process.pid is not None:
+        while not is_over() and self._remaining_grace_seconds() > 0 and process.pid is not None:
             if time.monotonic() >= next_probe:
                 next_probe = time.monotonic() + self._probe(process)
             time.sleep(_POLL_SECONDS)
 
-    def _grace_left(self) -> float:
+    def _remaining_grace_seconds(self) -> float:
         """Return the seconds left of the grace period, which may have been shortened meanwhile."""
         if self._is_removed:
             return 0.0
         given = float(self._item["metadata"].get("deletionGracePeriodSeconds") or 0)
         return (self.life.deleted_at or 0.0) + given - time.time()
 
-    def _process(self, what: str, command: list[str], sandbox: Sandbox) -> Process:
-        given = {one["name"]: self._value(one) for one in self._container.get("env") or ()}
+    def _make_process(self, what: str, command: list[str], sandbox: Sandbox) -> Process:
+        given = {one["name"]: self._variable_value(one) for one in self._container.get("env") or ()}
         return Process(
             f"{self.life.name}-{what}",
-            sandbox.command(command),
+            sandbox.wrap_command(command),
             log=self._log_directory / f"{self.life.namespace}-{self.life.name}-{what}.log",
             environment={"PATH": os.environ.get("PATH", ""), **given},
         )
 
-    def _value(self, variable: Mapping[str, Any]) -> str:
+    def _variable_value(self, variable: Mapping[str, Any]) -> str:
         """Return a variable's value: a text, or a field of the pod's metadata."""
         field = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
         if field.startswith("metadata."):
@@ -206,9 +216,9 @@ class Pod:
             self._set_ready(process, is_ready=True)
         else:
             self._failures += 1
-            if self._failures >= int(probe.get("failureThreshold", _DEFAULT_FAILURES)):
+            if self._failures >= int(probe.get("failureThreshold", _DEFAULT_FAILURE_THRESHOLD)):
                 self._set_ready(process, is_ready=False)
-        period = float(probe.get("periodSeconds", _DEFAULT_PERIOD_SECONDS))
+        period = float(probe.get("periodSeconds", _DEFAULT_PROBE_PERIOD_SECONDS))
         return period if self._is_ready else min(period, _FIRST_PROBE_SECONDS)
 
     def _answers(self, get: Mapping[str, Any]) -> bool:
@@ -229,15 +239,15 @@ class Pod:
         self._is_ready = is_ready
         if is_ready and self.life.ready_at is None:
             self.life.ready_at = time.time()
-        self._report(process)
+        self._write_status(process)
 
-    def _report(self, process: Process) -> None:
+    def _write_status(self, process: Process) -> None:
         """Write the pod's status, unless the pod is gone."""
         with self._reporting:
-            self._write(process)
+            self._write_status_locked(process)
 
-    def _write(self, process: Process) -> None:
-        is_open = self._is_ready and open_gates(self._item)
+    def _write_status_locked(self, process: Process) -> None:
+        is_open = self._is_ready and are_gates_open(self._item)
         if is_open and self.life.opened_at is None:
             self.life.opened_at = time.time()
         conditions = [
@@ -268,7 +278,7 @@ class Pod:
         }
         self._send("PATCH", "status", {"metadata": {"uid": self.uid}, "status": status})
 
-    def _remove(self) -> None:
+    def _delete_object(self) -> None:
         """Write the final status of an ended pod, and delete its object."""
         if self._is_removed:
             return
@@ -288,7 +298,7 @@ class Pod:
                 raise
 
 
-def open_gates(item: Object) -> bool:
+def are_gates_open(item: Object) -> bool:
     """Return whether the condition of each of a pod's readiness gates is True."""
     conditions = item.get("status", {}).get("conditions") or ()
     are_true = {one["type"] for one in conditions if one["status"] == "True"}

@@ -15,9 +15,9 @@ from pathlib import Path
 from lab.errors import LabError
 
 HOST = "127.0.0.1"
-_FREE_PORTS = range(18000, 32000)
-_MOST_RESERVATIONS = 64
-_LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
+_PORT_RANGE = range(18000, 32000)
+_MAX_RESERVATIONS = 64
+_LISTENING_STATE = "0A"  # the state of a listening socket in /proc/net/tcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Ports:
 FIXED_PORTS = Ports(eureka=(8761, 8762, 8763), api_server=6443)
 
 
-def is_free(port: int) -> bool:
+def is_port_free(port: int) -> bool:
     """Return whether a server could listen on the port now; sockets of closed connections do not count."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -46,14 +46,14 @@ def is_free(port: int) -> bool:
 def free_ports(count: int) -> list[int]:
     """Return different ports that are free now and that no lab on this machine has just been given."""
     found: list[int] = []
-    for port in random.SystemRandom().sample(_FREE_PORTS, k=1000):
+    for port in random.SystemRandom().sample(_PORT_RANGE, k=1000):
         if len(found) == count:
             break
-        if is_free(port) and _reserve(port):
+        if is_port_free(port) and _reserve_port(port):
             found.append(port)
     if len(found) < count:
         raise LabError(
-            f"no {count} free ports between {_FREE_PORTS.start} and {_FREE_PORTS.stop} on {HOST}: "
+            f"no {count} free ports between {_PORT_RANGE.start} and {_PORT_RANGE.stop} on {HOST}: "
             "stop some of the servers that listen there"
         )
     return found
@@ -63,12 +63,12 @@ _reservations: deque[socket.socket] = deque()
 
 
 @atexit.register
-def _release() -> None:
+def _release_reservations() -> None:
     while _reservations:
         _reservations.pop().close()
 
 
-def _reserve(port: int) -> bool:
+def _reserve_port(port: int) -> bool:
     """Reserve a port against other labs until its server listens, by a socket name that ends with this
     process.
     """
@@ -81,16 +81,16 @@ def _reserve(port: int) -> bool:
         mark.close()
         return False
     _reservations.append(mark)
-    if len(_reservations) > _MOST_RESERVATIONS:
+    if len(_reservations) > _MAX_RESERVATIONS:
         _reservations.popleft().close()
     return True
 
 
-def require_free(port: int, what: str) -> None:
+def require_free_port(port: int, what: str) -> None:
     """Raise a LabError that names the holder when `what` could not listen on the port."""
-    if is_free(port):
+    if is_port_free(port):
         return
-    holder = holder_of(port)
+    holder = find_port_holder(port)
     by = f" by {holder}" if holder else " (by a process that this user may not look into)"
     raise LabError(
         f"port {port}, wanted for {what}, is taken{by}: stop that process and try again "
@@ -98,7 +98,7 @@ def require_free(port: int, what: str) -> None:
     )
 
 
-def holder_of(port: int) -> str | None:
+def find_port_holder(port: int) -> str | None:
     """Return the process that listens on the port, such as `process 123 (java -jar ...)`; None where that
     is hidden.
     """
@@ -107,7 +107,7 @@ def holder_of(port: int) -> str | None:
         return None
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _holds_any(process, wanted):
+        if process.name.isdigit() and _has_any_socket(process, wanted):
             return f"process {process.name} ({_command_line(process)})"
     return None
 
@@ -121,12 +121,12 @@ def _listening_inodes(port: int) -> set[str]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+            if fields[3] == _LISTENING_STATE and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(fields[9])
     return inodes
 
 
-def _holds_any(process: Path, sockets: set[str]) -> bool:
+def _has_any_socket(process: Path, sockets: set[str]) -> bool:
     try:
         descriptors = list((process / "fd").iterdir())
     except OSError:

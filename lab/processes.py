@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from eurekube_provider.runtime.child_process import dying_with_parent
+from eurekube_provider.runtime.child_process import wrap_to_die_with_parent
 from lab.errors import LabError
 
 _POLL_SECONDS = 0.05
@@ -58,9 +58,8 @@ class Process:
 
     @property
     def state(self) -> str:
-        """State in words: `running`, `paused`, `not running`, or, after it ended by itself, `exited with 1`
-        or `killed by
-        SIGSEGV`.
+        """State in words: `running`, `paused`, `not running`, or, after the process ended by itself, `exited
+        with 1` or `killed by SIGSEGV`.
         """
         if self._child is None:
             return "not running"
@@ -114,7 +113,7 @@ class Process:
         """Send SIGTERM to the process, and kill it if it has not ended within 15 seconds."""
         if self._child is None:
             return
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
         self.resume()
         try:
             self._child.wait(_STOP_SECONDS)
@@ -124,13 +123,13 @@ class Process:
 
     def terminate(self) -> None:
         """Send SIGTERM to the process, and do not wait for its end."""
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Send SIGKILL to the process, as sudden as a power cut."""
         if self._child is None:
             return
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
         self._child.wait()
         self._child = None
 
@@ -141,12 +140,12 @@ class Process:
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): its port stays open and nobody answers."""
-        self._signal(signal.SIGSTOP)
+        self._send_signal(signal.SIGSTOP)
         self._paused = self.pid is not None
 
     def resume(self) -> None:
         """Let the process go on after a pause."""
-        self._signal(signal.SIGCONT)
+        self._send_signal(signal.SIGCONT)
         self._paused = False
 
     def tail(self) -> str:
@@ -157,7 +156,7 @@ class Process:
             lines = []
         return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         process_id = self.pid
         if process_id is None:
             return
@@ -172,7 +171,7 @@ class Process:
 def kill_all(processes: Sequence[Process]) -> None:
     """Kill all processes at once, then wait: for servers whose data is thrown away with them."""
     for process in processes:
-        process._signal(signal.SIGKILL)  # noqa: SLF001 - same class, one at a time would take the sum of all ends
+        process._send_signal(signal.SIGKILL)  # noqa: SLF001 - same class, one at a time would take the sum of all ends
     for process in processes:
         process.kill()
 
@@ -186,7 +185,7 @@ class _Spawner:
             tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]
         ]
         self._jobs = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="lab-spawner", daemon=True).start()
+        threading.Thread(target=self._run_jobs, name="lab-spawner", daemon=True).start()
 
     def spawn(
         self, command: list[str], log: Path, directory: Path | None, environment: dict[str, str] | None
@@ -196,7 +195,7 @@ class _Spawner:
         def job() -> subprocess.Popen[bytes]:
             with log.open("ab") as output:
                 return subprocess.Popen(
-                    dying_with_parent(command),
+                    wrap_to_die_with_parent(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -209,7 +208,7 @@ class _Spawner:
         self._jobs.put((job, result))
         return result.result()
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while True:
             job, result = self._jobs.get()
             try:

@@ -1,7 +1,7 @@
 """A proxy in front of one HTTP server that misbehaves on request: slow, broken, mute, or not there at all.
 
-It reads whole requests and answers, so that an order holds for the next request even on a connection that has
-been open for long. Connections to the server are not shared between clients.
+It reads whole requests and answers, so that a new fault holds for the next request even on a connection that
+has been open for long. Connections to the server are not shared between clients.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from lab.ports import HOST, free_ports
 
 _ACCEPT_SECONDS = 0.1
 _CONNECT_SECONDS = 2.0
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-_NO_BODY = (204, 304)
+_LINGER_RESET = struct.pack("ii", 1, 0)
+_STATUS_CODES_WITHOUT_BODY = (204, 304)
 
 
 class Fault(StrEnum):
-    """A fault with which a proxy treats requests."""
+    """A way in which a proxy disturbs requests."""
 
     NONE = "none"
     DELAY = "delay"
@@ -58,7 +58,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Orders:
+class _FaultSettings:
     fault: Fault = Fault.NONE
     seconds: float = 0.0
     status_code: int = 0
@@ -67,7 +67,7 @@ class _Orders:
     """Number of the last request that is still passed on without the fault."""
 
 
-class _Reset(Exception):
+class _ResetConnection(Exception):
     """Signal that the client's connection must be reset."""
 
 
@@ -98,10 +98,10 @@ class Proxy:
         self._servers = 1 + len(others)
         self.port = port or free_ports(1)[0]
         self._tls = tls
-        self._orders = _Orders()
+        self._fault_settings = _FaultSettings()
         self._changed = threading.Condition()
         self._listener: socket.socket | None = None
-        self._deaf: list[socket.socket] = []
+        self._unanswered_sockets: list[socket.socket] = []
         self._accepting: threading.Thread | None = None
         self._connections: set[socket.socket] = set()
         self._requests = 0
@@ -122,9 +122,9 @@ class Proxy:
         """Listen; raise LabError where the port is taken."""
         if self._listener is not None:
             return
-        for one in self._deaf:
+        for one in self._unanswered_sockets:
             one.close()
-        self._deaf = []
+        self._unanswered_sockets = []
         listener = self._listen(128)
         listener.settimeout(_ACCEPT_SECONDS)
         self._listener = listener
@@ -146,15 +146,15 @@ class Proxy:
 
     def stop(self) -> None:
         """Stop listening and end every connection."""
-        self._obey(_Orders(Fault.REFUSE))
-        for one in self._deaf:
+        self._apply_fault(_FaultSettings(Fault.REFUSE))
+        for one in self._unanswered_sockets:
             one.close()
-        self._deaf = []
+        self._unanswered_sockets = []
 
     @property
     def fault(self) -> Fault:
         """Present fault."""
-        return self._orders.fault
+        return self._fault_settings.fault
 
     @property
     def requests(self) -> int:
@@ -164,65 +164,67 @@ class Proxy:
 
     def heal(self) -> None:
         """Pass everything on from now on."""
-        self._obey(_Orders())
+        self._apply_fault(_FaultSettings())
 
     def delay(self, seconds: float) -> None:
         """Pass everything on `seconds` later."""
-        self._obey(_Orders(Fault.DELAY, seconds=seconds))
+        self._apply_fault(_FaultSettings(Fault.DELAY, seconds=seconds))
 
     def answer(self, status_code: int) -> None:
         """Answer every request with this status; none reaches the server."""
-        self._obey(_Orders(Fault.ANSWER, status_code=status_code))
+        self._apply_fault(_FaultSettings(Fault.ANSWER, status_code=status_code))
 
     def cut(self) -> None:
         """Pass each request on to the server, and reset the connection in the middle of the answer."""
-        self._obey(_Orders(Fault.CUT))
+        self._apply_fault(_FaultSettings(Fault.CUT))
 
     def hang(self) -> None:
         """Accept connections and requests, and answer none; no request reaches the server."""
-        self._obey(_Orders(Fault.HANG))
+        self._apply_fault(_FaultSettings(Fault.HANG))
 
     def hang_after(self, requests: int) -> None:
-        """Pass `requests` more requests on, and hang afterwards; ``held`` counts the hanging ones."""
-        self._obey(_Orders(Fault.HANG, after=self.requests + requests))
+        """Pass `requests` more requests on, and hang afterwards; ``hanging_requests`` counts the hanging
+        ones.
+        """
+        self._apply_fault(_FaultSettings(Fault.HANG, after=self.requests + requests))
 
     @property
-    def held(self) -> int:
+    def hanging_requests(self) -> int:
         """Number of requests that hang since ``hang_after``."""
         with self._changed:
-            is_hanging = self._orders.fault is Fault.HANG
-            return max(0, self._requests - self._orders.after) if is_hanging else 0
+            is_hanging = self._fault_settings.fault is Fault.HANG
+            return max(0, self._requests - self._fault_settings.after) if is_hanging else 0
 
     def drip(self, seconds: float = 1.0) -> None:
         """Send each answer one byte after the other, with `seconds` between two bytes."""
-        self._obey(_Orders(Fault.DRIP, seconds=seconds))
+        self._apply_fault(_FaultSettings(Fault.DRIP, seconds=seconds))
 
     def bloat(self, megabytes: int = 800) -> None:
         """Replace each answer by one that decompresses to `megabytes`."""
-        _bloated(megabytes)
-        self._obey(_Orders(Fault.BLOAT, megabytes=megabytes))
+        _make_bloated_answer(megabytes)
+        self._apply_fault(_FaultSettings(Fault.BLOAT, megabytes=megabytes))
 
     def refuse(self) -> None:
         """Refuse new connections and reset the open ones, until :meth:`heal`."""
-        self._obey(_Orders(Fault.REFUSE))
+        self._apply_fault(_FaultSettings(Fault.REFUSE))
 
     def vanish(self) -> None:
         """Lose all packets to the proxy, like a host that is gone, until :meth:`heal`; on Linux only."""
-        self._obey(_Orders(Fault.VANISH))
+        self._apply_fault(_FaultSettings(Fault.VANISH))
 
-    def _obey(self, orders: _Orders) -> None:
+    def _apply_fault(self, settings: _FaultSettings) -> None:
         with self._changed:
-            self._orders = orders
+            self._fault_settings = settings
             self._changed.notify_all()
-        if orders.fault not in (Fault.REFUSE, Fault.VANISH):
+        if settings.fault not in (Fault.REFUSE, Fault.VANISH):
             self.start()
             return
         listener, self._listener = self._listener, None
         if listener is not None and self._accepting is not None:
             listener.close()
             self._accepting.join()
-        if orders.fault is Fault.VANISH:
-            self._turn_deaf()
+        if settings.fault is Fault.VANISH:
+            self._fill_backlog()
             return
         with self._changed:
             open_now = list(self._connections)
@@ -230,15 +232,15 @@ class Proxy:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
 
-    def _turn_deaf(self) -> None:
+    def _fill_backlog(self) -> None:
         """Listen with a full queue that is never emptied: connection attempts get no answer."""
-        if self._deaf:
+        if self._unanswered_sockets:
             return
-        self._deaf = [self._listen(0)]
+        self._unanswered_sockets = [self._listen(0)]
         while True:
             filler = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             filler.settimeout(_ACCEPT_SECONDS)
-            self._deaf.append(filler)
+            self._unanswered_sockets.append(filler)
             try:
                 filler.connect((HOST, self.port))
             except TimeoutError:
@@ -254,10 +256,13 @@ class Proxy:
                 return
             connection.settimeout(None)
             threading.Thread(
-                target=self._attend, args=(connection,), name=f"proxy-{self.port}-connection", daemon=True
+                target=self._serve_client,
+                args=(connection,),
+                name=f"proxy-{self.port}-connection",
+                daemon=True,
             ).start()
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _serve_client(self, connection: socket.socket) -> None:
         """Serve one client until either side ends the connection."""
         try:
             if self._tls is not None:
@@ -265,10 +270,10 @@ class Proxy:
             with self._changed:
                 self._connections.add(connection)
             with connection.makefile("rb") as requests:
-                self._pass_on(connection, requests)
-        except _Reset:
+                self._forward_requests(connection, requests)
+        except _ResetConnection:
             with suppress(OSError):
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
         except (OSError, ValueError):
             pass  # one of the two is gone, or the client dislikes our certificate
         finally:
@@ -276,7 +281,7 @@ class Proxy:
                 self._connections.discard(connection)
             connection.close()
 
-    def _pass_on(self, connection: socket.socket, requests: BinaryIO) -> None:
+    def _forward_requests(self, connection: socket.socket, requests: BinaryIO) -> None:
         """Handle one client's requests, one after the other, to the connection's end."""
         servers: dict[int, tuple[socket.socket, BinaryIO]] = {}
         try:
@@ -285,22 +290,22 @@ class Proxy:
                 head = request.partition(b"\r\n\r\n")[0].decode("latin-1")
                 if self._keeps_heads:
                     self.heads.append(head)
-                orders = self._await_turn()
-                if orders.fault in (Fault.HANG, Fault.VANISH, Fault.REFUSE):
-                    raise _Reset
-                if orders.fault is Fault.ANSWER:
-                    connection.sendall(_refusal(orders.status_code))
+                settings = self._delay_request()
+                if settings.fault in (Fault.HANG, Fault.VANISH, Fault.REFUSE):
+                    raise _ResetConnection
+                if settings.fault is Fault.ANSWER:
+                    connection.sendall(_make_fault_answer(settings.status_code))
                     continue
-                server, answers = self._next(servers)
+                server, answers = self._connect_to_next_server(servers)
                 server.sendall(request)
                 answer, stays_open = _read_answer(answers, is_head=request.startswith(b"HEAD "))
-                if orders.fault is Fault.CUT:
+                if settings.fault is Fault.CUT:
                     connection.sendall(answer[: len(answer) // 2])
-                    raise _Reset
-                if orders.fault is Fault.DRIP:
-                    self._drip(connection, answer, orders)
-                elif orders.fault is Fault.BLOAT:
-                    connection.sendall(_bloated(orders.megabytes))
+                    raise _ResetConnection
+                if settings.fault is Fault.DRIP:
+                    self._drip(connection, answer, settings)
+                elif settings.fault is Fault.BLOAT:
+                    connection.sendall(_make_bloated_answer(settings.megabytes))
                 else:
                     connection.sendall(answer)
                 if self._keeps_heads:
@@ -312,15 +317,17 @@ class Proxy:
                 answers.close()
                 server.close()
 
-    def _drip(self, connection: socket.socket, answer: bytes, orders: _Orders) -> None:
-        """Send one byte after the other, until all are sent or the orders change."""
+    def _drip(self, connection: socket.socket, answer: bytes, settings: _FaultSettings) -> None:
+        """Send one byte after the other, until all are sent or the fault changes."""
         for number in range(len(answer)):
             connection.sendall(answer[number : number + 1])
             with self._changed:
-                if self._changed.wait_for(lambda: self._orders is not orders, orders.seconds):
-                    raise _Reset
+                if self._changed.wait_for(lambda: self._fault_settings is not settings, settings.seconds):
+                    raise _ResetConnection
 
-    def _next(self, servers: dict[int, tuple[socket.socket, BinaryIO]]) -> tuple[socket.socket, BinaryIO]:
+    def _connect_to_next_server(
+        self, servers: dict[int, tuple[socket.socket, BinaryIO]]
+    ) -> tuple[socket.socket, BinaryIO]:
         """Return one client's connection to the server whose turn it is; `servers` has the open
         connections.
         """
@@ -339,26 +346,28 @@ class Proxy:
             return servers[port]
         raise AssertionError("unreachable")
 
-    def _await_turn(self) -> _Orders:
-        """Hold a request up as long as the orders say; return the orders for it."""
+    def _delay_request(self) -> _FaultSettings:
+        """Hold a request as long as the present fault lasts or delays it; return the settings for the
+        request.
+        """
         with self._changed:
             self._requests += 1
             number, arrived = self._requests, time.monotonic()
             while True:
-                orders = self._orders
-                if number <= orders.after:
-                    return _Orders()
-                if orders.fault in (Fault.HANG, Fault.VANISH):
-                    self._changed.wait_for(lambda: self._orders.fault is not orders.fault)  # noqa: B023
-                    return orders  # never answered, not even afterwards
-                left = arrived + orders.seconds - time.monotonic()
-                if orders.fault is not Fault.DELAY or left <= 0:
-                    return orders
+                settings = self._fault_settings
+                if number <= settings.after:
+                    return _FaultSettings()
+                if settings.fault in (Fault.HANG, Fault.VANISH):
+                    self._changed.wait_for(lambda: self._fault_settings.fault is not settings.fault)  # noqa: B023
+                    return settings  # never answered, not even afterwards
+                left = arrived + settings.seconds - time.monotonic()
+                if settings.fault is not Fault.DELAY or left <= 0:
+                    return settings
                 self._changed.wait(left)
 
 
 @cache
-def _bloated(megabytes: int) -> bytes:
+def _make_bloated_answer(megabytes: int) -> bytes:
     packed = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
     megabyte = b" " * 10**6
     body = b"".join([*(packed.compress(megabyte) for _ in range(megabytes)), packed.flush()])
@@ -369,7 +378,7 @@ def _bloated(megabytes: int) -> bytes:
     return head.encode() + body
 
 
-def _refusal(status_code: int) -> bytes:
+def _make_fault_answer(status_code: int) -> bytes:
     body = b"the lab's proxy answers in the server's place"
     head = f"HTTP/1.1 {status_code} Fault\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -389,7 +398,7 @@ def _read_answer(stream: BinaryIO, *, is_head: bool) -> tuple[bytes, bool]:
     if not head:
         raise ConnectionError("the server closed the connection")
     stays_open = headers.get("connection", "").lower() != "close"
-    if is_head or int(head.split(None, 2)[1]) in _NO_BODY:
+    if is_head or int(head.split(None, 2)[1]) in _STATUS_CODES_WITHOUT_BODY:
         return head, stays_open
     if "content-length" not in headers and "transfer-encoding" not in headers:
         return head + stream.read(), False

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from lab.errors import LabError
-from lab.netns import BRIDGE, PREFIX_LENGTH
+from lab.netns import BRIDGE_NAME, NETWORK_PREFIX_LENGTH
 
 _COMMAND_SECONDS = 30.0
-_MOUNT = """\
+_MOUNT_SCRIPT = """\
 while [ "$1" != -- ]; do
     path=$(readlink -m "$1")
     [ -e "$path" ] || { mkdir -p "$(dirname "$path")"; : > "$path"; }
@@ -28,7 +28,7 @@ done
 shift
 exec "$@"
 """
-_numbers = itertools.count(1)
+_sandbox_numbers = itertools.count(1)
 
 
 class Sandbox:
@@ -38,16 +38,16 @@ class Sandbox:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._name = f"pod-{next(_numbers)}"
+        self._name = f"pod-{next(_sandbox_numbers)}"
 
     def __enter__(self) -> Self:
-        _ip(
+        _run_ip(
             f"netns add {self._name}\n"
             f"link add {self._name} type veth peer name eth0 netns {self._name}\n"
-            f"link set {self._name} master {BRIDGE} up\n"
+            f"link set {self._name} master {BRIDGE_NAME} up\n"
         )
-        _ip(
-            f"address add {self.address}/{PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n"
+        _run_ip(
+            f"address add {self.address}/{NETWORK_PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n"
             "route add default dev eth0\n",
             "-netns",
             self._name,
@@ -60,28 +60,28 @@ class Sandbox:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _ip(f"link delete {self._name}\nnetns delete {self._name}\n")
+        _run_ip(f"link delete {self._name}\nnetns delete {self._name}\n")
 
     def cut(self) -> None:
         """Take the address off the network: packets to it and from it are lost, on open connections too."""
-        _ip(f"link set {self._name} down\n")
+        _run_ip(f"link set {self._name} down\n")
 
     def heal(self) -> None:
         """Bring the address back into the network."""
-        _ip(f"link set {self._name} up\n")
+        _run_ip(f"link set {self._name} up\n")
 
-    def command(self, command: Sequence[str]) -> list[str]:
+    def wrap_command(self, command: Sequence[str]) -> list[str]:
         """Return the command wrapped to run in the sandbox."""
         return [shutil.which("nsenter") or "nsenter", f"--net=/run/netns/{self._name}", *command]
 
-    def command_with(self, files: Mapping[str, Path], command: Sequence[str]) -> list[str]:
+    def wrap_command_with_files(self, files: Mapping[str, Path], command: Sequence[str]) -> list[str]:
         """Return the command wrapped to run in the sandbox, where it sees these files at these paths."""
         mounts = [word for path, file in files.items() for word in (path, str(file))]
-        mounting = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", *mounts, "--", *command]
-        return self.command(mounting)
+        mounting = ["unshare", "--mount", "sh", "-ec", _MOUNT_SCRIPT, "sh", *mounts, "--", *command]
+        return self.wrap_command(mounting)
 
 
-def _ip(lines: str, *options: str) -> None:
+def _run_ip(lines: str, *options: str) -> None:
     """Run several lines of ip(8) in one process."""
     done = subprocess.run(
         ["ip", *options, "-batch", "-"],

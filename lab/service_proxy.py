@@ -25,8 +25,8 @@ from lab.errors import LabError
 Object = dict[str, Any]
 Target = tuple[str, int]
 _CONNECT_SECONDS = 2.0
-_CHUNK = 65536
-_ADDRESS_SECONDS = 10.0
+_CHUNK_BYTES = 65536
+_IP_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +78,33 @@ class ServiceProxy:
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
             for item in filter(None, (new or old,)):
-                key = _key(item)
+                key = _object_key(item)
                 if new is None:
                     self._services.pop(key, None)
                 else:
                     self._services[key] = item
-                self._bring_in_line(key)
+                self._update_listeners(key)
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
             for item in filter(None, (new or old,)):
                 if new is None:
-                    self._slices.pop(_key(item), None)
+                    self._slices.pop(_object_key(item), None)
                 else:
-                    self._slices[_key(item)] = item
+                    self._slices[_object_key(item)] = item
                 name = (item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
-                self._bring_in_line((item["metadata"]["namespace"], name))
+                self._update_listeners((item["metadata"]["namespace"], name))
 
-    def _bring_in_line(self, key: tuple[str, str]) -> None:
+    def _update_listeners(self, key: tuple[str, str]) -> None:
         """Update the listeners of a Service to its endpoints."""
         slices = [
             item
             for (namespace, _), item in self._slices.items()
             if (namespace, (item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)) == key
         ]
-        self._note(key, frozenset(address for item in slices for address in _ready_addresses(item)))
+        self._record_changes(key, frozenset(address for item in slices for address in _ready_addresses(item)))
         service = self._services.get(key)
-        wanted = _targets(service, slices) if service else {}
+        wanted = _targets_by_port(service, slices) if service else {}
         mine = {place for place, listener in self._listeners.items() if listener.service == key}
         for place in mine - {place for place, targets in wanted.items() if targets}:
             self._listeners.pop(place).close()
@@ -114,7 +114,7 @@ class ServiceProxy:
             if targets:
                 self._listeners[place].targets = targets
 
-    def _note(self, key: tuple[str, str], ready: frozenset[str]) -> None:
+    def _record_changes(self, key: tuple[str, str], ready: frozenset[str]) -> None:
         before = self._ready.get(key, frozenset())
         self._ready[key] = ready
         for address in sorted(before ^ ready):
@@ -127,7 +127,7 @@ class _Listener:
     def __init__(self, service: tuple[str, str], place: Target) -> None:
         self.service = service
         self.targets: list[Target] = []
-        own_address(place[0])
+        add_loopback_address(place[0])
         self._socket = socket.create_server(place, backlog=256)
         threading.Thread(target=self._accept, name=f"service-{service[1]}", daemon=True).start()
 
@@ -144,10 +144,10 @@ class _Listener:
             except OSError:
                 return
             target = random.choice(self.targets)  # noqa: S311 - as the kernel's rules choose
-            threading.Thread(target=_carry, args=(connection, target), daemon=True).start()
+            threading.Thread(target=_forward_connection, args=(connection, target), daemon=True).start()
 
 
-def _carry(connection: socket.socket, target: Target) -> None:
+def _forward_connection(connection: socket.socket, target: Target) -> None:
     with connection:
         try:
             server = socket.create_connection(target, _CONNECT_SECONDS)
@@ -157,35 +157,35 @@ def _carry(connection: socket.socket, target: Target) -> None:
             server.settimeout(None)
             for end in (connection, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=_pump, args=(server, connection), daemon=True)
+            back = threading.Thread(target=_copy_bytes, args=(server, connection), daemon=True)
             back.start()
-            _pump(connection, server)
+            _copy_bytes(connection, server)
             back.join()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
     """Carry bytes one way, and then their end."""
     with suppress(OSError):
-        while data := source.recv(_CHUNK):
+        while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 
 
-def own_address(address: str) -> None:
+def add_loopback_address(address: str) -> None:
     """Make this network answer for an address, as every node does for those of Services."""
     done = subprocess.run(
         ["ip", "address", "replace", f"{address}/32", "dev", "lo"],
         capture_output=True,
         text=True,
-        timeout=_ADDRESS_SECONDS,
+        timeout=_IP_TIMEOUT_SECONDS,
         check=False,
     )
     if done.returncode:
         raise LabError(f"the address {address} cannot be had: {done.stderr.strip()}")
 
 
-def _key(item: Object) -> tuple[str, str]:
+def _object_key(item: Object) -> tuple[str, str]:
     return item["metadata"]["namespace"], item["metadata"]["name"]
 
 
@@ -198,7 +198,7 @@ def _ready_addresses(item: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _targets(service: Object, slices: list[Object]) -> dict[Target, list[Target]]:
+def _targets_by_port(service: Object, slices: list[Object]) -> dict[Target, list[Target]]:
     """Return the endpoints of each address and port of a Service; ports of Service and slice match by
     name.
     """

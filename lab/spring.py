@@ -16,16 +16,16 @@ from typing import ClassVar
 import requests
 
 from lab.builds import find_tool, run_tool
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 from lab.eureka import Java, find_java
 from lab.ports import HOST, free_ports
 from lab.processes import Process
 from lab.progress import say
 
-_CLIENT = "spring-client"
-_ADMIN = "spring-admin"
-_GATEWAY = "spring-gateway"
+_CLIENT_PROJECT = "spring-client"
+_ADMIN_PROJECT = "spring-admin"
+_GATEWAY_PROJECT = "spring-gateway"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 
@@ -50,7 +50,7 @@ class _SpringApplication(Process):
         log_directory: Path,
         settings: Mapping[str, str],
     ) -> None:
-        package, java = _provide(self._project)
+        package, java = _provide_package(self._project)
         (self.port,) = free_ports(1)
         self._session = requests.Session()
         self._session.trust_env = False
@@ -92,14 +92,14 @@ class _SpringApplication(Process):
 class SpringAdmin(_SpringApplication):
     """A Spring Boot Admin server, which finds applications through Eureka and shows their health."""
 
-    _project = _ADMIN
+    _project = _ADMIN_PROJECT
     _ready_path = "/instances"
 
 
 class SpringGateway(_SpringApplication):
     """A Spring Cloud Gateway, whose routes are the applications in Eureka: ``/<application>/...``."""
 
-    _project = _GATEWAY
+    _project = _GATEWAY_PROJECT
     _ready_path = "/actuator/health"
 
 
@@ -108,7 +108,7 @@ class SpringClient(_SpringApplication):
     calls.
     """
 
-    _project = _CLIENT
+    _project = _CLIENT_PROJECT
     _ready_path = "/netflix/nobody"
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
@@ -124,33 +124,33 @@ class SpringClient(_SpringApplication):
             "perSecond": per_second,
             "file": str(file),
         }
-        self._check(self._session.post(f"http://{HOST}:{self.port}/calls", json=orders, timeout=120))
+        self._require_ok(self._session.post(f"http://{HOST}:{self.port}/calls", json=orders, timeout=120))
 
     def end_calls(self) -> None:
         """End the calls; afterwards the file has all of them, including those that were under way."""
-        self._check(self._session.delete(f"http://{HOST}:{self.port}/calls", timeout=120))
+        self._require_ok(self._session.delete(f"http://{HOST}:{self.port}/calls", timeout=120))
 
-    def _check(self, answer: requests.Response) -> None:
+    def _require_ok(self, answer: requests.Response) -> None:
         if not answer.ok:
             raise LabError(f"{self.name} answered {answer.status_code}: {answer.text}\n{self.tail()}")
 
 
 def provide_spring_client() -> tuple[Path, Java]:
     """Return the folder of the packaged client, from the cache or made by Maven, and the Java to run it."""
-    return _provide(_CLIENT)
+    return _provide_package(_CLIENT_PROJECT)
 
 
 def provide_spring_admin() -> tuple[Path, Java]:
     """Return the folder of the packaged Spring Boot Admin server, and the Java to run it."""
-    return _provide(_ADMIN)
+    return _provide_package(_ADMIN_PROJECT)
 
 
 def provide_spring_gateway() -> tuple[Path, Java]:
     """Return the folder of the packaged Spring Cloud Gateway, and the Java to run it."""
-    return _provide(_GATEWAY)
+    return _provide_package(_GATEWAY_PROJECT)
 
 
-def _provide(project: str) -> tuple[Path, Java]:
+def _provide_package(project: str) -> tuple[Path, Java]:
     try:
         java = find_java()
     except LabError as error:
@@ -162,10 +162,10 @@ def _provide(project: str) -> tuple[Path, Java]:
             raise SpringClientMissing(
                 f"Maven is missing; {project} is packaged with it: install it (Debian package maven)"
             )
-        with locked(project):
+        with hold_cache_lock(project):
             if not folder.exists():
-                with filled_atomically(folder) as content:
-                    _package(project, content, java, maven)
+                with fill_folder_atomically(folder) as content:
+                    _build_package(project, content, java, maven)
                 say(f"{project}: packaged, now in the cache ({folder})")
     return folder, java
 
@@ -180,20 +180,20 @@ def _fingerprint(project: str, java: Java) -> str:
     return digest.hexdigest()[:12]
 
 
-def _package(project: str, content: Path, java: Java, maven: Path) -> None:
+def _build_package(project: str, content: Path, java: Java, maven: Path) -> None:
     build = content / ".build"
     shutil.copytree(Path(__file__).parent / project, build, ignore=shutil.ignore_patterns("target"))
     jar = f"{project}.jar"
     maven_command = [str(maven), "-B", "-Dstyle.color=never", "package"]
-    _run(project, "packaging with Maven (once)", maven_command, build)
+    _run_step(project, "packaging with Maven (once)", maven_command, build)
     extract = [str(java.path), "-Djarmode=tools", "-jar", jar, "extract", "--destination", "unpacked"]
-    _run(project, "unpacking", extract, build / "target")
+    _run_step(project, "unpacking", extract, build / "target")
     for path in (build / "target" / "unpacked").iterdir():
         path.rename(content / path.name)
     shutil.rmtree(build)
     training = [f"-XX:ArchiveClassesAtExit={project}.jsa", "-Dspring.context.exit=onRefresh", "-jar", jar]
     quiet = ["--eureka.client.register-with-eureka=false", "--eureka.client.fetch-registry=false"]
-    _run(
+    _run_step(
         project,
         "recording the classes",
         [str(java.path), *_JVM_OPTIONS, *training, f"--server.address={HOST}", "--server.port=0", *quiet],
@@ -201,6 +201,6 @@ def _package(project: str, content: Path, java: Java, maven: Path) -> None:
     )
 
 
-def _run(project: str, what: str, command: list[str], directory: Path) -> None:
+def _run_step(project: str, what: str, command: list[str], directory: Path) -> None:
     log = cache_folder() / ".logs" / f"{project}.log"
     run_tool(f"{project}: {what}", command, directory=directory, environment=os.environ, log=log)

@@ -15,10 +15,10 @@ from lab.lab import Lab
 from lab.spring import SpringClient
 from lab.workloads import Cluster
 
-CRDS = Path(__file__).parents[1] / "crds"
+CRD_FOLDER = Path(__file__).parents[1] / "crds"
 
 
-class Staged(ABC):
+class ProofStage(ABC):
     """A stage that is prepared when its ``with`` block begins, and ended with it.
 
     :ivar lab: the servers, and ``cluster`` their Kubernetes: for :meth:`prepare` to set.
@@ -54,10 +54,10 @@ class Staged(ABC):
 
     def install_crds(self) -> None:
         """Install Eurekube's CRDs in the cluster."""
-        for path in CRDS.glob("*.yaml"):
+        for path in CRD_FOLDER.glob("*.yaml"):
             self.cluster.install_crd(yaml.safe_load(path.read_text()))
 
-    def caller(self, eureka: Lab, name: str, **settings: str) -> SpringClient:
+    def launch_caller(self, eureka: Lab, name: str, **settings: str) -> SpringClient:
         """Launch a Spring client that registers nothing; the caller must wait until it is ready."""
         client = SpringClient(
             eureka.eureka_urls,

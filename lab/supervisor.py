@@ -28,7 +28,7 @@ from lab.processes import Process
 from lab.progress import say
 from lab.waiting import wait_until
 
-_OURS = (
+_LAB_FILE_NAMES = (
     "certificates",
     "etcd",
     "logs",
@@ -43,12 +43,12 @@ _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 30
 _ROOT = Path(__file__).parent.parent
 
-NAMED_SECONDS = 2.0
+LOCK_WRITE_SECONDS = 2.0
 """Seconds that a new supervisor may take to write its process id into the lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerState:
     """One server in `lab.json`; `pid` is None when it does not run."""
 
     name: str
@@ -59,17 +59,17 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LabState:
     """The content of `lab.json`: the supervisor, the URLs and the servers of a running lab."""
 
     supervisor_pid: int
     eureka_urls: list[str]
     api_server_url: str
     kubeconfig: str
-    servers: list[Server]
+    servers: list[ServerState]
 
 
-class Stopped(KeyboardInterrupt):
+class StopSignal(KeyboardInterrupt):
     """SIGTERM, SIGHUP or Ctrl-C: the lab shall end."""
 
 
@@ -79,7 +79,7 @@ def supervisor_pid(folder: Path) -> int | None:
     :raises LabError: the lock is held, but names no valid process id. Only a valid one may be sent a signal:
         0 would be our own process group, and -1 everybody.
     """
-    deadline = time.monotonic() + NAMED_SECONDS
+    deadline = time.monotonic() + LOCK_WRITE_SECONDS
     while True:
         try:
             with (folder / "lock").open() as lock:
@@ -98,8 +98,8 @@ def supervisor_pid(folder: Path) -> int | None:
         time.sleep(_WATCH_SECONDS / 10)
 
 
-def what_is_left(folder: Path) -> str:
-    """Return, in words, what an interrupted command has left running."""
+def describe_running_lab(folder: Path) -> str:
+    """Return a sentence about the lab that an interrupted command has left running, or about its absence."""
     try:
         pid = supervisor_pid(folder)
     except LabError as error:
@@ -109,16 +109,16 @@ def what_is_left(folder: Path) -> str:
     return f"the lab in {folder} is left running (process {pid}): `make lab-down` ends it"
 
 
-def read_state(folder: Path) -> State | None:
+def read_state(folder: Path) -> LabState | None:
     """Return the supervisor's state; None until all servers are ready."""
     try:
         content = json.loads((folder / "lab.json").read_text())
     except FileNotFoundError:
         return None
-    return State(**{**content, "servers": [Server(**server) for server in content["servers"]]})
+    return LabState(**{**content, "servers": [ServerState(**server) for server in content["servers"]]})
 
 
-def start_detached(folder: Path, eureka: int, *, ports: Ports) -> State:
+def start_detached(folder: Path, eureka: int, *, ports: Ports) -> LabState:
     """Start a supervisor, show its progress, and return when its lab is ready; take it down if
     interrupted.
     """
@@ -155,40 +155,42 @@ def start_detached(folder: Path, eureka: int, *, ports: Ports) -> State:
                 if state is not None and state.supervisor_pid == child.pid:
                     return state
                 time.sleep(_WATCH_SECONDS / 5)
-    except Stopped:
+    except StopSignal:
         child.terminate()
         child.wait(_STOP_SECONDS)
-        _clean(folder)
+        _remove_lab_files(folder)
         raise
 
 
-def run_in_foreground(folder: Path, eureka: int, *, ports: Ports, report: Callable[[State], None]) -> None:
+def run_in_foreground(folder: Path, eureka: int, *, ports: Ports, report: Callable[[LabState], None]) -> None:
     """Run a lab until a signal comes, then restore the folder, except for logs after an error."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _holding_lock(folder):
-        _clean(folder, spare=("lock", "supervisor.log"))
+    with _hold_lab_lock(folder):
+        _remove_lab_files(folder, spare=("lock", "supervisor.log"))
         try:
             with raising_on_signals(), Lab(eureka=eureka, ports=ports, directory=folder) as lab:
-                _watch(lab, folder, report)
-        except Stopped:
-            _clean(folder)
+                _write_state_changes(lab, folder, report)
+        except StopSignal:
+            _remove_lab_files(folder)
             say("the lab is down")
         except BaseException:
-            _clean(folder, spare=("logs", "supervisor.log"))
+            _remove_lab_files(folder, spare=("logs", "supervisor.log"))
             if (folder / "logs").exists():
                 say(f"the logs are kept in {folder / 'logs'}")
             raise
 
 
 @contextmanager
-def _holding_lock(folder: Path) -> Iterator[None]:
+def _hold_lab_lock(folder: Path) -> Iterator[None]:
     while True:
         with (folder / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise LabError(f"a lab is up in {folder} (process {supervisor_pid(folder)})") from None
-            if not _is_file_at(lock, folder / "lock"):  # a lab that went down meanwhile took the file with it
+            if not _is_same_file(
+                lock, folder / "lock"
+            ):  # a lab that went down meanwhile took the file with it
                 folder.mkdir(parents=True, exist_ok=True)
                 continue
             lock.truncate(0)
@@ -198,14 +200,14 @@ def _holding_lock(folder: Path) -> Iterator[None]:
             return
 
 
-def _is_file_at(file: TextIO, path: Path) -> bool:
+def _is_same_file(file: TextIO, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
 
 
-def stop(folder: Path) -> bool:
+def stop_lab(folder: Path) -> bool:
     """Take the lab of this folder down and clean the folder; return whether one was up."""
     pid = supervisor_pid(folder)
     if pid is not None:
@@ -216,7 +218,7 @@ def stop(folder: Path) -> bool:
             say(f"the supervisor (process {pid}) does not end and is killed; its servers go with it")
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_SECONDS)
-    _clean(folder)
+    _remove_lab_files(folder)
     return pid is not None
 
 
@@ -238,17 +240,17 @@ class raising_on_signals:  # noqa: N801 - reads as a function where it is used
     def _raise(self, _number: int, _frame: FrameType | None) -> None:
         for number in self._NUMBERS:
             signal.signal(number, signal.SIG_IGN)
-        raise Stopped
+        raise StopSignal
 
 
-def _watch(lab: Lab, folder: Path, report: Callable[[State], None]) -> None:
+def _write_state_changes(lab: Lab, folder: Path, report: Callable[[LabState], None]) -> None:
     """Write the servers' state into `lab.json`, at once and whenever it changes."""
-    known = _state_of(lab)
+    known = _read_lab_state(lab)
     _write_state(folder, known)
     report(known)
     while True:
         time.sleep(_WATCH_SECONDS)
-        state = _state_of(lab)
+        state = _read_lab_state(lab)
         if state != known:
             for process in lab.processes:
                 if process.state not in ("running", "paused"):
@@ -257,34 +259,34 @@ def _watch(lab: Lab, folder: Path, report: Callable[[State], None]) -> None:
             known = state
 
 
-def _state_of(lab: Lab) -> State:
-    return State(
+def _read_lab_state(lab: Lab) -> LabState:
+    return LabState(
         supervisor_pid=os.getpid(),
         eureka_urls=lab.eureka_urls,
         api_server_url=lab.api_server_url,
         kubeconfig=str(lab.kubeconfig),
         servers=[
-            Server(process.name, process.state, process.pid, _url_of(process, lab), str(process.log))
+            ServerState(process.name, process.state, process.pid, _server_url(process, lab), str(process.log))
             for process in lab.processes
         ],
     )
 
 
-def _url_of(process: Process, lab: Lab) -> str:
+def _server_url(process: Process, lab: Lab) -> str:
     if isinstance(process, EurekaServer):
         return process.url
     return lab.api_server_url if process is lab.api_server else ""
 
 
-def _write_state(folder: Path, state: State) -> None:
+def _write_state(folder: Path, state: LabState) -> None:
     temporary = folder / "lab.json.new"
     temporary.write_text(json.dumps(asdict(state), indent=2) + "\n")
     temporary.replace(folder / "lab.json")
 
 
-def _clean(folder: Path, spare: tuple[str, ...] = ()) -> None:
+def _remove_lab_files(folder: Path, spare: tuple[str, ...] = ()) -> None:
     """Remove the files that a lab writes, and the folder if no other files are in it."""
-    for name in _OURS:
+    for name in _LAB_FILE_NAMES:
         if name in spare:
             continue
         path = folder / name

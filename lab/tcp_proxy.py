@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lab.ports import HOST
 from lab.proxy import Fault, Proxy
 
-_CHUNK = 65536
+_CHUNK_BYTES = 65536
 _CONNECT_SECONDS = 2.0
 
 
@@ -33,55 +33,55 @@ class TcpProxy(Proxy):
         super().heal()
         with self._changed:
             silent, self._silent = self._silent, set()
-        _reset(silent)
+        _shut_down(silent)
 
     def cut(self) -> None:
         """Break the open connections; new ones work."""
         with self._changed:
             connections = set(self._connections)
-        _reset(connections)
+        _shut_down(connections)
 
     def mute(self) -> None:
         """Silence the open connections for good; new ones work."""
         with self._changed:
             self._silent |= self._connections
 
-    def _pass_on(self, connection: socket.socket, requests: BinaryIO) -> None:  # noqa: ARG002 - bytes, no requests
+    def _forward_requests(self, connection: socket.socket, requests: BinaryIO) -> None:  # noqa: ARG002 - bytes, no requests
         server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
         server.settimeout(None)
         answers = threading.Thread(
-            target=self._pump,
+            target=self._copy_bytes,
             args=(connection, server, connection),
             name=f"tcp-proxy-{self.port}",
             daemon=True,
         )
         answers.start()
         try:
-            self._pump(connection, connection, server)
+            self._copy_bytes(connection, connection, server)
         finally:
-            _reset({server})
+            _shut_down({server})
             answers.join()
             server.close()
             with self._changed:
                 self._silent.discard(connection)
 
-    def _pump(self, connection: socket.socket, source: socket.socket, target: socket.socket) -> None:
+    def _copy_bytes(self, connection: socket.socket, source: socket.socket, target: socket.socket) -> None:
         """Carry bytes one way until either end is gone, and drop those of silent connections."""
         with suppress(OSError):
-            while data := source.recv(_CHUNK):
+            while data := source.recv(_CHUNK_BYTES):
                 if not self._is_silent(connection):
                     target.sendall(data)
-        _reset({source, target})
+        _shut_down({source, target})
 
     def _is_silent(self, connection: socket.socket) -> bool:
         """Return whether a connection is silent; once it has lost bytes, it stays silent to its end."""
         with self._changed:
-            if self._orders.fault is Fault.HANG:
+            if self._fault_settings.fault is Fault.HANG:
                 self._silent.add(connection)
             return connection in self._silent
 
 
-def _reset(connections: set[socket.socket]) -> None:
+def _shut_down(connections: set[socket.socket]) -> None:
     """End connections; their threads wake up and close them."""
     for connection in connections:
         with suppress(OSError):

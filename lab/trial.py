@@ -3,9 +3,8 @@ FILE`.
 
 It runs inside a network of the lab's own. Pods are processes with addresses of their own, and run the
 commands of their containers: this Python with this package replaces every image. Three parts are played: a
-cluster's
-DNS (a Service's name in a URL becomes its address), the pods of the operator (its program runs beside the
-cluster), and the parts of a kubelet that `kubectl` asks for logs and forwarded ports.
+cluster's DNS (a Service's name in a URL becomes its address), the pods of the operator (its program runs
+beside the cluster), and the parts of a kubelet that `kubectl` asks for logs and forwarded ports.
 """
 
 import argparse
@@ -23,17 +22,17 @@ from lab.operators import operator_process
 from lab.programs import find_kubectl
 from lab.service_proxy import ServiceProxy
 from lab.workloads import Object, wait_for
-from scripts.blocks import blocks
+from scripts.blocks import find_code_blocks
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "start" / "try.md"
+TRIAL_PAGE = ROOT / "docs" / "start" / "try.md"
 NAMESPACE = "eurekube-try"
 EUREKA_ADDRESS = "10.96.0.77"
-_PLAYED = re.compile(r"^(kind|make|kubectl logs|kubectl port-forward|sleep)\b")
-_LOGS = "kubectl logs deployment/caller "
+_SKIPPED_COMMAND = re.compile(r"^(kind|make|kubectl logs|kubectl port-forward|sleep)\b")
+_LOGS_COMMAND = "kubectl logs deployment/caller "
 
 
-def played_manifests(kubectl: Path) -> list[Object]:
+def load_adapted_manifests(kubectl: Path) -> list[Object]:
     """Return the objects of `deploy/try`, with Eureka's address in place of its name, and without the
     operator's pods.
     """
@@ -65,26 +64,26 @@ class Trial:
         (self._folder / ".venv").symlink_to(Path(sys.prefix))
         (self._folder / "deploy" / "try").mkdir()
         for name in ("kustomization.yaml", "all.yaml", "syncer.yaml"):
-            (self._folder / "deploy" / "try" / name).write_text(self._file(name, kubectl))
+            (self._folder / "deploy" / "try" / name).write_text(self._manifest_text(name, kubectl))
         path = os.pathsep.join([str(kubectl.parent), os.environ["PATH"]])
         self._environment = {"PATH": path, "KUBECONFIG": str(lab.kubeconfig), "HOME": str(self._folder)}
 
-    def type(self, script: str) -> None:
+    def run_commands(self, script: str) -> None:
         """Run a block of the page's commands; each must succeed.
 
-        :raises RuntimeError: one did not.
+        :raises RuntimeError: a command failed.
         """
         printed = []
         for command in script.replace("\\\n", " ").splitlines():
-            if command.startswith(_LOGS):
-                printed.append(self.caller_says())
-            elif not _PLAYED.match(command):
+            if command.startswith(_LOGS_COMMAND):
+                printed.append(self.read_next_caller_line())
+            elif not _SKIPPED_COMMAND.match(command):
                 printed.append(
                     self._run(command.replace("http://127.0.0.1:8761", f"http://{EUREKA_ADDRESS}:8761"))
                 )
         self.seen.append("\n".join(filter(None, printed)))
 
-    def caller_says(self) -> str:
+    def read_next_caller_line(self) -> str:
         """Return the caller's next line, which shows the present instances."""
         (log,) = (self._lab.directory / "logs").glob(f"{NAMESPACE}-caller-*-main.log")
         lines = log.read_text().count("\n")
@@ -108,9 +107,9 @@ class Trial:
             raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
         return done.stdout.strip()
 
-    def _file(self, name: str, kubectl: Path) -> str:
+    def _manifest_text(self, name: str, kubectl: Path) -> str:
         if name == "all.yaml":
-            return yaml.safe_dump_all(played_manifests(kubectl))
+            return yaml.safe_dump_all(load_adapted_manifests(kubectl))
         if name == "kustomization.yaml":
             return "resources: [all.yaml]\n"
         return (ROOT / "deploy" / "try" / name).read_text()
@@ -125,7 +124,7 @@ def main() -> None:
     kubectl = find_kubectl()
     if kubectl is None:
         raise SystemExit("kubectl is missing")
-    scripts = [block.script() for block in blocks(PAGE) if block.language == "bash"]
+    scripts = [block.script() for block in find_code_blocks(TRIAL_PAGE) if block.language == "bash"]
     with Lab(eureka=0, pods="real") as lab:
         proxy = ServiceProxy(lab.kubeconfig)
         proxy.start()
@@ -140,7 +139,7 @@ def main() -> None:
         )
         try:
             for number, script in enumerate(scripts):
-                trial.type(script)
+                trial.run_commands(script)
                 if number == 1:
                     operator.start()
         finally:

@@ -15,7 +15,7 @@ from types import FrameType
 
 _LONGEST_END_SECONDS = 5.0
 _BODY = os.environ.get("SAYS", "hi").encode() + b"\n"
-_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" % len(_BODY)
+_ANSWER_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" % len(_BODY)
 
 
 class _Server:
@@ -28,7 +28,7 @@ class _Server:
 
     def serve(self) -> None:
         """Answer until SIGTERM."""
-        signal.signal(signal.SIGTERM, self._end)
+        signal.signal(signal.SIGTERM, self._stop_accepting)
         while not self._ending:
             try:
                 connection, _ = self._listener.accept()
@@ -36,18 +36,18 @@ class _Server:
                 break
             with self._changed:
                 self._open += 1
-            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._serve_connection, args=(connection,), daemon=True).start()
         with self._changed:
             for connection in self._idle:
                 with suppress(OSError):  # its caller may have left
                     connection.shutdown(socket.SHUT_RD)
             self._changed.wait_for(lambda: not self._open, _LONGEST_END_SECONDS)
 
-    def _end(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals call it
+    def _stop_accepting(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals call it
         self._ending = True
         self._listener.close()  # accept() ends with an error then
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _serve_connection(self, connection: socket.socket) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             rest = b""
@@ -63,7 +63,7 @@ class _Server:
                     self._idle.discard(connection)
                 _, _, rest = rest.partition(b"\r\n\r\n")  # requests here have no body
                 ending = b"Connection: close\r\n" if self._ending else b""
-                connection.sendall(_ANSWER + ending + b"\r\n" + _BODY)
+                connection.sendall(_ANSWER_HEAD + ending + b"\r\n" + _BODY)
         except OSError:
             pass  # the caller is gone
         finally:

@@ -24,7 +24,7 @@ from eurekube_provider.kube.access import (
     ApiResource,
     KubeAccess,
 )
-from lab.waiting import pauses_seconds
+from lab.waiting import growing_pauses_seconds
 
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -36,10 +36,10 @@ Object = dict[str, Any]
 def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_seconds: float = 60.0) -> T:
     """Call ``look`` until it returns a true value, and return that value.
 
-    :raises TimeoutError: it never did; says ``what`` was awaited and what was seen last.
+    :raises TimeoutError: no call returned a true value in time; the message has ``what`` and the last value.
     """
     deadline = time.monotonic() + timeout_seconds
-    pauses = pauses_seconds()
+    pauses = growing_pauses_seconds()
     while True:
         seen = look()
         if seen:
@@ -229,7 +229,7 @@ class Cluster:
             if endpoint["conditions"].get("ready") and not endpoint["conditions"].get("terminating")
         )
 
-    def is_settled(self, namespace: str, app: str, count: int) -> bool:
+    def has_ready_pods(self, namespace: str, app: str, count: int) -> bool:
         """Return whether exactly `count` pods exist, and the EndpointSlices list all of their addresses as
         ready.
         """
@@ -242,7 +242,7 @@ class Cluster:
         body = {"spec": {"template": {"metadata": {"labels": {"version": version}}}}}
         self.access.request("PATCH", DEPLOYMENTS.path(namespace, name), body=body, content_type=MERGE_PATCH)
 
-    def is_rolled(self, namespace: str, name: str, replicas: int) -> bool:
+    def is_rollout_complete(self, namespace: str, name: str, replicas: int) -> bool:
         """Return whether a Deployment's rollout is complete, with this number of pods available."""
         item = self.get(DEPLOYMENTS, name, namespace) or {}
         status = item.get("status") or {}

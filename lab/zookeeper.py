@@ -17,7 +17,7 @@ from typing import Any, Self
 import requests
 
 from lab.builds import find_tool, run_tool
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 from lab.eureka import Java, find_java
 from lab.ports import HOST, free_ports
@@ -26,8 +26,8 @@ from lab.progress import say
 from lab.sandbox import Sandbox
 from lab.tcp_proxy import TcpProxy
 
-_SERVER = Path(__file__).parent / "zookeeper-server"
-_CLIENT = Path(__file__).parent / "zookeeper-client"
+_SERVER_PROJECT = Path(__file__).parent / "zookeeper-server"
+_CLIENT_PROJECT = Path(__file__).parent / "zookeeper-client"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m")
 _TICK_MS = 1000
 
@@ -85,12 +85,12 @@ class ZooKeeperServer(Process):
         ]
         super().__init__(
             f"zookeeper-{number + 1}",
-            sandboxes[number].command(command) if sandboxes else command,
+            sandboxes[number].wrap_command(command) if sandboxes else command,
             log=directory / "logs" / f"zookeeper-{number + 1}.log",
-            is_ready=lambda: self.role() is not None,
+            is_ready=lambda: self.read_role() is not None,
         )
 
-    def role(self) -> str | None:
+    def read_role(self) -> str | None:
         """Return `standalone`, `leader` or `follower`; None while the server serves nobody."""
         try:
             with socket.create_connection((self.host, self.port), 2.0) as connection:
@@ -104,7 +104,7 @@ class ZooKeeperServer(Process):
         return found[0].removeprefix("Mode: ") if found else None
 
 
-class ZooKeepers:
+class ZooKeeperEnsemble:
     """An ensemble of ZooKeeper servers. Clients may go through `proxies`, one before each server, which can
     be broken.
 
@@ -116,7 +116,7 @@ class ZooKeepers:
         if count not in (1, 3):
             raise LabError(f"an ensemble of the lab has one server or three, not {count}")
         java = find_java()
-        package = _made(_SERVER, java)
+        package = _provide_package(_SERVER_PROJECT, java)
         drawn = free_ports(4 * count)
         ports = [drawn[4 * number : 4 * number + 4] for number in range(count)]
         self.tls_url = f"zookeepers://{HOST}:{ports[0][3]}"
@@ -187,7 +187,7 @@ class ZooKeeperClient(Process):
             **settings,
         }
         arguments = [f"--{key}={value}" for key, value in properties.items()]
-        jar = _made(_CLIENT, java) / "target" / "zookeeper-client.jar"
+        jar = _provide_package(_CLIENT_PROJECT, java) / "target" / "zookeeper-client.jar"
         super().__init__(
             "zookeeper-client",
             [java.path, *_JVM_OPTIONS, "-jar", jar, *arguments],
@@ -221,11 +221,11 @@ class ZooKeeperClient(Process):
 def provide_zookeeper() -> None:
     """Put the packages of server and client into the cache, for processes that cannot download later."""
     java = find_java()
-    for project in (_SERVER, _CLIENT):
-        _made(project, java)
+    for project in (_SERVER_PROJECT, _CLIENT_PROJECT):
+        _provide_package(project, java)
 
 
-def _made(project: Path, java: Java) -> Path:
+def _provide_package(project: Path, java: Java) -> Path:
     """Return the folder of a packaged copy of a Maven project, from the cache or newly made."""
     digest = hashlib.sha256(java.version.encode())
     for source in sorted(path for path in project.rglob("*") if path.is_file()):
@@ -237,9 +237,9 @@ def _made(project: Path, java: Java) -> Path:
     maven = find_tool("mvn")
     if maven is None:
         raise LabError(f"Maven is missing; it makes {project.name}: install it (Debian package maven)")
-    with locked(project.name):
+    with hold_cache_lock(project.name):
         if not folder.exists():
-            with filled_atomically(folder) as content:
+            with fill_folder_atomically(folder) as content:
                 shutil.copytree(project, content, ignore=shutil.ignore_patterns("target"), dirs_exist_ok=True)
                 run_tool(
                     f"making {project.name} with Maven (once)",

@@ -22,22 +22,35 @@ from pathlib import Path
 import yaml
 
 from eurekube_provider.cli.command_parser import parser_of
-from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE
 from eurekube_provider.provider.served_schema import served_schema
 
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
-PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
-KNOWN_FLAGS = Path(__file__).parent / "known_flags.toml"
-COMPILED = ("csharp", "go", "java", "typescript")
+CODE_BLOCK_PATTERN = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
+)
+CHECKED_PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
+KNOWN_FLAGS_FILE = Path(__file__).parent / "known_flags.toml"
+COMPILED_LANGUAGES = ("csharp", "go", "java", "typescript")
 """Languages of pages for Pulumi's registry only, whose code comes from examples that `make sdks` compiles."""
 
-LANGUAGES = ("", "bash", "console", "json", "mermaid", "python", "sh", "toml", "yaml", *COMPILED)
+BLOCK_LANGUAGES = (
+    "",
+    "bash",
+    "console",
+    "json",
+    "mermaid",
+    "python",
+    "sh",
+    "toml",
+    "yaml",
+    *COMPILED_LANGUAGES,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A code block of a page, without its indentation; `line` is where it begins, from 1."""
+class CodeBlock:
+    """A code block of a page, without its indentation; `line` is the number of its first line, from 1."""
 
     page: Path
     line: int
@@ -45,10 +58,10 @@ class Block:
     text: str
 
     def script(self) -> str:
-        """Return the block's commands: a `bash` or `sh` block as a whole, of others the lines after a prompt,
-        or nothing.
+        """Return the block's commands: the text of a `bash` or `sh` block, the lines after a prompt of
+        another block, or nothing.
 
-        A block without a language consists of commands if its first word is one of :data:`PROGRAMS`.
+        A block without a language consists of commands if its first word is one of :data:`CHECKED_PROGRAMS`.
         """
         if self.language in ("bash", "sh"):
             return self.text
@@ -58,29 +71,33 @@ class Block:
         if prompted:
             return "\n".join(prompted) + "\n"
         first = next((line for line in self.text.splitlines() if line.strip()), "").split(" ")[0]
-        return self.text if first in PROGRAMS and not re.search(r"^ {2,}[+!~-] ", self.text, re.M) else ""
+        return (
+            self.text
+            if first in CHECKED_PROGRAMS and not re.search(r"^ {2,}[+!~-] ", self.text, re.M)
+            else ""
+        )
 
 
-def blocks(page: Path) -> Iterator[Block]:
+def find_code_blocks(page: Path) -> Iterator[CodeBlock]:
     """Yield the code blocks of a page."""
     text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
-        yield Block(
+    for found in CODE_BLOCK_PATTERN.finditer(text):
+        yield CodeBlock(
             page, text.count("\n", 0, found.start()) + 1, found["language"], textwrap.dedent(found["text"])
         )
 
 
-def files(page: Path) -> dict[str, str]:
-    """Return the Python files that a page tells its reader to write: the block after each file name."""
+def extract_named_files(page: Path) -> dict[str, str]:
+    """Return the text of each Python file that a page tells its reader to write, by the file's name."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", text, re.M | re.S)
     return dict(found)
 
 
-def complaints(block: Block) -> list[str]:
+def find_block_errors(block: CodeBlock) -> list[str]:
     """Return a sentence for each error in a block."""
-    if block.language not in LANGUAGES:
-        return [f"the language {block.language!r} is none of {', '.join(filter(None, LANGUAGES))}"]
+    if block.language not in BLOCK_LANGUAGES:
+        return [f"the language {block.language!r} is none of {', '.join(filter(None, BLOCK_LANGUAGES))}"]
     try:
         match block.language:
             case "python":
@@ -97,10 +114,10 @@ def complaints(block: Block) -> list[str]:
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     if checked.returncode:
         return [f"is no bash: {checked.stderr.strip()}"]
-    return [said for words in commands(script) for said in _unknown(words)]
+    return [said for words in split_commands(script) for said in _find_unknown_flags(words)]
 
 
-def commands(script: str) -> Iterator[list[str]]:
+def split_commands(script: str) -> Iterator[list[str]]:
     """Yield the simple commands of a script that call one of the programs, word by word."""
     text = re.sub(r"<<'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", script)
     text = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", text.replace("\\\n", " "))
@@ -111,16 +128,16 @@ def commands(script: str) -> Iterator[list[str]]:
             words = list(lexer)
         except ValueError:  # a quoted text that goes over several lines
             words = line.split()
-        for part in _parts(words):
+        for part in _split_at_operators(words):
             while part and re.match(r"\w+=", part[0]):
                 part = part[1:]  # noqa: PLW2901
             if part[:1] == ["kubectl"] and part[1:2] == ["eurekube"]:
                 part = part[1:]  # noqa: PLW2901
-            if part and part[0] in PROGRAMS:
+            if part and part[0] in CHECKED_PROGRAMS:
                 yield part
 
 
-def _parts(words: list[str]) -> Iterator[list[str]]:
+def _split_at_operators(words: list[str]) -> Iterator[list[str]]:
     part: list[str] = []
     for word in words:
         if re.fullmatch(r"[|&;()]+|if|then|do", word) and [*part, word] != ["pulumi", "do"]:
@@ -131,28 +148,29 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
     yield part
 
 
-def _unknown(words: list[str]) -> list[str]:
+def _find_unknown_flags(words: list[str]) -> list[str]:
     """Return a sentence for a subcommand or flag of a command that its program does not have."""
     program, *rest = words
     rest = rest[: rest.index("--")] if "--" in rest else rest
     if program == "eurekube":
-        return _unknown_to_us(rest)
-    known = tomllib.loads(KNOWN_FLAGS.read_text(encoding="utf-8"))[program]
+        return _find_unknown_eurekube_flags(rest)
+    known = tomllib.loads(KNOWN_FLAGS_FILE.read_text(encoding="utf-8"))[program]
     flags = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
     named = [word for word in rest if not word.startswith("-")]
-    names = [name for name in known if name != "always" and _is_within(name.split(), named)]
+    names = [name for name in known if name != "always" and _is_subsequence(name.split(), named)]
     if not names:
-        return [f"`{shlex.join(words)}`: {KNOWN_FLAGS.name} has no such command of {program}"]
+        return [f"`{shlex.join(words)}`: {KNOWN_FLAGS_FILE.name} has no such command of {program}"]
     allowed = {*known[max(names, key=len)], *known.get("always", ())}
     if (program, names) == ("pulumi", ["do"]):
-        allowed |= {"--yes", *_made_of_the_schema()}
+        allowed |= {"--yes", *_schema_flags()}
     return [
-        f"`{program} {max(names, key=len)}` has no {flag} in {KNOWN_FLAGS.name}" for flag in flags - allowed
+        f"`{program} {max(names, key=len)}` has no {flag} in {KNOWN_FLAGS_FILE.name}"
+        for flag in flags - allowed
     ]
 
 
 @functools.cache
-def _made_of_the_schema() -> set[str]:
+def _schema_flags() -> set[str]:
     """Return the flags that `pulumi do` derives from the provider's schema, for an Instance and for the
     provider.
     """
@@ -163,7 +181,7 @@ def _made_of_the_schema() -> set[str]:
     return {f"--{re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', name)}" for name in names}
 
 
-def _is_within(name: list[str], words: list[str]) -> bool:
+def _is_subsequence(name: list[str], words: list[str]) -> bool:
     """Return whether the words of a command's name occur in this order among the words, which may hold
     flags' values.
     """
@@ -171,11 +189,11 @@ def _is_within(name: list[str], words: list[str]) -> bool:
     return all(word in left for word in name)
 
 
-def _unknown_to_us(rest: list[str]) -> list[str]:
+def _find_unknown_eurekube_flags(rest: list[str]) -> list[str]:
     command = next((word for word in rest if not word.startswith("-")), "")
     if command in ("", "COMMAND"):
         return []
-    help_text = _help_of(command)
+    help_text = _command_help(command)
     if help_text is None:
         return [f"eurekube has no command {command!r}"]
     flags = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
@@ -187,14 +205,17 @@ def _unknown_to_us(rest: list[str]) -> list[str]:
 
 
 @functools.cache
-def _help_of(command: str) -> str | None:
+def _command_help(command: str) -> str | None:
     """Return the help text of one of Eurekube's commands; None where no such command exists."""
-    return parser_of(command).format_help() if command in COMMANDS else None
+    return parser_of(command).format_help() if command in COMMAND_SUMMARIES else None
 
 
 def main() -> None:
     """Print the `bash` blocks of the page that the command line names, in order."""
-    print("".join(block.text for block in blocks(Path(sys.argv[1])) if block.language == "bash"), end="")
+    print(
+        "".join(block.text for block in find_code_blocks(Path(sys.argv[1])) if block.language == "bash"),
+        end="",
+    )
 
 
 if __name__ == "__main__":

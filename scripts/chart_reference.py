@@ -12,29 +12,29 @@ from pathlib import Path
 
 import yaml
 
-from lab.programs import HELM, provide
+from lab.programs import HELM, provide_programs
 from scripts.chart_settings import settings_text
 
 ROOT = Path(__file__).parents[1]
-CHART = ROOT / "charts" / "eurekube"
-README = CHART / "README.md"
-SETTINGS = CHART / "files" / "settings.json"
-BASE = ROOT / "deploy" / "kustomize" / "base"
-CRDS = ROOT / "deploy" / "kustomize" / "crds"
+CHART_FOLDER = ROOT / "charts" / "eurekube"
+README_FILE = CHART_FOLDER / "README.md"
+SETTINGS_FILE = CHART_FOLDER / "files" / "settings.json"
+BASE_FOLDER = ROOT / "deploy" / "kustomize" / "base"
+CRDS_FOLDER = ROOT / "deploy" / "kustomize" / "crds"
 
-PACKED = {"crds": ROOT / "crds", "monitoring": ROOT / "examples" / "monitoring"}
+PACKED_FOLDERS = {"crds": ROOT / "crds", "monitoring": ROOT / "examples" / "monitoring"}
 """Folders of files that the chart packs, by folder below its ``files``. Copies, since links may get lost."""
 
-# What the base leaves to an overlay: the URL is no default, and there is nobody to run hooks.
+# Values of the base: an overlay gives the real URL, and kustomize runs no hooks.
 _BASE_VALUES = ("eurekaUrls={http://eureka:8761/eureka}", "uninstallGuard=false", "crds.install=false")
-_MADE_BY_HELM = re.compile(
+_HELM_LINES_PATTERN = re.compile(
     r"^ +(helm\.sh/chart|app\.kubernetes\.io/(managed-by|version)): .*\n|^# Source: .*\n", re.MULTILINE
 )
 
 
-def values_of() -> list[tuple[str, str, str]]:
+def read_chart_values() -> list[tuple[str, str, str]]:
     """Return the name of each chart value, its default from values.yaml, and the comment above it."""
-    text = (CHART / "values.yaml").read_text()
+    text = (CHART_FOLDER / "values.yaml").read_text()
     defaults = yaml.safe_load(text)
     found, comment = [], []
     for line in text.splitlines():
@@ -42,12 +42,12 @@ def values_of() -> list[tuple[str, str, str]]:
             comment.append(line.removeprefix("# "))
         elif named := re.match(r"(\w+):", line):
             name = named[1]
-            found.append((name, yaml_inline(defaults[name]), " ".join(comment)))
+            found.append((name, format_yaml_inline(defaults[name]), " ".join(comment)))
             comment = []
     return found
 
 
-def yaml_inline(value: object) -> str:
+def format_yaml_inline(value: object) -> str:
     """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
     return text.removesuffix("...\n").strip()
@@ -55,7 +55,7 @@ def yaml_inline(value: object) -> str:
 
 def chart_readme() -> str:
     """Return the text of ``charts/eurekube/README.md``."""
-    rows = "\n".join(f"| `{name}` | `{default}` | {text} |" for name, default, text in values_of())
+    rows = "\n".join(f"| `{name}` | `{default}` | {text} |" for name, default, text in read_chart_values())
     return f"""# The chart eurekube
 
 <!-- Written by `make chart` from values.yaml; do not edit. -->
@@ -75,17 +75,17 @@ How to upgrade, CRDs included, and how to uninstall: [docs/guides/helm.md](../..
 """
 
 
-def base_text() -> str:
+def render_base_manifest() -> str:
     """Return ``deploy/kustomize/base/operator.yaml``: the rendered default chart, without the labels that
     only Helm writes.
     """
     sets = [word for value in _BASE_VALUES for word in ("--set", value)]
     done = subprocess.run(
         [
-            provide([HELM])[HELM],
+            provide_programs([HELM])[HELM],
             "template",
             "eurekube",
-            str(CHART),
+            str(CHART_FOLDER),
             "--namespace",
             "eurekube-system",
             *sets,
@@ -95,11 +95,12 @@ def base_text() -> str:
         check=True,
     )
     return (
-        f"# Written by `make chart` from charts/eurekube; do not edit.\n{_MADE_BY_HELM.sub('', done.stdout)}"
+        "# Written by `make chart` from charts/eurekube; do not "
+        f"edit.\n{_HELM_LINES_PATTERN.sub('', done.stdout)}"
     )
 
 
-def crds_text() -> str:
+def crds_kustomization_text() -> str:
     """Return the text of ``deploy/kustomize/crds/kustomization.yaml``."""
     names = ", ".join(sorted(file.name for file in (ROOT / "crds").glob("*.yaml")))
     return f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{names}]\n"
@@ -107,15 +108,15 @@ def crds_text() -> str:
 
 def main() -> None:
     """Write all generated files of the chart."""
-    README.write_text(chart_readme())
-    for name, folder in PACKED.items():
-        shutil.rmtree(CHART / "files" / name, ignore_errors=True)
-        shutil.copytree(folder, CHART / "files" / name)
-    SETTINGS.write_text(settings_text())  # before helm renders the base, which needs it
-    (BASE / "operator.yaml").write_text(base_text())
+    README_FILE.write_text(chart_readme())
+    for name, folder in PACKED_FOLDERS.items():
+        shutil.rmtree(CHART_FOLDER / "files" / name, ignore_errors=True)
+        shutil.copytree(folder, CHART_FOLDER / "files" / name)
+    SETTINGS_FILE.write_text(settings_text())  # before helm renders the base, which needs it
+    (BASE_FOLDER / "operator.yaml").write_text(render_base_manifest())
     for file in (ROOT / "crds").glob("*.yaml"):
-        shutil.copy(file, CRDS / file.name)
-    (CRDS / "kustomization.yaml").write_text(crds_text())
+        shutil.copy(file, CRDS_FOLDER / file.name)
+    (CRDS_FOLDER / "kustomization.yaml").write_text(crds_kustomization_text())
 
 
 if __name__ == "__main__":

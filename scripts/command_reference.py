@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from textwrap import dedent
 
 from eurekube_provider.cli.command_parser import parser_of
-from eurekube_provider.cli.commands import COMMANDS
-from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
-from eurekube_provider.cli.output import text
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.comparison_blocks import build_status_report, status_blocks
+from eurekube_provider.cli.output import format_blocks
 from scripts.sample_inventory import sample_inventory
 
-EXAMPLES = {
+COMMAND_EXAMPLES = {
     "status": """eurekube status                              # everything, worst first
 eurekube status rating --output markdown     # one application, for a ticket
 eurekube status --differences || page-me     # in a pipeline""",
@@ -31,7 +31,7 @@ eurekube explain rating-7d4b9.shop.eks:rating:8080""",
 }
 """Examples of the commands that have no page of their own."""
 
-PAGES = {
+GUIDE_PAGES = {
     "doctor": "../guides/doctor.md",
     "drain": "../guides/doctor.md",
     "undrain": "../guides/doctor.md",
@@ -47,8 +47,11 @@ PAGES = {
 
 EXIT_CODES = (
     ("every command", "0 done; 1 failed, with one sentence on standard error; 2 wrong usage"),
-    ("`status`, `plan`", "0 in sync, or nothing to do; 1 something differs; 2 a world is missing or unread"),
-    ("`watch`", "0 ended by Ctrl-C or `--count`; 2 neither world could be read at first"),
+    (
+        "`status`, `plan`",
+        "0 in sync, or nothing to do; 1 something differs; 2 Kubernetes or Eureka is missing or unread",
+    ),
+    ("`watch`", "0 ended by Ctrl-C or `--count`; 2 neither Kubernetes nor Eureka could be read at first"),
     ("`instances`", "0 listed; 1 nothing fits; 2 Eureka is missing or unread"),
     ("`explain`", "0 explained; 1 Eureka holds nothing of that name; 2 Eureka is missing or unread"),
     ("`doctor`", "0 all is well; 1 an error or a warning was found; 2 something could not be looked at"),
@@ -59,10 +62,10 @@ EXIT_CODES = (
 """Meanings of the exit codes, by command."""
 
 
-LOOKING = ("demo", "status", "watch", "plan", "instances", "explain", "doctor")
+READ_ONLY_COMMANDS = ("demo", "status", "watch", "plan", "instances", "explain", "doctor")
 """Commands that only read, or run on servers of their own."""
 
-_MARK = (
+_GENERATED_MARK = (
     "<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py;"
     " do not edit. -->"
 )
@@ -70,23 +73,26 @@ _MARK = (
 
 def commands_pages() -> dict[str, str]:
     """Return the pages of the commands in docs/reference, by file name."""
-    return {"cli.md": _index(), "cli-look.md": _looking_page(), "cli-act.md": _acting_page()}
+    return {"cli.md": _index_page(), "cli-look.md": _looking_page(), "cli-act.md": _acting_page()}
 
 
-def _page_of(name: str) -> str:
-    return "cli-look.md" if name in LOOKING else "cli-act.md"
+def _page_of_command(name: str) -> str:
+    return "cli-look.md" if name in READ_ONLY_COMMANDS else "cli-act.md"
 
 
-def _table(names: Iterable[str]) -> str:
-    rows = (f"| [`{name}`]({_page_of(name)}#eurekube-{name}) | {COMMANDS[name]} |" for name in names)
+def _commands_table(names: Iterable[str]) -> str:
+    rows = (
+        f"| [`{name}`]({_page_of_command(name)}#eurekube-{name}) | {COMMAND_SUMMARIES[name]} |"
+        for name in names
+    )
     return "\n".join(("| command | what it does |", "|---|---|", *rows))
 
 
-def _index() -> str:
+def _index_page() -> str:
     codes = "\n".join(f"| {which} | {meaning} |" for which, meaning in EXIT_CODES)
     return f"""# The command line
 
-{_MARK}
+{_GENERATED_MARK}
 
 `kubectl eurekube ...` is the same program as `eurekube ...`.
 
@@ -94,13 +100,13 @@ def _index() -> str:
 
 They change nothing: [their options](cli-look.md).
 
-{_table(name for name in COMMANDS if name in LOOKING)}
+{_commands_table(name for name in COMMAND_SUMMARIES if name in READ_ONLY_COMMANDS)}
 
 ## Commands that act
 
 They change Eureka, a cluster or a stack, or run until they are stopped: [their options](cli-act.md).
 
-{_table(name for name in COMMANDS if name not in LOOKING)}
+{_commands_table(name for name in COMMAND_SUMMARIES if name not in READ_ONLY_COMMANDS)}
 
 ## Output
 
@@ -118,11 +124,11 @@ error what it waits for, where that is a terminal.
 
 
 def _looking_page() -> str:
-    shown = text(blocks_of(status_of(sample_inventory())), plain=True)
-    commands = "\n".join(command_section(name) for name in COMMANDS if name in LOOKING)
+    shown = format_blocks(status_blocks(build_status_report(sample_inventory())), plain=True)
+    commands = "\n".join(command_section(name) for name in COMMAND_SUMMARIES if name in READ_ONLY_COMMANDS)
     return f"""# Commands that look
 
-{_MARK}
+{_GENERATED_MARK}
 
 They change nothing. [All commands](cli.md), their output and exit codes.
 
@@ -149,21 +155,23 @@ registered yet, it is the default name, or what `--cluster-name` says.
 | `not ready` | callers find nothing although something is meant to be found, or no operator has looked |
 | `not known` | no operator has looked, or the brake holds back all that is UP; nothing is lost meanwhile |
 | `not synced` | Eureka does not hold what Kubernetes has; the reason says why |
-| `synced` | both worlds agree |
+| `synced` | Kubernetes and Eureka agree |
 | `not compared` | a stack, another cluster or the application itself keeps it |
 
 This is the order of the rows, too. WHY begins with a reason. It is that of the syncer's conditions
-([EurekaSyncer](conditions.md#eurekasyncer)), or one that only a look at both worlds gives
+([EurekaSyncer](conditions.md#eurekasyncer)), or one that only a comparison of both gives
 ([beside the conditions](conditions.md#beside-the-conditions)). The line `to fix it:` says what to do.
 
 {commands}"""
 
 
 def _acting_page() -> str:
-    commands = "\n".join(command_section(name) for name in COMMANDS if name not in LOOKING)
+    commands = "\n".join(
+        command_section(name) for name in COMMAND_SUMMARIES if name not in READ_ONLY_COMMANDS
+    )
     return f"""# Commands that act
 
-{_MARK}
+{_GENERATED_MARK}
 
 They change Eureka, a cluster or a stack, or run until they are stopped. [All commands](cli.md), their output
 and exit codes.
@@ -175,13 +183,13 @@ def command_section(name: str) -> str:
     """Return the Markdown section about one command."""
     parser = parser_of(name)
     arguments = [one for one in parser.parameters if not one.option_strings]
-    usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_shown_argument, arguments)))
-    described = _paragraphs(parser.description or "")
+    usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_format_argument, arguments)))
+    described = _format_paragraphs(parser.description or "")
     parts = [f"## `eurekube {name}`\n", f"```\n{usage}\n```\n", f"{described}\n"]
-    if name in PAGES:
-        parts.append(f"More: [{PurePosixPath(PAGES[name]).name}]({PAGES[name]}).\n")
-    if name in EXAMPLES:
-        parts.append(f"```sh\n{EXAMPLES[name]}\n```\n")
+    if name in GUIDE_PAGES:
+        parts.append(f"More: [{PurePosixPath(GUIDE_PAGES[name]).name}]({GUIDE_PAGES[name]}).\n")
+    if name in COMMAND_EXAMPLES:
+        parts.append(f"```sh\n{COMMAND_EXAMPLES[name]}\n```\n")
     options = [one for one in parser.parameters if one.option_strings]
     if name == "operator":
         parts.append(f"{len(options)} options: [flags.md](flags.md).\n")
@@ -195,12 +203,12 @@ def command_section(name: str) -> str:
     return "\n".join(parts)
 
 
-def _shown_argument(argument: argparse.Action) -> str:
+def _format_argument(argument: argparse.Action) -> str:
     shown = str(argument.metavar or f"{{{'|'.join(map(str, argument.choices or ()))}}}")
     return {"*": f"[{shown}]...", "?": f"[{shown}]"}.get(str(argument.nargs), shown)
 
 
-def _paragraphs(text: str) -> str:
+def _format_paragraphs(text: str) -> str:
     """Return a description as Markdown: indented paragraphs as blocks, each other paragraph on one line."""
     found = []
     for paragraph in text.strip().split("\n\n"):

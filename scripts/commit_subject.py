@@ -32,17 +32,17 @@ VERBS = (
 )
 """Verbs that a commit's subject may begin with."""
 
-LONGEST = 72
+MAX_SUBJECT_LETTERS = 72
 """Most characters of a subject."""
 
 
-def fault_of(subject: str) -> str | None:
+def find_subject_fault(subject: str) -> str | None:
     """Return the fault of a subject and its remedy; None for a good subject."""
     first = subject.split(" ", 1)[0].lower()
     if first not in VERBS:
         return f"the subject begins with {first!r}: begin with one of {', '.join(VERBS)}"
-    if len(subject) > LONGEST:
-        return f"the subject has {len(subject)} letters: say it in {LONGEST}, and why in the body"
+    if len(subject) > MAX_SUBJECT_LETTERS:
+        return f"the subject has {len(subject)} letters: say it in {MAX_SUBJECT_LETTERS}, and why in the body"
     return None
 
 
@@ -50,7 +50,7 @@ def main(paths: list[str]) -> int:
     """Check the commit message in a file; its first line that is no comment is the subject."""
     lines = Path(paths[0]).read_text(encoding="utf-8").splitlines()
     subject = next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "")
-    fault = fault_of(subject)
+    fault = find_subject_fault(subject)
     if fault:
         print(f"{subject}\n{fault}", file=sys.stderr)
     return 1 if fault else 0

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.provider.component_arguments import Shape, names_within, shapes_of
+from eurekube_provider.provider.component_arguments import ArgumentType, argument_types, nested_argument_names
 from eurekube_provider.resources.mirror_component import EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
@@ -28,7 +28,7 @@ class Argument:
 
     name: str
     description: str
-    shape: Shape
+    shape: ArgumentType
     is_required: bool
     is_secret: bool
     default: Any = None
@@ -36,7 +36,7 @@ class Argument:
 
 def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
     """Return the arguments of a class, including inherited ones."""
-    descriptions, shapes = _descriptions(kind), shapes_of(kind)
+    descriptions, shapes = _descriptions(kind), argument_types(kind)
     return tuple(
         Argument(
             item.name,
@@ -62,15 +62,15 @@ def _descriptions(kind: type[Any]) -> dict[str, str]:
     return found
 
 
-_TEXT = {"type": "string"}
-_TYPES: Mapping[str, dict[str, Any]] = {
-    "string": _TEXT,
+_STRING_TYPE = {"type": "string"}
+_SCHEMA_TYPES: Mapping[str, dict[str, Any]] = {
+    "string": _STRING_TYPE,
     "integer": {"type": "integer"},
     "boolean": {"type": "boolean"},
-    "port": {"oneOf": [{"type": "integer"}, _TEXT]},
+    "port": {"oneOf": [{"type": "integer"}, _STRING_TYPE]},
 }
 
-_PREFIXES: Mapping[type[Any], str] = {
+_TYPE_PREFIXES: Mapping[type[Any], str] = {
     EurekaMirrorArgs: "Mirror",
     EurekubeOperatorArgs: "Operator",
     EurekaSyncerArgs: "Syncer",
@@ -81,7 +81,7 @@ _PREFIXES: Mapping[type[Any], str] = {
 def component_resources() -> dict[str, Any]:
     """Return the components as resources of the schema."""
     return {
-        "eurekube:index:Operator": _component(
+        "eurekube:index:Operator": _component_schema(
             EurekubeOperatorArgs,
             "Everything that an operator needs in its cluster: Deployment, rights, CRDs, Service, and what is"
             " asked for beside. It needs the Kubernetes provider, of `providers` or the stack's own.",
@@ -92,14 +92,14 @@ def component_resources() -> dict[str, Any]:
             },
             "eurekube:index:EurekubeOperator",
         ),
-        "eurekube:index:Mirror": _component(
+        "eurekube:index:Mirror": _component_schema(
             EurekaMirrorArgs,
             "Asks an operator to show applications registered in Eureka as Services of the cluster. Make it"
             " depend on its operator, which serves its finalizer and needs `mirrors`.",
             {"name": "The object's name.", "namespace": "The object's namespace."},
             "eurekube:index:EurekaMirror",
         ),
-        "eurekube:index:Syncer": _component(
+        "eurekube:index:Syncer": _component_schema(
             EurekaSyncerArgs,
             "Asks an operator to keep a Service's endpoints in Eureka. Make it depend on its operator, which"
             " serves its finalizer, so that the syncer goes first.",
@@ -112,30 +112,32 @@ def component_resources() -> dict[str, Any]:
 def component_types() -> dict[str, Any]:
     """Return the types that the components' arguments use."""
     types: dict[str, Any] = {}
-    for kind, prefix in _PREFIXES.items():
+    for kind, prefix in _TYPE_PREFIXES.items():
         for each in arguments_of(kind):
-            _collect(each.shape, _type_name(prefix, each.name), types)
+            _collect_types(each.shape, _type_name(prefix, each.name), types)
     return types
 
 
-def _component(kind: type[Any], description: str, outputs: Mapping[str, str], alias: str) -> dict[str, Any]:
-    prefix = _PREFIXES[kind]
+def _component_schema(
+    kind: type[Any], description: str, outputs: Mapping[str, str], alias: str
+) -> dict[str, Any]:
+    prefix = _TYPE_PREFIXES[kind]
     arguments = sorted(arguments_of(kind), key=lambda each: each.name)
     return {
         "description": description,
         "isComponent": True,
-        "properties": {name: {**_TEXT, "description": text} for name, text in outputs.items()},
+        "properties": {name: {**_STRING_TYPE, "description": text} for name, text in outputs.items()},
         "required": sorted(outputs),
-        "inputProperties": {camel_case(each.name): _property(each, prefix) for each in arguments},
+        "inputProperties": {camel_case(each.name): _property_schema(each, prefix) for each in arguments},
         "requiredInputs": sorted(camel_case(each.name) for each in arguments if each.is_required),
         "aliases": [{"type": alias}],
     }
 
 
-def _property(each: Argument, prefix: str) -> dict[str, Any]:
+def _property_schema(each: Argument, prefix: str) -> dict[str, Any]:
     found = {
-        **_type(each.shape, _type_name(prefix, each.name)),
-        "description": _description(each.description),
+        **_type_schema(each.shape, _type_name(prefix, each.name)),
+        "description": _adapt_docstring(each.description),
     }
     if each.default is not None:
         found["default"] = each.default
@@ -144,30 +146,30 @@ def _property(each: Argument, prefix: str) -> dict[str, Any]:
     return found
 
 
-def _type(shape: Shape, name: str) -> dict[str, Any]:
+def _type_schema(shape: ArgumentType, name: str) -> dict[str, Any]:
     if shape.choices:
         return {"$ref": f"#/types/{name}"}
-    if shape.of is not None:
-        return {"$ref": f"#/types/{_object_name(shape.of)}"}
+    if shape.arguments_class is not None:
+        return {"$ref": f"#/types/{_object_type_name(shape.arguments_class)}"}
     if shape.items is not None:
-        inner = _type(shape.items, name)
+        inner = _type_schema(shape.items, name)
         if shape.kind == "list":
             return {"type": "array", "items": inner}
         return {"type": "object", "additionalProperties": inner}
-    return _TYPES[shape.kind]
+    return _SCHEMA_TYPES[shape.kind]
 
 
-def _collect(shape: Shape, name: str, types: dict[str, Any]) -> None:
+def _collect_types(shape: ArgumentType, name: str, types: dict[str, Any]) -> None:
     if shape.choices:
         types[name] = {"type": "string", "enum": [{"value": value} for value in shape.choices]}
     if shape.items is not None:
-        _collect(shape.items, name, types)
-    if shape.of is not None:
-        arguments = arguments_of(shape.of)
-        types[_object_name(shape.of)] = {
+        _collect_types(shape.items, name, types)
+    if shape.arguments_class is not None:
+        arguments = arguments_of(shape.arguments_class)
+        types[_object_type_name(shape.arguments_class)] = {
             "type": "object",
-            "description": _description((shape.of.__doc__ or "").split("\n\n")[0]),
-            "properties": {camel_case(each.name): _property(each, "") for each in arguments},
+            "description": _adapt_docstring((shape.arguments_class.__doc__ or "").split("\n\n")[0]),
+            "properties": {camel_case(each.name): _property_schema(each, "") for each in arguments},
             "required": sorted(camel_case(each.name) for each in arguments if each.is_required),
         }
 
@@ -177,7 +179,7 @@ def _type_name(prefix: str, argument: str) -> str:
     return f"eurekube:index:{prefix}{name[0].upper()}{name[1:]}"
 
 
-_OBJECTS = {
+_OBJECT_TYPE_NAMES = {
     "EurekaSecretArgs": "EurekaSecret",
     "EurekaConnectionArgs": "EurekaConnection",
     "PodTolerationArgs": "PodToleration",
@@ -185,16 +187,20 @@ _OBJECTS = {
 }
 
 
-def _object_name(kind: type[Any]) -> str:
-    return f"eurekube:index:{_OBJECTS[kind.__name__]}"
+def _object_type_name(kind: type[Any]) -> str:
+    return f"eurekube:index:{_OBJECT_TYPE_NAMES[kind.__name__]}"
 
 
-_NAMES = {name for kind in _PREFIXES for name in names_within(kind) if "_" in name}
+_NESTED_ARGUMENT_NAMES = {
+    name for kind in _TYPE_PREFIXES for name in nested_argument_names(kind) if "_" in name
+}
 
 
-def _description(docstring: str) -> str:
-    """Return a docstring's text in a form that suits every language."""
+def _adapt_docstring(docstring: str) -> str:
+    """Return a docstring's text for all languages: names in camel case, ``true`` instead of ``True``."""
     text = " ".join(docstring.split()).replace("``", "`")
-    text = re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in _NAMES else found[0], text)
+    text = re.sub(
+        r"\w+", lambda found: camel_case(found[0]) if found[0] in _NESTED_ARGUMENT_NAMES else found[0], text
+    )
     text = text.replace("`True`", "`true`").replace("`False`", "`false`")
     return text[:1].upper() + text[1:]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from bench.record import read
+from bench.record import read_record
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+IMAGES_FOLDER = Path(__file__).parents[1] / "docs" / "images"
 
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2933; }
@@ -90,7 +90,7 @@ class Picture:
         )
 
 
-def both_worlds() -> Picture:
+def draw_both_worlds() -> Picture:
     """Draw the callers on both sides, and the flow of registrations."""
     page = Picture("both-worlds", "Both worlds find each other by service name through Eureka", 820, 330)
     page.box("group", 20, 20, 230, 290, "Virtual machines")
@@ -114,7 +114,7 @@ def both_worlds() -> Picture:
     return page
 
 
-def one_event() -> Picture:
+def draw_one_event() -> Picture:
     """Draw the way from a pod that becomes ready to a caller that knows it."""
     page = Picture("one-event", "The way of one event, from a pod that gets ready to its callers", 820, 250)
     steps = (
@@ -132,7 +132,7 @@ def one_event() -> Picture:
     page.text("small", 76, 38, "kubelet, controllers", "middle")
     page.text("small", 415, 38, "Eurekube's part", "middle")
     page.text("small", 741, 38, "its caches", "middle")
-    ours = read("P1")["ours"]
+    ours = read_record("P1")["ours"]
     measured = f"{ours['p50_ms']:.1f} ms in the median, {ours['p99_ms']:.1f} ms at the 99th percentile (P1)"
     page.arrow(157, 150, 662, 150)
     page.text("title", 410, 142, measured, "middle")
@@ -144,7 +144,7 @@ def one_event() -> Picture:
     return page
 
 
-def ownership() -> Picture:
+def draw_ownership() -> Picture:
     """Draw how the owner in an instance's metadata decides who may change it."""
     page = Picture("ownership", "Each instance has one owner, and nobody else changes it", 820, 290)
     page.box("group", 300, 20, 500, 250, "What Eureka holds, and eurekube.owner in its metadata")
@@ -163,7 +163,7 @@ def ownership() -> Picture:
     return page
 
 
-def drain() -> Picture:
+def draw_drain() -> Picture:
     """Draw why a pod must serve for two minutes after its deletion began."""
     page = Picture("drain", "A pod serves until its last caller has forgotten it", 820, 290)
     left, scale = 150.0, 4.2
@@ -197,7 +197,7 @@ def drain() -> Picture:
     return page
 
 
-def renewals() -> Picture:
+def draw_renewals() -> Picture:
     """Draw who renews each kind of registration."""
     page = Picture("renewals", "Who renews which registration", 820, 320)
     rows = (
@@ -236,6 +236,6 @@ def renewals() -> Picture:
     return page
 
 
-def pictures() -> list[Picture]:
+def draw_all() -> list[Picture]:
     """Return all pictures."""
-    return [both_worlds(), one_event(), ownership(), drain(), renewals()]
+    return [draw_both_worlds(), draw_one_event(), draw_ownership(), draw_drain(), draw_renewals()]

@@ -31,15 +31,17 @@ from lab.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 _PACKAGE = f"{ROOT / 'eurekube_provider'}{os.sep}"
-_ASKS_EUREKA = [("eureka/protocol/peer.py", f"Peer.{name}") for name in ("register", "read", "batch")]
-"""Functions that send requests about instances; the check for a restarted server, every five seconds, does
-not count.
+_EUREKA_REQUEST_FUNCTIONS = [
+    ("eureka/protocol/peer.py", f"Peer.{name}") for name in ("register", "read", "send_batch")
+]
+"""Functions that send requests about instances, without the check for a restarted server every five
+seconds.
 """
 
-_TAKES_EVENT = ("kube/reflector.py", "Reflector.take")
+_EVENT_FUNCTION = ("kube/reflector.py", "Reflector.apply_event")
 APP, NAMESPACE = "rating", "shop"
 
-Entered = tuple[float, str, str, str]
+TraceEntry = tuple[float, str, str, str]
 """Time, ``call`` or ``return``, the module's path in the package, and the function."""
 
 
@@ -48,26 +50,26 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._entered: list[Entered] = []
+        self._entered: list[TraceEntry] = []
         self._is_on = False
 
     def install(self) -> None:
         """Attach to all threads; SIGUSR1 starts the recording, and SIGUSR2 writes it."""
-        signal.signal(signal.SIGUSR1, self._begin)
-        signal.signal(signal.SIGUSR2, self._write)
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
+        signal.signal(signal.SIGUSR1, self._start_recording)
+        signal.signal(signal.SIGUSR2, self._write_recording)
+        threading.setprofile(self._record_call)
+        sys.setprofile(self._record_call)
 
-    def _begin(self, *_: object) -> None:
+    def _start_recording(self, *_: object) -> None:
         self._is_on = True
 
-    def _write(self, *_: object) -> None:
+    def _write_recording(self, *_: object) -> None:
         self._is_on = False
         partial = self._path.with_suffix(".partial")
         partial.write_text(json.dumps(self._entered))
         partial.rename(self._path)
 
-    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+    def _record_call(self, frame: FrameType, event: str, _: Any) -> None:
         if self._is_on and event in ("call", "return"):
             file = frame.f_code.co_filename
             if file.startswith(_PACKAGE):
@@ -75,7 +77,7 @@ class Recorder:
                 self._entered.append((time.monotonic(), event, file[len(_PACKAGE) :], name))
 
 
-def traced_event() -> list[tuple[str, str]]:
+def trace_event() -> list[tuple[str, str]]:
     """Return module and function of each call between the watch's line and Eureka's last answer."""
     with tempfile.TemporaryDirectory() as name, EurekaServers(quick=True) as eureka, KubernetesApi() as api:
         directory = Path(name)
@@ -98,13 +100,13 @@ def traced_event() -> list[tuple[str, str]]:
         def publish(count: int) -> None:
             path = ENDPOINT_SLICES.path(NAMESPACE, f"{APP}-1")
             access.request(
-                "PATCH", path, {"fieldManager": "trace", "force": "true"}, _slice(count), APPLY_PATCH
+                "PATCH", path, {"fieldManager": "trace", "force": "true"}, _endpoint_slice(count), APPLY_PATCH
             )
 
         def registered() -> int:
             (server,) = eureka.cluster.servers.values()
             with eureka.lock:
-                return sum(1 for _ in server.registry.all())
+                return sum(1 for _ in server.registry.all_leases())
 
         publish(2)
         environment = {
@@ -131,13 +133,15 @@ def traced_event() -> list[tuple[str, str]]:
             operator.kill()
             operator.wait()
             log.close()
-        return _between([tuple(one) for one in json.loads(found.read_text())])
+        return _calls_of_event([tuple(one) for one in json.loads(found.read_text())])
 
 
-def _between(entered: list[Entered]) -> list[tuple[str, str]]:
-    """Return the calls from a reflector's first event to Eureka's last answer."""
-    begin = next(at for at, event, *place in entered if event == "call" and tuple(place) == _TAKES_EVENT)
-    end = max(at for at, event, *place in entered if event == "return" and tuple(place) in _ASKS_EUREKA)
+def _calls_of_event(entered: list[TraceEntry]) -> list[tuple[str, str]]:
+    """Return module and function of the calls from a reflector's first event to Eureka's last answer."""
+    begin = next(at for at, event, *place in entered if event == "call" and tuple(place) == _EVENT_FUNCTION)
+    end = max(
+        at for at, event, *place in entered if event == "return" and tuple(place) in _EUREKA_REQUEST_FUNCTIONS
+    )
     return [(module, name) for at, event, module, name in entered if event == "call" and begin <= at <= end]
 
 
@@ -147,7 +151,7 @@ def _service() -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"selector": {"app": APP}, "ports": [port]}}
 
 
-def _slice(count: int) -> dict[str, Any]:
+def _endpoint_slice(count: int) -> dict[str, Any]:
     return {
         "metadata": {"name": f"{APP}-1", "labels": {"kubernetes.io/service-name": APP}},
         "addressType": "IPv4",
@@ -172,7 +176,7 @@ def main() -> int:
     if arguments.operator:
         Recorder(arguments.operator).install()
         return operate([])
-    calls = traced_event()
+    calls = trace_event()
     modules = Counter(module for module, _ in calls)
     if arguments.calls:
         for module, name in calls:

@@ -19,7 +19,12 @@ from typing import Any
 import yaml
 
 from bench import report
-from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, SEEN_REMEDIES, FindingName, Seen
+from eurekube_provider.comparison.seen_remedies import (
+    FINDING_REMEDIES,
+    OBSERVED_REASON_REMEDIES,
+    FindingName,
+    ObservedReason,
+)
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
     ConditionType,
@@ -37,9 +42,9 @@ from eurekube_provider.core.event_reasons import (
 )
 from eurekube_provider.core.gate import GateReason
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
-from eurekube_provider.operator.web.metrics import METRICS
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, SYNCER_REMEDIES
+from eurekube_provider.operator.triggers.trigger_run import StackRunOutcome
+from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS
 from scripts import drawings, registry_docs, scale_tables
 from scripts.measured import comparison_table, measured_table, missed_bars_table
 
@@ -63,37 +68,37 @@ def fields_page() -> str:
             parts.append(f"## {definition['names']['kind']}\n")
             parts.append(f"`{definition['group']}/{version['name']}`. {schema['description']}\n")
             parts.append("| field of `spec` | type | default | meaning |\n|---|---|---|---|")
-            parts.extend(_row(*cells) for cells in _fields(schema["properties"]["spec"], ""))
-            rules = list(_rules(schema["properties"]["spec"], "spec"))
+            parts.extend(_table_row(*cells) for cells in _field_rows(schema["properties"]["spec"], ""))
+            rules = list(_validation_rules(schema["properties"]["spec"], "spec"))
             if rules:
                 parts.append(
                     "\nThe API server refuses, with these sentences:\n\n| at | sentence |\n|---|---|"
                 )
-                parts.extend(_row(f"`{where}`", said) for where, said in rules)
+                parts.extend(_table_row(f"`{where}`", said) for where, said in rules)
             parts.append("")
     return "\n".join(parts)
 
 
-def _fields(schema: Mapping[str, Any], above: str) -> Iterator[tuple[str, ...]]:
+def _field_rows(schema: Mapping[str, Any], above: str) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         where = f"{above}{name}"
         default = "required" if name in required else _default_text(field.get("default"))
-        yield f"`{where}`", _type(field), default, " ".join(field.get("description", "").split())
-        yield from _fields(field, f"{where}.")
-        yield from _fields(field.get("items", {}), f"{where}[].")
+        yield f"`{where}`", _type_text(field), default, " ".join(field.get("description", "").split())
+        yield from _field_rows(field, f"{where}.")
+        yield from _field_rows(field.get("items", {}), f"{where}[].")
 
 
-def _type(field: Mapping[str, Any]) -> str:
+def _type_text(field: Mapping[str, Any]) -> str:
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if field.get("x-kubernetes-int-or-string"):
         return "integer or string"
     said = str(field.get("type", ""))
     if said == "array":
-        said = f"list of {_type(field['items'])}"
+        said = f"list of {_type_text(field['items'])}"
     elif isinstance(field.get("additionalProperties"), dict):
-        said = f"map of {_type(field['additionalProperties'])}"
+        said = f"map of {_type_text(field['additionalProperties'])}"
     bounds = [
         f"{words} {field[key]}"
         for key, words in (
@@ -112,11 +117,11 @@ def _default_text(default: object) -> str:
     return "" if default is None else f"`{json.dumps(default).strip(chr(34))}`"
 
 
-def _rules(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
+def _validation_rules(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations", ()):
         yield where, " ".join(rule["message"].split())
     for name, field in schema.get("properties", {}).items():
-        yield from _rules(field, f"{where}.{name}")
+        yield from _validation_rules(field, f"{where}.{name}")
 
 
 def errors_page() -> str:
@@ -137,7 +142,7 @@ def errors_page() -> str:
         if isinstance(node, ast.ClassDef):
             said = (ast.get_docstring(node) or "").partition("\n\n")[0].replace("``", "`")
             bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
-            parts.append(_row(f"`{node.name}`", bases, " ".join(said.split())))
+            parts.append(_table_row(f"`{node.name}`", bases, " ".join(said.split())))
     return "\n".join(parts) + "\n"
 
 
@@ -154,23 +159,25 @@ def conditions_page() -> str:
             "none of a syncer's pause, nor of what passes by itself.\n"
         ),
     ]
-    for kind, page, remedies, tables in _STATUSES:
+    for kind, page, remedies, tables in _CONDITION_TABLES:
         parts.append(f"## {kind}\n\nMore: [{page.rpartition('/')[2].removesuffix('.md')}]({page}).\n")
         for first_cell, names in tables.items():
-            fixed = [(name, meaning, remedies.get(name, "")) for name, meaning in _meanings(names)]
+            fixed = [
+                (name, meaning, remedies.get(name, "")) for name, meaning in _read_name_docstrings(names)
+            ]
             has_remedies = any(remedy for *_, remedy in fixed)
             head = [first_cell, "meaning", "what fixes it"][: 3 if has_remedies else 2]
-            parts.append(_row(*head) + "\n" + "|---" * len(head) + "|")
-            parts.extend(_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in fixed)
+            parts.append(_table_row(*head) + "\n" + "|---" * len(head) + "|")
+            parts.extend(_table_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in fixed)
             parts.append("")
     return "\n".join(parts)
 
 
-_STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]], ...] = (
+_CONDITION_TABLES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]], ...] = (
     (
         "EurekaSyncer",
         "syncer.md",
-        REMEDIES,
+        SYNCER_REMEDIES,
         {
             "condition": ConditionType,
             "reason of Ready and Synced": Reason,
@@ -193,20 +200,23 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
         {
             "condition": RefreshCondition,
             "reason of Ready and Synced": RefreshReason,
-            "outcome of a run": TriggerOutcome,
+            "outcome of a run": StackRunOutcome,
             "Event": RefreshEvent,
         },
     ),
     (
         "Beside the conditions",
         "cli-look.md",
-        {**SEEN_REMEDIES, **FINDING_REMEDIES},
-        {"reason of an application or a mirror": Seen, "trouble of a Eureka or the operator": FindingName},
+        {**OBSERVED_REASON_REMEDIES, **FINDING_REMEDIES},
+        {
+            "reason of an application or a mirror": ObservedReason,
+            "trouble of a Eureka or the operator": FindingName,
+        },
     ),
 )
 
 
-def _meanings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
+def _read_name_docstrings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
     """Yield each name of an enumeration with the docstring below it.
 
     :raises LookupError: a name has no docstring.
@@ -224,14 +234,14 @@ def _meanings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
 def metrics_table() -> str:
     """Return the table of metrics for docs/reference/web.md."""
     rows = ["| metric | type | labels | says |", "|---|---|---|---|"]
-    for metric in METRICS.values():
+    for metric in METRIC_DEFINITIONS.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         said = re.sub(r" (?:Labels? [^.]*|No labels)\.$", "", metric.help)
-        rows.append(_row(f"`{metric.name}`", metric.kind, labels, said))
+        rows.append(_table_row(f"`{metric.name}`", metric.kind, labels, said))
     return "\n".join(rows) + "\n"
 
 
-def _row(*cells: str) -> str:
+def _table_row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -248,11 +258,11 @@ def real_servers_table() -> str:
             for mark in (one for each in marks for one in ast.walk(each)):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.real_server":
                     found.setdefault(ast.literal_eval(mark.args[0]), []).append(f"`{name}`")
-    rows = (_row(why, ", ".join(names)) for why, names in sorted(found.items()))
+    rows = (_table_row(why, ", ".join(names)) for why, names in sorted(found.items()))
     return "\n".join(["| because | tests |", "|---|---|", *rows, ""])
 
 
-def put_table(page: str, first_cell: str, table: str) -> str:
+def replace_table(page: str, first_cell: str, table: str) -> str:
     """Return the page with its table that begins with this cell replaced by another one."""
     pattern = rf"^\| {re.escape(first_cell)} \|.*?\n(?!\|)"
     new, count = re.subn(pattern, lambda _: table, page, count=1, flags=re.DOTALL | re.MULTILINE)
@@ -261,11 +271,11 @@ def put_table(page: str, first_cell: str, table: str) -> str:
     return new
 
 
-def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
-    return put_table(path.read_text(encoding="utf-8"), first_cell, table())
+def _page_with_table(path: Path, first_cell: str, table: Callable[[], str]) -> str:
+    return replace_table(path.read_text(encoding="utf-8"), first_cell, table())
 
 
-def pages() -> dict[Path, str]:
+def render_pages() -> dict[Path, str]:
     """Return the text of each generated page, and of each page with a generated table."""
     reference = ROOT / "docs" / "reference"
     scale = ROOT / "docs" / "guides" / "scale.md"
@@ -274,27 +284,27 @@ def pages() -> dict[Path, str]:
         reference / "fields.md": fields_page(),
         reference / "errors.md": errors_page(),
         reference / "conditions.md": conditions_page(),
-        reference / "dev-eureka.md": _within(
+        reference / "dev-eureka.md": _page_with_table(
             reference / "dev-eureka.md", "because | tests", real_servers_table
         ),
-        reference / "web.md": _within(reference / "web.md", "metric", metrics_table),
-        ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
-        compared: _within(compared, "measured", comparison_table),
-        weaknesses: _within(weaknesses, "not held", missed_bars_table),
-        scale: put_table(
-            _within(scale, "one operator, instances", scale_tables.operator_table),
+        reference / "web.md": _page_with_table(reference / "web.md", "metric", metrics_table),
+        ROOT / "README.md": _page_with_table(ROOT / "README.md", "measured", measured_table),
+        compared: _page_with_table(compared, "measured", comparison_table),
+        weaknesses: _page_with_table(weaknesses, "not held", missed_bars_table),
+        scale: replace_table(
+            _page_with_table(scale, "one operator, instances", scale_tables.operator_table),
             "one Eureka server, instances",
             scale_tables.server_table(),
         ),
-        **report.pages(),
-        **registry_docs.pages(),
-        **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},
+        **report.render_pages(),
+        **registry_docs.render_pages(),
+        **{drawings.IMAGES_FOLDER / f"{one.name}.svg": one.svg() for one in drawings.draw_all()},
     }
 
 
 def main() -> None:
     """Write all generated pages."""
-    for path, text in pages().items():
+    for path, text in render_pages().items():
         path.write_text(text, encoding="utf-8")
 
 

@@ -4,26 +4,33 @@ pages.
 
 from __future__ import annotations
 
-from bench.record import Record, find, in_words, measured_at, read, verdict
+from bench.record import (
+    Record,
+    find_record,
+    format_headlines,
+    format_measured_at,
+    format_verdict,
+    read_record,
+)
 from bench.report import TITLES
 from scripts import scale_tables
 
 
 def measured_table() -> str:
     """Return the README's table of five results with bar, day, commit, and the command that repeats each."""
-    latency, churn, renewals, idle = map(read, ("P1", "P8", "P2", "P6"))
+    latency, churn, renewals, idle = map(read_record, ("P1", "P8", "P2", "P6"))
     failed, failed_without = _failed_calls()
     rows = [
         (
             "A change in Kubernetes until Eureka shows it, median and p99",
-            _p50_and_p99(latency["ours"], 1),
-            f"a kopf handler: {_p50_and_p99(latency['peers']['kopf'], 1)}",
+            _format_p50_and_p99(latency["ours"], 1),
+            f"a kopf handler: {_format_p50_and_p99(latency['peers']['kopf'], 1)}",
             "P1",
         ),
         (
-            f"The same with {_rate(churn)} changes a second, median and p99",
-            _p50_and_p99(churn["ours"]),
-            f"a kopf handler: {_p50_and_p99(churn['peers']['kopf'])}",
+            f"The same with {_changes_a_second(churn)} changes a second, median and p99",
+            _format_p50_and_p99(churn["ours"]),
+            f"a kopf handler: {_format_p50_and_p99(churn['peers']['kopf'])}",
             "P8",
         ),
         (
@@ -50,7 +57,7 @@ def measured_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for what, ours, other, name in rows:
-        about = f"{verdict(read(name))} | {measured_at(read(name))}"
+        about = f"{format_verdict(read_record(name))} | {format_measured_at(read_record(name))}"
         lines.append(f"| {what} | {ours} | {other} | {about} | `make bench ONLY={name}` |")
     return "\n".join(lines) + "\n"
 
@@ -58,43 +65,46 @@ def measured_table() -> str:
 def missed_bars_table() -> str:
     """Return the table of benchmarks whose bar is not held, for docs/about/weaknesses.md."""
     rows = [
-        f"| {title} ({name}) | {found['bar']} | {in_words(found['headlines'])} | {measured_at(found)} |"
+        f"| {title} ({name}) | {found['bar']} | {format_headlines(found['headlines'])} | "
+        f"{format_measured_at(found)} |"
         for name, title in TITLES.items()
-        if (found := find(name)) is not None and not found["held"]
+        if (found := find_record(name)) is not None and not found["held"]
     ]
     rows += [
-        f"| {title} ({name}) | | not measured | |" for name, title in TITLES.items() if find(name) is None
+        f"| {title} ({name}) | | not measured | |"
+        for name, title in TITLES.items()
+        if find_record(name) is None
     ]
     head = ["| not held | bar | measured | when |", "|---|---|---|---|"]
     return "\n".join([*head, *(rows or ["| none | | | |"])]) + "\n"
 
 
-def _rate(churn: Record) -> str:
+def _changes_a_second(churn: Record) -> str:
     """Return how many changes a second P8 made, which depends on the machine."""
     return f"{churn['ours'].get('changes_asked_a_second', 200):.0f}"
 
 
-def _p50_and_p99(figures: dict[str, float], digits: int = 0) -> str:
+def _format_p50_and_p99(figures: dict[str, float], digits: int = 0) -> str:
     """Return the median and the 99th percentile, in milliseconds."""
     return f"{figures['p50_ms']:.{digits}f} and {figures['p99_ms']:.{digits}f} ms"
 
 
 def comparison_table() -> str:
     """Return the table of figures measured beside rivals in the same run, for docs/about/comparison.md."""
-    latency, churn, memory, renewals, stacks = map(read, ("P1", "P8", "P5", "P2", "P9"))
+    latency, churn, memory, renewals, stacks = map(read_record, ("P1", "P8", "P5", "P2", "P9"))
     poll = latency["peers"]["30 s poll"]
     small, large = "1,000", "50,000"
     single, plain = (stacks["peers"][name] for name in ("single", "plain dynamic resource"))
     rows = [
         (
             "kopf handler, latency, median and p99 (P1)",
-            _p50_and_p99(latency["ours"], 1),
-            _p50_and_p99(latency["peers"]["kopf"], 1),
+            _format_p50_and_p99(latency["ours"], 1),
+            _format_p50_and_p99(latency["peers"]["kopf"], 1),
         ),
         (
-            f"kopf handler, latency with {_rate(churn)} changes a second, median and p99 (P8)",
-            _p50_and_p99(churn["ours"]),
-            _p50_and_p99(churn["peers"]["kopf"]),
+            f"kopf handler, latency with {_changes_a_second(churn)} changes a second, median and p99 (P8)",
+            _format_p50_and_p99(churn["ours"]),
+            _format_p50_and_p99(churn["peers"]["kopf"]),
         ),
         (
             "kopf index, memory at 1,000 and at 50,000 endpoints (P5)",
@@ -124,7 +134,7 @@ def comparison_table() -> str:
 
 def _failed_calls() -> tuple[str, str]:
     """Return the failed calls in all scenarios, to Eurekube's drained pods and to pods without a drain."""
-    rollout = read("P11")
+    rollout = read_record("P11")
     failed = [name for name in rollout["ours"] if name.startswith("failed calls")]
     of_both = (rollout["ours"], rollout["peers"]["no drain"])
     ours, without = (f"{sum(figures[name] for name in failed):,.0f}" for figures in of_both)
@@ -134,7 +144,7 @@ def _failed_calls() -> tuple[str, str]:
 def quoted_figures() -> dict[str, list[str]]:
     """Return the phrases with measured figures that each page must contain, by page."""
     latency, start, restart, memory, churn, stacks, fail_over, rollout, mirrors = (
-        read(name) for name in ("P1", "P3", "P4", "P5", "P8", "P9", "P10", "P11", "P14")
+        read_record(name) for name in ("P1", "P3", "P4", "P5", "P8", "P9", "P10", "P11", "P14")
     )
     slower = [
         where
@@ -155,7 +165,7 @@ def quoted_figures() -> dict[str, list[str]]:
             f"{start['ratios']['ours to floor']:.1f} times at a cold start of 10,000 (P3)",
             f"{restart['ratios']['ours to floor']:.1f} times when a Eureka server restarts empty (P4)",
             f"slower than a kopf handler {' and '.join(slower)}",
-            f"{_p50_and_p99(churn['ours'])} against {_p50_and_p99(churn['peers']['kopf'])}",
+            f"{_format_p50_and_p99(churn['ours'])} against {_format_p50_and_p99(churn['peers']['kopf'])}",
             f"{memory['ours']['50,000']:.0f} MiB against {memory['peers']['kopf']['50,000']:.0f} MiB (P5)",
             f"{stacks['peers']['single']['up_seconds']:.0f} s (P9)",
             f"one `EurekaApplication` takes {stacks['ours']['up_seconds']:.1f} s",
@@ -163,9 +173,9 @@ def quoted_figures() -> dict[str, list[str]]:
             f"fifty change, {fifty[0]:.0f} and {fifty[1]:.0f} ms",
         ],
         "index.md": [
-            f"{_p50_and_p99(latency['ours'], 1)}",
-            f"a kopf handler takes {_p50_and_p99(latency['peers']['kopf'], 1)}",
+            f"{_format_p50_and_p99(latency['ours'], 1)}",
+            f"a kopf handler takes {_format_p50_and_p99(latency['peers']['kopf'], 1)}",
         ],
-        "guides/scale.md": scale_tables.sentences(),
+        "guides/scale.md": scale_tables.measured_phrases(),
         "guides/disasters.md": [f"10,000 instances took {restart['ours']['seconds']:.1f} s"],
     }

@@ -14,32 +14,32 @@ import re
 import zipfile
 from pathlib import Path
 
-NAME = "eurekube-operator"
-FORMER = "eurekube_provider"
-OWN = NAME.replace("-", "_")
+PACKAGE_NAME = "eurekube-operator"
+PROVIDER_FILE_PREFIX = "eurekube_provider"
+OPERATOR_FILE_PREFIX = PACKAGE_NAME.replace("-", "_")
 EXTRAS = ("cli", "operator", "zookeeper")
 """Extras of `eurekube-provider` whose requirements this package always has."""
 
 SUMMARY = "Joins Netflix Eureka and Kubernetes service discovery: the in-cluster operator and its commands"
 
 
-def operator_wheel(wheel: Path) -> Path:
+def write_operator_wheel(wheel: Path) -> Path:
     """Write the operator's wheel beside the given one, the same bytes for the same wheel; return its path.
 
     :param wheel: of `eurekube-provider`.
     """
-    made = wheel.with_name(wheel.name.replace(FORMER, OWN, 1))
+    made = wheel.with_name(wheel.name.replace(PROVIDER_FILE_PREFIX, OPERATOR_FILE_PREFIX, 1))
     records = []
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
             content = source.read(entry)
             folder, _, name = entry.filename.partition("/")
             if folder.endswith(".dist-info"):
-                folder = folder.replace(FORMER, OWN, 1)
+                folder = folder.replace(PROVIDER_FILE_PREFIX, OPERATOR_FILE_PREFIX, 1)
                 if name == "METADATA":
-                    content = metadata(content.decode()).encode()
+                    content = adapt_metadata(content.decode()).encode()
                 elif name == "entry_points.txt":
-                    content = entry_points(content.decode()).encode()
+                    content = adapt_entry_points(content.decode()).encode()
                 elif name == "RECORD":
                     records.append(f"{folder}/{name},,")
                     content = ("\n".join(records) + "\n").encode()
@@ -51,7 +51,7 @@ def operator_wheel(wheel: Path) -> Path:
     return made
 
 
-def metadata(text: str) -> str:
+def adapt_metadata(text: str) -> str:
     """Return the metadata with this package's name, with the requirements of its extras as plain ones, and
     without Pulumi.
     """
@@ -64,12 +64,12 @@ def metadata(text: str) -> str:
             if not re.match(r"pulumi\b", requirement) and extra.strip("'\"") in ("", *EXTRAS):
                 lines.append(f"{name}: {requirement}")
         elif name != "Provides-Extra":
-            own = {"Name": NAME, "Summary": SUMMARY}
+            own = {"Name": PACKAGE_NAME, "Summary": SUMMARY}
             lines.append(f"{name}: {own[name]}" if name in own else line)
     return "\n".join(dict.fromkeys(lines)) + separator + page
 
 
-def entry_points(text: str) -> str:
+def adapt_entry_points(text: str) -> str:
     """Return the entry points without Pulumi's plugin and without the pytest plugin."""
     parser = configparser.ConfigParser(delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]

@@ -27,14 +27,14 @@ from packaging.utils import canonicalize_name
 from eurekube_provider.version import __version__
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "requirements-plugin.lock"
-STARTERS = ROOT / "plugin" / "archive"
+LOCK_FILE = ROOT / "requirements-plugin.lock"
+STARTER_FOLDER = ROOT / "plugin" / "archive"
 
 PACKAGE, EXTRAS = "eurekube-provider", "kubernetes"
 
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHON_VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 DEFAULT_PYTHON = "3.12"
-PLATFORMS: Mapping[str, Sequence[str]] = {
+PLATFORM_TAGS: Mapping[str, Sequence[str]] = {
     "linux-amd64": ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64"),
     "linux-arm64": ("manylinux_2_28_aarch64", "manylinux2014_aarch64"),
     "darwin-amd64": ("macosx_13_0_x86_64",),
@@ -52,18 +52,18 @@ class Target:
     python: str
 
     @property
-    def archive(self) -> str:
+    def archive_name(self) -> str:
         """File name of the archive."""
         python = self.python.replace(".", "")
-        return f"{self.asked_for.removesuffix('.tar.gz')}-cp{python}.tar.gz"
+        return f"{self.requested_name.removesuffix('.tar.gz')}-cp{python}.tar.gz"
 
     @property
-    def asked_for(self) -> str:
+    def requested_name(self) -> str:
         """File name that the CLI asks a server for."""
         return f"pulumi-resource-eurekube-v{__version__}-{self.system}.tar.gz"
 
 
-def here() -> Target:
+def this_machine() -> Target:
     """Return the target with this process's system and Python version."""
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return Target(
@@ -71,44 +71,46 @@ def here() -> Target:
     )
 
 
-def every() -> list[Target]:
+def release_targets() -> list[Target]:
     """Return the targets of a release."""
-    return [Target(system, python) for python in PYTHONS for system in PLATFORMS]
+    return [Target(system, python) for python in PYTHON_VERSIONS for system in PLATFORM_TAGS]
 
 
 class IncompleteArchive(Exception):
     """An archive lacks libraries that its target needs."""
 
 
-def build(wheel: Path, target: Target, out: Path) -> Path:
+def build_archive(wheel: Path, target: Target, out: Path) -> Path:
     """Make one archive, with the same bytes from the same wheel and lock file.
 
     :raises subprocess.CalledProcessError: pip finds no wheel for it, or no index.
     :raises IncompleteArchive: a library needs another one on the target, which the lock file lacks.
     """
-    made = out / target.archive
+    made = out / target.archive_name
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        _install(root / "lib", target, "--require-hashes", "--requirement", str(LOCK))
-        _install(root / "lib", target, "--no-index", str(wheel))
-        if lacking := missing(root / "lib", target):
-            raise IncompleteArchive(f"{target.archive} lacks {', '.join(lacking)}")
+        _install_wheels(root / "lib", target, "--require-hashes", "--requirement", str(LOCK_FILE))
+        _install_wheels(root / "lib", target, "--no-index", str(wheel))
+        if lacking := missing_requirements(root / "lib", target):
+            raise IncompleteArchive(f"{target.archive_name} lacks {', '.join(lacking)}")
         shutil.rmtree(root / "lib" / "bin", ignore_errors=True)
-        starters = [STARTERS / "start.py"]
+        starters = [STARTER_FOLDER / "start.py"]
         program = "pulumi-resource-eurekube"
-        starters.append(STARTERS / (f"{program}.cmd" if target.system.startswith("windows") else program))
+        starters.append(
+            STARTER_FOLDER / (f"{program}.cmd" if target.system.startswith("windows") else program)
+        )
         for each in starters:
             shutil.copy(each, root)
         (root / "python-version").write_text(target.python, encoding="utf-8")
-        same_system = [Target(target.system, python).archive for python in PYTHONS]
+        same_system = [Target(target.system, python).archive_name for python in PYTHON_VERSIONS]
         (root / "archives").write_text("\n".join(same_system), encoding="utf-8")
         shutil.copy(ROOT / "LICENSE", root)
-        _pack(root, made)
+        _write_tar_gz(root, made)
     return made
 
 
-def missing(libraries: Path, target: Target) -> list[str]:
+def missing_requirements(libraries: Path, target: Target) -> list[str]:
     """Return the requirements of a folder's libraries on the target that the folder does not meet.
 
     pip is asked for no dependencies, and would evaluate conditions such as ``sys_platform`` for this machine.
@@ -122,7 +124,7 @@ def missing(libraries: Path, target: Target) -> list[str]:
             lacking.add(str(each))
             continue
         for extra in each.extras or {""}:
-            environment = {**_environment(target), "extra": extra}
+            environment = {**_marker_environment(target), "extra": extra}
             for line in distribution.requires or ():
                 one = Requirement(line)
                 if (one.marker is None or one.marker.evaluate(environment)) and one not in needed:
@@ -130,8 +132,8 @@ def missing(libraries: Path, target: Target) -> list[str]:
     return sorted(lacking)
 
 
-def _environment(target: Target) -> dict[str, str]:
-    """Return the values with which requirements' conditions are evaluated for the target."""
+def _marker_environment(target: Target) -> dict[str, str]:
+    """Return the environment in which the target evaluates the markers of requirements (PEP 508)."""
     system, _, architecture = target.system.partition("-")
     is_windows = system == "windows"
     machine = {"windows": "AMD64", "darwin": architecture.replace("amd64", "x86_64")}.get(
@@ -147,15 +149,15 @@ def _environment(target: Target) -> dict[str, str]:
     }
 
 
-def _install(folder: Path, target: Target, *what: str) -> None:
-    tags = [word for tag in PLATFORMS[target.system] for word in ("--platform", tag)]
+def _install_wheels(folder: Path, target: Target, *what: str) -> None:
+    tags = [word for tag in PLATFORM_TAGS[target.system] for word in ("--platform", tag)]
     python = ("--implementation", "cp", "--python-version", target.python)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
     quiet = ("--no-deps", "--only-binary", ":all:", "--upgrade", "--target", str(folder))
     subprocess.run([*pip, *quiet, *tags, *python, *what], check=True)
 
 
-def _pack(folder: Path, made: Path) -> None:
+def _write_tar_gz(folder: Path, made: Path) -> None:
     """Write a tar.gz of the folder's files, without times or owners of this machine."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -168,11 +170,13 @@ def _pack(folder: Path, made: Path) -> None:
     made.write_bytes(gzip.compress(packed.getvalue(), compresslevel=6, mtime=0))
 
 
-def build_every(wheel: Path, out: Path) -> list[Path]:
+def build_release_archives(wheel: Path, out: Path) -> list[Path]:
     """Make all archives of a release, one of each system also under the name that the CLI asks for."""
-    made = [build(wheel, target, out) for target in every()]
-    of_default = [each for each in every() if each.python == DEFAULT_PYTHON]
-    return made + [Path(shutil.copy(out / each.archive, out / each.asked_for)) for each in of_default]
+    made = [build_archive(wheel, target, out) for target in release_targets()]
+    of_default = [each for each in release_targets() if each.python == DEFAULT_PYTHON]
+    return made + [
+        Path(shutil.copy(out / each.archive_name, out / each.requested_name)) for each in of_default
+    ]
 
 
 def main() -> int:
@@ -183,9 +187,9 @@ def main() -> int:
     parser.add_argument("--here", action="store_true", help="only the one for this system and this Python")
     options = parser.parse_args()
     if options.here:
-        made = [build(options.wheel, here(), options.out)]
+        made = [build_archive(options.wheel, this_machine(), options.out)]
     else:
-        made = build_every(options.wheel, options.out)
+        made = build_release_archives(options.wheel, options.out)
     for each in made:
         print(f"{each.name}: {each.stat().st_size / 1e6:.1f} MB")
     return 0

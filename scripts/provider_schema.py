@@ -10,47 +10,53 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
-from eurekube_provider.provider.configuration import KEYS
-from eurekube_provider.provider.listing import LIST_INPUTS
-from eurekube_provider.provider.served_schema import COMMITTED
+from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
+from eurekube_provider.provider.listing import LIST_QUERY_ARGUMENTS
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA
 from eurekube_provider.registrations.discovered import FoundEndpoint, FoundInstance
-from eurekube_provider.registrations.members import ID_BASE, SHARED
-from eurekube_provider.registrations.names import as_written, camel
-from eurekube_provider.registrations.properties import PROPERTIES, Property, Scope
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, SHARED_PROPERTIES
+from eurekube_provider.registrations.names import to_camel_case, with_camel_case_names
+from eurekube_provider.registrations.properties import PROPERTIES, Property, PropertyScope
 from eurekube_provider.version import __version__
 from scripts.component_schema import component_resources, component_types
 
-_TYPES: Mapping[Any, dict[str, Any]] = {
+_SCHEMA_TYPES: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
     bool: {"type": "boolean"},
     dict: {"type": "object", "additionalProperties": {"type": "string"}},
 }
-_TEXT, _FLAG, _TEXTS = (_TYPES[each] for each in (str, bool, dict))
+_STRING_TYPE, _BOOLEAN_TYPE, _STRING_MAP_TYPE = (_SCHEMA_TYPES[each] for each in (str, bool, dict))
 
-_NO_INPUTS = ("service_url", "owner")
+_OUTPUT_ONLY_PROPERTIES = ("service_url", "owner")
 
-_REPORTED = {
-    "owner": (_TEXT, "Whom the registration belongs to: `stack/<organization>/<project>/<stack>/<name>`."),
-    "service_url": (_TEXT, "The URLs of the Eureka that it is registered at."),
-    "incarnation": (_TEXT, "What tells it from another one that the same resource made in its place."),
+_COMMON_OUTPUTS = {
+    "owner": (
+        _STRING_TYPE,
+        "Whom the registration belongs to: `stack/<organization>/<project>/<stack>/<name>`.",
+    ),
+    "service_url": (_STRING_TYPE, "The URLs of the Eureka that it is registered at."),
+    "incarnation": (_STRING_TYPE, "What tells it from another one that the same resource made in its place."),
 }
-_REPORTED_OF_INSTANCE = {
-    **_REPORTED,
-    "overridden_status": (_TEXT, "The status that a person, or this program, has set over its own."),
-    "last_updated": (_TEXT, "When it was last changed, ISO 8601."),
-    "seen_owner": (_TEXT, "Whom Eureka names as its owner, where that is another one than `owner`."),
+_INSTANCE_OUTPUTS = {
+    **_COMMON_OUTPUTS,
+    "overridden_status": (_STRING_TYPE, "The status that a person, or this program, has set over its own."),
+    "last_updated": (_STRING_TYPE, "When it was last changed, ISO 8601."),
+    "seen_owner": (_STRING_TYPE, "Whom Eureka names as its owner, where that is another one than `owner`."),
 }
-_REPORTED_OF_APPLICATION = {
-    **_REPORTED,
-    ID_BASE: (_TEXT, "The end of every default id."),
-    "instance_ids": (_TEXTS, "By key the id of each instance in Eureka."),
-    "statuses": (_TEXTS, "By key what Eureka holds in place of UP, or of the status that is asked for."),
-    "held_by_others": (_TEXTS, "By key whom an instance belongs to that was taken from us."),
-    "created": (_TEXT, "When it was made, ISO 8601."),
+_APPLICATION_OUTPUTS = {
+    **_COMMON_OUTPUTS,
+    ID_BASE_PROPERTY: (_STRING_TYPE, "The end of every default id."),
+    "instance_ids": (_STRING_MAP_TYPE, "By key the id of each instance in Eureka."),
+    "statuses": (
+        _STRING_MAP_TYPE,
+        "By key what Eureka holds in place of UP, or of the status that is asked for.",
+    ),
+    "held_by_others": (_STRING_MAP_TYPE, "By key whom an instance belongs to that was taken from us."),
+    "created": (_STRING_TYPE, "When it was made, ISO 8601."),
 }
 
-_ALWAYS_REPORTED = (
+_REQUIRED_OUTPUTS = (
     *(each.name for each in PROPERTIES if each.is_required),
     "instance_id",
     "ip_address",
@@ -59,13 +65,13 @@ _ALWAYS_REPORTED = (
     "status",
     "overridden_status",
 )
-"""Properties that every state of an Instance has, so that no SDK makes them optional."""
+"""Outputs that every state of an Instance has, so that no SDK makes them optional."""
 
-_ALWAYS_REPORTED_OF_MANY = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
-"""Properties that every state of an Application has, besides those that all its instances share."""
+_REQUIRED_APPLICATION_OUTPUTS = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
+"""Outputs that every state of an Application has, besides those that all its instances share."""
 
 
-def schema() -> dict[str, Any]:
+def make_schema() -> dict[str, Any]:
     """Return the schema as JSON values."""
     return {
         "name": "eurekube",
@@ -79,26 +85,26 @@ def schema() -> dict[str, Any]:
         "license": "Apache-2.0",
         "publisher": "Eurekube",
         "meta": {"moduleFormat": "(.*)"},
-        "config": {"variables": _configuration()},
-        "types": _types(),
+        "config": {"variables": _configuration_schema()},
+        "types": _type_schemas(),
         "provider": {
             "description": "One Eureka, and how to reach it. What a provider that a program makes does not"
             " say is taken from the environment (`EUREKA_URL`, `EUREKA_USER` ...) only where it names no"
             " `url`.",
-            "inputProperties": _configuration(),
+            "inputProperties": _configuration_schema(),
         },
         "resources": {
-            "eurekube:index:Instance": _resource(
+            "eurekube:index:Instance": _resource_schema(
                 "One registration in Eureka that this stack owns and an operator renews.",
-                [each for each in PROPERTIES if each.name not in _NO_INPUTS],
-                _REPORTED_OF_INSTANCE,
+                [each for each in PROPERTIES if each.name not in _OUTPUT_ONLY_PROPERTIES],
+                _INSTANCE_OUTPUTS,
                 type_="eurekube:index:Instance",
                 alias="pulumi-python:dynamic/eurekube:EurekaInstance",
             ),
-            "eurekube:index:Application": _application(),
+            "eurekube:index:Application": _application_schema(),
             **component_resources(),
         },
-        "functions": _functions(),
+        "functions": _function_schemas(),
         "language": {
             "python": {"pyproject": {"enabled": True}, "respectSchemaVersion": True},
             "nodejs": {"packageName": "@eurekube/pulumi", "respectSchemaVersion": True},
@@ -115,43 +121,47 @@ def schema() -> dict[str, Any]:
 
 def schema_text() -> str:
     """Return the text of the schema file."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _configuration() -> dict[str, Any]:
+def _configuration_schema() -> dict[str, Any]:
     kinds = {
-        "string": _TEXT,
-        "boolean": _FLAG,
+        "string": _STRING_TYPE,
+        "boolean": _BOOLEAN_TYPE,
         "connections": {
             "type": "object",
-            "additionalProperties": {"type": "object", "additionalProperties": _TEXT},
+            "additionalProperties": {"type": "object", "additionalProperties": _STRING_TYPE},
         },
-        "abandonedUrls": {"type": "array", "items": _TEXT},
+        "abandonedUrls": {"type": "array", "items": _STRING_TYPE},
     }
     found: dict[str, Any] = {}
-    for name, key in KEYS.items():
+    for name, key in CONFIGURATION_KEYS.items():
         found[name] = {**(kinds.get(name) or kinds[key.type]), "description": key.description}
         if key.is_secret or name == "connections":
             found[name]["secret"] = True
     return found
 
 
-def _types() -> dict[str, Any]:
+def _type_schemas() -> dict[str, Any]:
     types: dict[str, Any] = {}
     for each in PROPERTIES:
         if each.choices:
             types[_type_name(each)] = {
                 "type": "string",
-                "enum": [{"name": _choice_name(value), "value": value} for value in each.choices],
+                "enum": [{"name": _enum_member_name(value), "value": value} for value in each.choices],
             }
-    own = [each for each in PROPERTIES if each.scope in (Scope.OWN, Scope.CONTENTS)]
+    own = [
+        each
+        for each in PROPERTIES
+        if each.scope in (PropertyScope.ONE_INSTANCE, PropertyScope.INSTANCE_OR_APPLICATION)
+    ]
     types["eurekube:index:ApplicationInstance"] = {
         "type": "object",
         "description": "One instance of an Application; what is not said here is the application's.",
-        "properties": {camel(each.name): _property(each) for each in own},
+        "properties": {to_camel_case(each.name): _property_schema(each) for each in own},
         "required": ["hostName"],
     }
-    for name, (description, properties) in _FOUND.items():
+    for name, (description, properties) in _LOOKUP_RESULT_TYPES.items():
         types[name] = {
             "type": "object",
             "description": description,
@@ -161,7 +171,7 @@ def _types() -> dict[str, Any]:
     return types | component_types()
 
 
-def _choice_name(value: str) -> str:
+def _enum_member_name(value: str) -> str:
     """Return an SDK's name of a choice, such as ``OutOfService``; each language changes it to its own
     form.
     """
@@ -169,31 +179,35 @@ def _choice_name(value: str) -> str:
 
 
 def _type_name(each: Property) -> str:
-    name = camel(each.name)
+    name = to_camel_case(each.name)
     return f"eurekube:index:{name[0].upper()}{name[1:]}"
 
 
-def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
+def _property_schema(each: Property, *, as_output: bool = False) -> dict[str, Any]:
     """Return the schema of one property; as an output, a status may be any that Eureka knows.
 
     A default is described, but not part of the schema: an SDK would send it with each resource, where the
     check could not tell it from a person's value, and the engine would keep its name in each state.
     """
-    summary = as_written(each.description).replace("**", "").replace(", see below", "").strip()
+    summary = with_camel_case_names(each.description).replace("**", "").replace(", see below", "").strip()
     default = each.default_text or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
     description = ". ".join(
         part[0].upper() + part[1:]
-        for part in (summary, f"default: {as_written(default)}" if default else "")
+        for part in (summary, f"default: {with_camel_case_names(default)}" if default else "")
         if part
     )
-    kind = {"$ref": f"#/types/{_type_name(each)}"} if each.choices and not as_output else _TYPES[each.type]
+    kind = (
+        {"$ref": f"#/types/{_type_name(each)}"}
+        if each.choices and not as_output
+        else _SCHEMA_TYPES[each.type]
+    )
     found = {**kind, "description": f"{description}." if description else ""}
     if not as_output and each.name in ("application", "instance_id"):
         found["willReplaceOnChanges"] = True
     return found
 
 
-def _resource(
+def _resource_schema(
     description: str,
     described: list[Property],
     only_reported: Mapping[str, Any],
@@ -201,33 +215,40 @@ def _resource(
     type_: str,
     alias: str,
 ) -> dict[str, Any]:
-    outputs = {camel(each.name): _property(each, as_output=True) for each in described}
-    outputs |= {camel(name): {**kind, "description": text} for name, (kind, text) in only_reported.items()}
-    inputs = {camel(each.name): _property(each) for each in described}
+    outputs = {to_camel_case(each.name): _property_schema(each, as_output=True) for each in described}
+    outputs |= {
+        to_camel_case(name): {**kind, "description": text} for name, (kind, text) in only_reported.items()
+    }
+    inputs = {to_camel_case(each.name): _property_schema(each) for each in described}
     return {
         "description": description,
         "properties": outputs,
-        "required": sorted({camel(name) for name in _ALWAYS_REPORTED} & outputs.keys()),
+        "required": sorted({to_camel_case(name) for name in _REQUIRED_OUTPUTS} & outputs.keys()),
         "inputProperties": inputs,
         "requiredInputs": sorted(
-            camel(each.name) for each in described if each.is_required and not each.default_text
+            to_camel_case(each.name) for each in described if each.is_required and not each.default_text
         ),
         "aliases": [{"type": alias}],
         "listInputs": {
             "type": "object",
             "properties": {
-                name: {**_TEXT, "description": meaning} for name, meaning in LIST_INPUTS[type_].items()
+                name: {**_STRING_TYPE, "description": meaning}
+                for name, meaning in LIST_QUERY_ARGUMENTS[type_].items()
             },
         },
     }
 
 
-def _application() -> dict[str, Any]:
-    shared = [each for each in PROPERTIES if each.scope is not Scope.OWN and each.name not in _NO_INPUTS]
-    found = _resource(
+def _application_schema() -> dict[str, Any]:
+    shared = [
+        each
+        for each in PROPERTIES
+        if each.scope is not PropertyScope.ONE_INSTANCE and each.name not in _OUTPUT_ONLY_PROPERTIES
+    ]
+    found = _resource_schema(
         "Many registrations of one application that this stack owns and an operator renews.",
         shared,
-        _REPORTED_OF_APPLICATION,
+        _APPLICATION_OUTPUTS,
         type_="eurekube:index:Application",
         alias="pulumi-python:dynamic/eurekube:EurekaApplication",
     )
@@ -243,43 +264,53 @@ def _application() -> dict[str, Any]:
         # No member of a class in C# may have the name of that class.
         found[side]["application"]["language"] = {"csharp": {"name": "ApplicationName"}}
     found["requiredInputs"] = ["application", "instances"]
-    own = {camel(name) for name in SHARED}  # of an instance
-    found["required"] = sorted({*found["required"], *_ALWAYS_REPORTED_OF_MANY} - own)
+    own = {to_camel_case(name) for name in SHARED_PROPERTIES}  # of an instance
+    found["required"] = sorted({*found["required"], *_REQUIRED_APPLICATION_OUTPUTS} - own)
     return found
 
 
-_INSTANCE = "eurekube:index:FoundInstance"
-_ENDPOINT = "eurekube:index:FoundEndpoint"
+_FOUND_INSTANCE_TYPE = "eurekube:index:FoundInstance"
+_FOUND_ENDPOINT_TYPE = "eurekube:index:FoundEndpoint"
 
 
-def _found(kind: type[Any], **description: str) -> dict[str, Any]:
+def _lookup_result_schema(kind: type[Any], **description: str) -> dict[str, Any]:
     """Return the schema of a lookup result's fields; ``description`` describes some of them."""
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         values = get_args(hint)[1:]  # of a map
-        type_ = {"type": "object", "additionalProperties": _TYPES[values[0]]} if values else _TYPES[hint]
-        found[camel(name)] = {**type_, **({"description": description[name]} if name in description else {})}
+        type_ = (
+            {"type": "object", "additionalProperties": _SCHEMA_TYPES[values[0]]}
+            if values
+            else _SCHEMA_TYPES[hint]
+        )
+        found[to_camel_case(name)] = {
+            **type_,
+            **({"description": description[name]} if name in description else {}),
+        }
     return found
 
 
-_FOUND: Mapping[str, tuple[str, dict[str, Any]]] = {
-    _INSTANCE: (
+_LOOKUP_RESULT_TYPES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    _FOUND_INSTANCE_TYPE: (
         "One instance as Eureka holds it.",
-        _found(
+        _lookup_result_schema(
             FoundInstance,
             status="Its own, or the one that a person set over it.",
             owner="Who registered it, empty where no Eurekube did.",
         ),
     ),
-    _ENDPOINT: (
+    _FOUND_ENDPOINT_TYPE: (
         "One address of a Service.",
-        _found(FoundEndpoint, name="The pod's name, else the address."),
+        _lookup_result_schema(FoundEndpoint, name="The pod's name, else the address."),
     ),
 }
 
 
-def _functions() -> dict[str, Any]:
-    connection = {**_TEXT, "description": "The name of another Eureka of the provider's configuration."}
+def _function_schemas() -> dict[str, Any]:
+    connection = {
+        **_STRING_TYPE,
+        "description": "The name of another Eureka of the provider's configuration.",
+    }
 
     def many(name: str) -> dict[str, Any]:
         return {"type": "array", "items": {"$ref": f"#/types/{name}"}}
@@ -308,32 +339,37 @@ def _functions() -> dict[str, Any]:
     return {
         "eurekube:index:getApplication": function(
             "What Eureka's list has of an application, up to half a minute old.",
-            {"name": _TEXT, "connection": connection},
+            {"name": _STRING_TYPE, "connection": connection},
             ["name"],
             {
-                "name": _TEXT,
-                "instances": many(_INSTANCE),
-                "up": {**many(_INSTANCE), "description": "Those that callers are sent to."},
+                "name": _STRING_TYPE,
+                "instances": many(_FOUND_INSTANCE_TYPE),
+                "up": {**many(_FOUND_INSTANCE_TYPE), "description": "Those that callers are sent to."},
             },
         ),
         "eurekube:index:getInstance": function(
             "One instance as Eureka holds it at this moment.",
-            {"application": _TEXT, "instanceId": _TEXT, "connection": connection},
+            {"application": _STRING_TYPE, "instanceId": _STRING_TYPE, "connection": connection},
             ["application", "instanceId"],
             {
-                "exists": {**_FLAG, "description": "Whether Eureka holds it."},
-                "instance": {"$ref": f"#/types/{_INSTANCE}"},
+                "exists": {**_BOOLEAN_TYPE, "description": "Whether Eureka holds it."},
+                "instance": {"$ref": f"#/types/{_FOUND_INSTANCE_TYPE}"},
             },
         ),
         "eurekube:index:getEndpoints": function(
             "A Service's endpoints in a cluster, so that a program can register them.",
-            {"service": _TEXT, "namespace": _TEXT, "kubeconfig": _TEXT, "context": _TEXT},
+            {
+                "service": _STRING_TYPE,
+                "namespace": _STRING_TYPE,
+                "kubeconfig": _STRING_TYPE,
+                "context": _STRING_TYPE,
+            },
             ["service", "namespace"],
             {
-                "namespace": _TEXT,
-                "service": _TEXT,
-                "endpoints": many(_ENDPOINT),
-                "ready": {**many(_ENDPOINT), "description": "Those that callers can be sent to."},
+                "namespace": _STRING_TYPE,
+                "service": _STRING_TYPE,
+                "endpoints": many(_FOUND_ENDPOINT_TYPE),
+                "ready": {**many(_FOUND_ENDPOINT_TYPE), "description": "Those that callers can be sent to."},
             },
         ),
     }
@@ -344,4 +380,4 @@ def _default_text(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    COMMITTED.write_text(schema_text(), encoding="utf-8")
+    COMMITTED_SCHEMA.write_text(schema_text(), encoding="utf-8")

@@ -1,6 +1,5 @@
 """The parts of docs/ that are generated from settings, properties and commands: `make flags`, `make
-properties`,
-`make commands`.
+properties`, `make commands`.
 """
 
 from __future__ import annotations
@@ -11,15 +10,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, variable
-from eurekube_provider.operator.settings import CONFIG, OPTIONS
-from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS
+from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, environment_variable
+from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION
+from eurekube_provider.operator.triggers.targets import (
+    COMMON_TARGET_OPTIONS,
+    OPTIONS_BY_TARGET_KIND,
+    REQUIRED_KEYS_BY_KIND,
+)
 from eurekube_provider.registrations.properties import PROPERTIES
 from scripts.command_reference import commands_pages
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+REFERENCE_FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
-GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
+PROGRAM_PROPERTIES = ("service_url", "owner")
 """Properties that a running program adds, and that are no arguments."""
 
 
@@ -34,7 +37,7 @@ Every setting is a flag, an environment variable and a key of the file that `--c
 flag without its dashes. A flag wins over the environment, the environment over the file, the file over the
 default. An empty value counts as not set.
 
-{markdown((CONFIG, *OPTIONS))}
+{options_table((CONFIG_OPTION, *ALL_OPTIONS))}
 Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD` and
 `EUREKA_TOKEN`, or from files of their own, which the flags that end with `-file` name.
 
@@ -61,26 +64,26 @@ connections:
 `targets` exists in the file only, too: what StackRefreshes may have run, see
 [triggers.md](../guides/triggers.md).
 
-{keys_table()}"""
+{target_keys_table()}"""
 
 
-def markdown(options: Iterable[Option]) -> str:
+def options_table(options: Iterable[Option]) -> str:
     """Return a table of the options."""
     lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
     for option in options:
-        also = f"`{variable(option.name)}`" if option.variable else ""
-        cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.shown_default)
+        also = f"`{environment_variable(option.name)}`" if option.has_variable else ""
+        cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.default_in_help)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def keys_table() -> str:
+def target_keys_table() -> str:
     """Return the table of the keys of each kind of target."""
     lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
-    for kind, options in (("all", COMMON_KEYS), *KEYS_OF_KIND.items()):
-        required = ("kind", "namespaces", *REQUIRED_KEYS.get(kind, ()))
+    for kind, options in (("all", COMMON_TARGET_OPTIONS), *OPTIONS_BY_TARGET_KIND.items()):
+        required = ("kind", "namespaces", *REQUIRED_KEYS_BY_KIND.get(kind, ()))
         for option in options:
-            default = "required" if option.name in required else option.shown_default
+            default = "required" if option.name in required else option.default_in_help
             cells = (
                 kind if kind == "all" else f"`{kind}`",
                 f"`{option.name}`",
@@ -92,18 +95,18 @@ def keys_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def table() -> str:
+def properties_table() -> str:
     """Return the table of properties for docs/reference/pulumi.md."""
     rows = ["| property | default | what it means |", "|---|---|---|"]
     for each in PROPERTIES:
-        if each.name in GIVEN_BY_THE_PROGRAM:
+        if each.name in PROGRAM_PROPERTIES:
             continue
-        default = each.default_text or ("required" if each.is_required else _default_reported(each.default))
+        default = each.default_text or ("required" if each.is_required else _format_default(each.default))
         rows.append(f"| `{each.name}` | {default} | {each.description} |")
     return "\n".join(rows) + "\n"
 
 
-def _default_reported(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if default is None:
@@ -113,13 +116,13 @@ def _default_reported(default: Any) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["flags"]:
-        (REFERENCE / "flags.md").write_text(flags_page())
+        (REFERENCE_FOLDER / "flags.md").write_text(flags_page())
     elif sys.argv[1:] == ["commands"]:
         for name, page in commands_pages().items():
-            (REFERENCE / name).write_text(page)
+            (REFERENCE_FOLDER / name).write_text(page)
     else:
-        properties = REFERENCE / "pulumi.md"
+        properties = REFERENCE_FOLDER / "pulumi.md"
         text = properties.read_text()
         properties.write_text(
-            re.sub(r"\| property \|.*?\n(?=\n)", lambda _: table(), text, count=1, flags=re.S)
+            re.sub(r"\| property \|.*?\n(?=\n)", lambda _: properties_table(), text, count=1, flags=re.S)
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from eurekube_provider.provider.configuration import KEYS
-from eurekube_provider.registrations.connections import FIELDS, OFFLINE_VARIABLE
+from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
+from eurekube_provider.registrations.connections import CONNECTION_FIELDS, OFFLINE_VARIABLE
 from eurekube_provider.version import __version__
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "plugin" / "docs"
+REGISTRY_DOCS_FOLDER = ROOT / "plugin" / "docs"
 
-PROGRAMS: Mapping[str, tuple[str, str]] = {
+EXAMPLE_PROGRAMS: Mapping[str, tuple[str, str]] = {
     "typescript": ("typescript", "native-typescript/index.ts"),
     "python": ("python", "native-python/__main__.py"),
     "go": ("go", "native-go/main.go"),
@@ -26,15 +26,17 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
 }
 """Language of the code block, and path of the example, by the registry's name of a language."""
 
-_ENVIRONMENT = {
-    **{name: f"EUREKA_{written.upper().replace('-', '_')}" for name, written in FIELDS.items()},
+_ENVIRONMENT_VARIABLES = {
+    **{name: f"EUREKA_{written.upper().replace('-', '_')}" for name, written in CONNECTION_FIELDS.items()},
     "offline": OFFLINE_VARIABLE,
 }
 
 
 def index_page() -> str:
     """Return the text of ``_index.md``: an introduction to the package, and a program in each language."""
-    choices = "".join(_choice(name, code, _example(path)) for name, (code, path) in PROGRAMS.items())
+    choices = "".join(
+        _chooser_section(name, code, _read_example(path)) for name, (code, path) in EXAMPLE_PROGRAMS.items()
+    )
     return (
         "---\ntitle: Eurekube\n"
         "meta_desc: Registrations in Netflix Eureka as Pulumi resources, for programs in every language.\n"
@@ -42,7 +44,7 @@ def index_page() -> str:
         "The Eurekube provider registers instances in Netflix Eureka for a stack, which owns them. An"
         " operator, `eurekube keepalive` or the application sends their renewals. The registrations are found"
         " by Spring Cloud's and by all other clients of Eureka.\n\n## Example\n\n"
-        f'{{{{< chooser language "{",".join(PROGRAMS)}" >}}}}\n{choices}{{{{< /chooser >}}}}\n'
+        f'{{{{< chooser language "{",".join(EXAMPLE_PROGRAMS)}" >}}}}\n{choices}{{{{< /chooser >}}}}\n'
     )
 
 
@@ -51,9 +53,10 @@ def installation_page() -> str:
     configuration.
     """
     rows = "".join(
-        f"| `eurekube:{name}` | {f'`{_ENVIRONMENT[name]}`' if name in _ENVIRONMENT else ''} |"
+        f"| `eurekube:{name}` | "
+        f"{f'`{_ENVIRONMENT_VARIABLES[name]}`' if name in _ENVIRONMENT_VARIABLES else ''} |"
         f" {'yes' if key.is_secret else ''} | {key.description} |\n"
-        for name, key in KEYS.items()
+        for name, key in CONFIGURATION_KEYS.items()
     )
     return (
         "---\ntitle: Eurekube Installation & Configuration\n"
@@ -72,19 +75,19 @@ def installation_page() -> str:
     )
 
 
-def pages() -> dict[Path, str]:
+def render_pages() -> dict[Path, str]:
     """Return the text of each page, by path."""
     return {
-        FOLDER / "_index.md": index_page(),
-        FOLDER / "installation-configuration.md": installation_page(),
+        REGISTRY_DOCS_FOLDER / "_index.md": index_page(),
+        REGISTRY_DOCS_FOLDER / "installation-configuration.md": installation_page(),
     }
 
 
-def _choice(name: str, code: str, program: str) -> str:
+def _chooser_section(name: str, code: str, program: str) -> str:
     """Return one language's program for the registry's language chooser."""
     begins, ends = (f"{{{{% {word} %}}}}" for word in (f"choosable language {name}", "/choosable"))
     return f"{begins}\n\n```{code}\n{program}```\n\n{ends}\n"
 
 
-def _example(path: str) -> str:
+def _read_example(path: str) -> str:
     return (ROOT / "examples" / path).read_text(encoding="utf-8")

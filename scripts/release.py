@@ -25,21 +25,21 @@ from typing import Any
 import yaml
 
 from bench.__main__ import BENCHMARKS
-from bench.age import too_old
+from bench.age import find_outdated_records
 from eurekube_provider import __version__
-from lab.programs import HELM, provide
+from lab.programs import HELM, provide_programs
 from scripts import plugin_archives
-from scripts.operator_package import operator_wheel
+from scripts.operator_package import write_operator_wheel
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "build" / "release"
-CHART = ROOT / "charts" / "eurekube"
-BASE = ROOT / "deploy" / "kustomize" / "base"
-HEALTH_CHECKS = ROOT / "deploy" / "argocd" / "argocd-cm.yaml"
-LOCK = ROOT / "requirements-operator.lock"
+OUT_FOLDER = ROOT / "build" / "release"
+CHART_FOLDER = ROOT / "charts" / "eurekube"
+BASE_FOLDER = ROOT / "deploy" / "kustomize" / "base"
+HEALTH_CHECKS_FILE = ROOT / "deploy" / "argocd" / "argocd-cm.yaml"
+LOCK_FILE = ROOT / "requirements-operator.lock"
 
 
-_UNPUBLISHED = re.compile(r"\b(?:not published|(?:image|chart|package) is published)\b")
+_UNPUBLISHED_PATTERN = re.compile(r"\b(?:not published|(?:image|chart|package) is published)\b")
 """Pattern of sentences in the pages which say that a package, chart or image is not published yet."""
 
 
@@ -63,7 +63,7 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout
 
 
-def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> list[str]:
+def find_version_mismatches(tag: str, root: Path = ROOT, version: str = __version__) -> list[str]:
     """Return a sentence for each place whose version differs from the tag's; without a tag, only the chart
     is checked.
     """
@@ -77,7 +77,7 @@ def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> li
         said.append(f"CHANGELOG.md has no heading `## {version}`")
     if tag:
         pages = filter(Path.is_file, (root / "README.md", *sorted((root / "docs").rglob("*.md"))))
-        old = (page for page in pages if _UNPUBLISHED.search(page.read_text(encoding="utf-8")))
+        old = (page for page in pages if _UNPUBLISHED_PATTERN.search(page.read_text(encoding="utf-8")))
         said += [f"{page.relative_to(root)} says that something is not published yet" for page in old]
     chart = root / "charts" / "eurekube" / "Chart.yaml"
     if chart.is_file():
@@ -89,70 +89,80 @@ def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> li
     return said
 
 
-def packages(out: Path, epoch: str) -> list[Path]:
+def build_packages(out: Path, epoch: str) -> list[Path]:
     """Build wheel and sdist, with the same bytes from the same commit; return their paths."""
     run(sys.executable, "-m", "hatchling", "build", "-d", out, SOURCE_DATE_EPOCH=epoch)
     return sorted([*out.glob("*.whl"), *out.glob("*.tar.gz")])
 
 
-def image_contents(wheel: Path, folder: Path) -> dict[str, str]:
-    """Install the files of the Dockerfile's first stage, start the operator there, and return SHA-256 by
-    path.
+def hash_image_files(wheel: Path, folder: Path) -> dict[str, str]:
+    """Install the files of the Dockerfile's first stage, start the operator there, and return the SHA-256 of
+    each file by its path.
     """
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
-    run(*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", LOCK)
+    run(*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", LOCK_FILE)
     run(*pip, "--no-deps", "--no-index", "--target", folder, wheel)
     shutil.rmtree(folder / "bin", ignore_errors=True)
     environment = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     run(sys.executable, "-S", "-m", "eurekube_provider.operator", "--help", **environment)
     return {
-        str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()
+        str(path.relative_to(folder)): sha256_of_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
-def chart_package(out: Path) -> list[Path]:
+def package_chart(out: Path) -> list[Path]:
     """Pack the chart with helm; return its path, or nothing where the tree has no chart."""
-    if not (CHART / "Chart.yaml").is_file():
+    if not (CHART_FOLDER / "Chart.yaml").is_file():
         return []
     before = set(out.glob("*.tgz"))
-    run(provide([HELM])[HELM], "package", CHART, "--app-version", __version__, "--destination", out)
+    run(
+        provide_programs([HELM])[HELM],
+        "package",
+        CHART_FOLDER,
+        "--app-version",
+        __version__,
+        "--destination",
+        out,
+    )
     return sorted(set(out.glob("*.tgz")) - before)
 
 
-def manifests(out: Path) -> list[Path]:
+def write_manifests(out: Path) -> list[Path]:
     """Write the operator's manifest for kubectl, and Argo CD's health checks; return the paths, or nothing
     where the tree has no base.
     """
-    if not BASE.is_dir():
+    if not BASE_FOLDER.is_dir():
         return []
     made = out / "install.yaml"
-    made.write_text(manifest(), encoding="utf-8")
-    return [made, Path(shutil.copy(HEALTH_CHECKS, out))]
+    made.write_text(install_manifest(), encoding="utf-8")
+    return [made, Path(shutil.copy(HEALTH_CHECKS_FILE, out))]
 
 
-def manifest() -> str:
+def install_manifest() -> str:
     """Return the text of ``install.yaml``: the output of `kubectl kustomize deploy/kustomize/base`, with
     the files' own text.
     """
-    texts = [file.read_text(encoding="utf-8") for file in files_of(BASE)]
+    texts = [file.read_text(encoding="utf-8") for file in kustomization_files(BASE_FOLDER)]
     head = f"# Eurekube {__version__} for kubectl: docs/start/kubectl.md says how to use it.\n"
     return head + "".join(f"---\n{text.strip()}\n" for text in texts)
 
 
-def files_of(folder: Path) -> list[Path]:
+def kustomization_files(folder: Path) -> list[Path]:
     """Return the files that a kustomization names, in its order."""
     named = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
     found = [(folder / name).resolve() for name in named]
-    return [file for one in found for file in (files_of(one) if one.is_dir() else [one])]
+    return [file for one in found for file in (kustomization_files(one) if one.is_dir() else [one])]
 
 
-def bill_of_materials(out: Path) -> Path:
+def write_bill_of_materials(out: Path) -> Path:
     """Write a CycloneDX file of the image's packages, from the lock file with its hashes; return its path."""
     made = out / f"eurekube-{__version__}.cdx.json"
     tool = Path(sys.executable).parent / "cyclonedx-py"
     run(
         tool,
-        *("requirements", LOCK, "--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
+        *("requirements", LOCK_FILE, "--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
         *("--output-reproducible", "--of", "JSON", "-o", made),
     )
     document = json.loads(made.read_text(encoding="utf-8"))
@@ -162,12 +172,12 @@ def bill_of_materials(out: Path) -> Path:
     return made
 
 
-def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, Any]:
+def make_provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, Any]:
     """Return an unsigned in-toto statement of the artefacts' origin, which the workflow signs."""
     repository = os.environ.get("REPOSITORY_URL", "").partition("/blob/")[0]
     return {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": one.name, "digest": {"sha256": digest(one)}} for one in artifacts],
+        "subject": [{"name": one.name, "digest": {"sha256": sha256_of_file(one)}} for one in artifacts],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
@@ -180,8 +190,8 @@ def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, An
                         "digest": {"gitCommit": commit},
                     },
                     *(
-                        {"uri": f"file:{path.name}", "digest": {"sha256": digest(path)}}
-                        for path in (LOCK, ROOT / "requirements.lock")
+                        {"uri": f"file:{path.name}", "digest": {"sha256": sha256_of_file(path)}}
+                        for path in (LOCK_FILE, ROOT / "requirements.lock")
                     ),
                 ],
             },
@@ -193,12 +203,12 @@ def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, An
     }
 
 
-def digest(path: Path) -> str:
+def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def sdist_builds(sdist: Path, folder: Path) -> None:
+def check_sdist_builds(sdist: Path, folder: Path) -> None:
     """Check that the sdist alone, without git and tags, builds a wheel of this version.
 
     :raises NotReleasable: it does not build, or has files that the repository lacks.
@@ -223,31 +233,31 @@ def sdist_builds(sdist: Path, folder: Path) -> None:
         raise NotReleasable(f"the sdist does not build: {done.stderr.strip()[-500:]}")
 
 
-def dry_run(tag: str) -> list[Path]:
+def make_release_files(tag: str) -> list[Path]:
     """Make all files of a release, and return their paths."""
-    records = too_old(BENCHMARKS, tag) if tag else []
-    if said := [*disagreements(tag), *records]:
+    records = find_outdated_records(BENCHMARKS, tag) if tag else []
+    if said := [*find_version_mismatches(tag), *records]:
         raise NotReleasable("; ".join(said))
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
+    shutil.rmtree(OUT_FOLDER, ignore_errors=True)
+    OUT_FOLDER.mkdir(parents=True)
     commit = run("git", "rev-parse", "HEAD").strip() if (ROOT / ".git").exists() else "unknown"
     epoch = run("git", "log", "-1", "--format=%ct").strip() if commit != "unknown" else "315532800"
-    made = packages(OUT, epoch)
+    made = build_packages(OUT_FOLDER, epoch)
     wheel, sdist = (next(one for one in made if one.suffix == suffix) for suffix in (".whl", ".gz"))
     scratch = ROOT / "build" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
-    sdist_builds(sdist, scratch / "sdist")
-    contents = OUT / "image-contents.json"
-    contents.write_text(json.dumps(image_contents(wheel, scratch / "image"), indent=1) + "\n")
+    check_sdist_builds(sdist, scratch / "sdist")
+    contents = OUT_FOLDER / "image-contents.json"
+    contents.write_text(json.dumps(hash_image_files(wheel, scratch / "image"), indent=1) + "\n")
     shutil.rmtree(scratch)
-    made += [operator_wheel(wheel), contents, *chart_package(OUT), *manifests(OUT)]
-    made += [bill_of_materials(OUT)]
+    made += [write_operator_wheel(wheel), contents, *package_chart(OUT_FOLDER), *write_manifests(OUT_FOLDER)]
+    made += [write_bill_of_materials(OUT_FOLDER)]
     if tag:  # a trial of any tree does without: there are twenty
-        made += plugin_archives.build_every(wheel, OUT)
-    statement = OUT / "provenance.intoto.json"
-    statement.write_text(json.dumps(provenance(made, commit, tag), indent=1) + "\n")
-    sums = OUT / "SHA256SUMS"
-    sums.write_text("".join(f"{digest(one)}  {one.name}\n" for one in (*made, statement)))
+        made += plugin_archives.build_release_archives(wheel, OUT_FOLDER)
+    statement = OUT_FOLDER / "provenance.intoto.json"
+    statement.write_text(json.dumps(make_provenance(made, commit, tag), indent=1) + "\n")
+    sums = OUT_FOLDER / "SHA256SUMS"
+    sums.write_text("".join(f"{sha256_of_file(one)}  {one.name}\n" for one in (*made, statement)))
     return [*made, statement, sums]
 
 
@@ -259,7 +269,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     try:
-        made = dry_run(options.tag)
+        made = make_release_files(options.tag)
     except NotReleasable as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

@@ -12,30 +12,32 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.doctor.inventory_reader import EurekaRead, Inventory
+from eurekube_provider.doctor.inventory_reader import EurekaListing, Inventory
 
 _CLUSTER = Cluster("eks", "6f1d")
-_TAKEN = (
+_SELF_REGISTERED_MESSAGE = (
     "ORDER order-6c9f4-b7k2x:order:8080 at 10.0.2.8:8080, ORDER order-6c9f4-p4wq9:order:8080 at 10.0.2.9:8080"
     " registered themselves"
 )
-_NO_SERVICE = "no Service in namespace shop has the label app=cart (or, without a label app, the name cart)"
+_NO_SERVICE_MESSAGE = (
+    "no Service in namespace shop has the label app=cart (or, without a label app, the name cart)"
+)
 
 
 def sample_inventory() -> Inventory:
     """Return a synced syncer, one whose pods register themselves, one without a Service, and a machine."""
     syncers = [
         _syncer("rating", "True", "Synced", "all there"),
-        _syncer("order", "True", "SelfRegistered", _TAKEN, synced="False"),
-        _syncer("cart", "False", "NoMatchingService", _NO_SERVICE),
+        _syncer("order", "True", "SelfRegistered", _SELF_REGISTERED_MESSAGE, synced="False"),
+        _syncer("cart", "False", "NoMatchingService", _NO_SERVICE_MESSAGE),
     ]
     desired = {
         ("shop", name): desired_instances(
             Syncer.from_object(item),
             [{"metadata": {"namespace": "shop", "name": name}, "spec": {}}] if name != "cart" else [],
-            [_slice(name, third)],
+            [_endpoint_slice(name, third)],
             _CLUSTER,
         )
         for item, name, third in zip(syncers, ("rating", "order", "cart"), (1, 2, 3), strict=True)
@@ -48,11 +50,11 @@ def sample_inventory() -> Inventory:
     machine = Instance("legacy", "vm-1:legacy:8080", "vm-1", "192.0.2.10", Port(8080))
     instances = (*wanted["rating"], wanted["order"][0], *own, machine)
     kubernetes = KubernetesInventory(_CLUSTER, syncers, desired)
-    return Inventory(kubernetes, {"default": EurekaRead(instances, servers=2)})
+    return Inventory(kubernetes, {"default": EurekaListing(instances, server_count=2)})
 
 
 def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") -> dict[str, Any]:
-    said = {"reason": reason, "message": Problem(reason, message).with_remedy(REMEDIES).text}
+    said = {"reason": reason, "message": Problem(reason, message).with_remedy(SYNCER_REMEDIES).text}
     return {
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"mode": "pod", "selector": {"app": name}},
@@ -65,7 +67,7 @@ def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") 
     }
 
 
-def _slice(name: str, third: int) -> dict[str, Any]:
+def _endpoint_slice(name: str, third: int) -> dict[str, Any]:
     pods = [f"{name}-6c9f4-{suffix}" for suffix in ("5xk8d", "b7k2x", "p4wq9")]
     return {
         "metadata": {"namespace": "shop", "name": name, "labels": {SERVICE_NAME_LABEL: name}},

@@ -19,7 +19,7 @@ from eurekube_provider.version import __version__
 from lab.programs import PULUMI_PYTHON_SDK
 
 ROOT = Path(__file__).parents[1]
-PLUGIN = Path(sys.executable).with_name("pulumi-resource-eurekube")
+PLUGIN_PATH = Path(sys.executable).with_name("pulumi-resource-eurekube")
 
 _TIMEOUT_SECONDS = 600
 
@@ -30,16 +30,16 @@ class Language:
 
     :ivar example: the folder below ``examples``.
     :ivar tools: the programs that must be on PATH beside the CLI, the language host first.
-    :ivar compile_with: the command that compiles program and SDK; none where nothing is compiled, or where
+    :ivar compile_command: the command that compiles program and SDK; none where nothing is compiled, or where
         `pulumi package add` has done so.
     """
 
     example: str
     tools: Sequence[str]
-    compile_with: Sequence[str] = ()
+    compile_command: Sequence[str] = ()
 
-    def missing(self) -> str:
-        """Return why this language cannot be built here; empty where it can."""
+    def missing_tools(self) -> str:
+        """Return a sentence with the tools that are not on PATH; empty if all are."""
         found = [tool for tool in ("pulumi", *self.tools) if shutil.which(tool) is None]
         return f"not on PATH: {', '.join(found)}" if found else ""
 
@@ -71,7 +71,7 @@ class SdkFailed(Exception):
     """An SDK cannot be generated, or does not compile; the message has the tool's output."""
 
 
-def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
+def build_sdk(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
     """Copy a language's example, add the SDK to it and compile both.
 
     :param folder: gets a folder of the example's name.
@@ -86,16 +86,16 @@ def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
     if name == "python":
         # No installation for it: the interpreter that runs has Pulumi.
         (project / ".venv").symlink_to(sys.prefix)
-        sdk = str(python_sdk(project / "sdks", environment))
+        sdk = str(generate_python_sdk(project / "sdks", environment))
         environment = {**environment, "PYTHONPATH": sdk, "MYPYPATH": sdk}
     elif name != "yaml":
-        _run(("pulumi", "package", "add", str(PLUGIN)), project, environment)
-    if language.compile_with:
-        _run(language.compile_with, project, environment)
+        _run(("pulumi", "package", "add", str(PLUGIN_PATH)), project, environment)
+    if language.compile_command:
+        _run(language.compile_command, project, environment)
     return project
 
 
-def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
+def generate_python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
     """Generate the SDK for Python, in the form of an installed package.
 
     Where Python's language host is missing, a program of the lab generates the SDK with the same library.
@@ -105,11 +105,11 @@ def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
     """
     folder.mkdir(exist_ok=True)
     if shutil.which("pulumi-language-python", path=environment["PATH"]):
-        generate = ("gen-sdk", str(PLUGIN), "--language", "python", "--out", str(folder))
+        generate = ("gen-sdk", str(PLUGIN_PATH), "--language", "python", "--out", str(folder))
         _run(("pulumi", "package", *generate), folder, environment)
     else:
         schema = folder / "schema.json"
-        described = _run(("pulumi", "package", "get-schema", str(PLUGIN)), folder, environment)
+        described = _run(("pulumi", "package", "get-schema", str(PLUGIN_PATH)), folder, environment)
         schema.write_text(described, encoding="utf-8")
         _run((PULUMI_PYTHON_SDK, str(schema), str(folder / "python")), folder, environment)
     installed = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
@@ -151,12 +151,12 @@ def main() -> int:
         if name not in LANGUAGES:
             print(f"{name}: there is no such language (there are {', '.join(LANGUAGES)})", file=sys.stderr)
             return 2
-        reason = LANGUAGES[name].missing()
+        reason = LANGUAGES[name].missing_tools()
         if reason:
             print(f"{name}: left out, {reason}", flush=True)
             continue
         try:
-            project = build(name, folder, environment)
+            project = build_sdk(name, folder, environment)
         except SdkFailed as error:
             print(f"{name}: failed\n{error}", file=sys.stderr)
             failed = True

@@ -14,11 +14,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-OUT = ROOT / "build" / "docs"
-LINK = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+OUT_FOLDER = ROOT / "build" / "docs"
+LINK_PATTERN = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
-def page_for_the_site(page: Path, repository_url: str = "") -> str:
+def prepare_page(page: Path, repository_url: str = "") -> str:
     """Return a page's text with each link into the repository changed to the repository's address, or to
     plain words.
     """
@@ -37,17 +37,20 @@ def page_for_the_site(page: Path, repository_url: str = "") -> str:
     parts = re.split(
         r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", page.read_text(encoding="utf-8"), flags=re.M | re.S
     )
-    return "".join(_code(part) if number % 2 else LINK.sub(link, part) for number, part in enumerate(parts))
+    return "".join(
+        _unescape_inline_code(part) if number % 2 else LINK_PATTERN.sub(link, part)
+        for number, part in enumerate(parts)
+    )
 
 
-def _code(part: str) -> str:
+def _unescape_inline_code(part: str) -> str:
     """Return a code block unchanged, and inline code with its escaped bars unescaped: the generator would
     show the backslashes.
     """
     return part if part.lstrip().startswith("```") else part.replace("\\|", "|")
 
 
-def decisions_page() -> str:
+def decisions_index() -> str:
     """Return an index of the decisions by title."""
     lines = ["# Decisions\n", "What was decided otherwise than one would expect, and why.\n"]
     for path in sorted((DOCS / "decisions").glob("*.md")):
@@ -58,12 +61,12 @@ def decisions_page() -> str:
 
 def main() -> None:
     """Write all prepared pages into build/docs."""
-    shutil.rmtree(OUT, ignore_errors=True)
-    shutil.copytree(DOCS, OUT)
+    shutil.rmtree(OUT_FOLDER, ignore_errors=True)
+    shutil.copytree(DOCS, OUT_FOLDER)
     for page in DOCS.rglob("*.md"):
-        text = page_for_the_site(page, os.environ.get("REPOSITORY_URL", ""))
-        (OUT / page.relative_to(DOCS)).write_text(text, encoding="utf-8")
-    (OUT / "decisions" / "index.md").write_text(decisions_page(), encoding="utf-8")
+        text = prepare_page(page, os.environ.get("REPOSITORY_URL", ""))
+        (OUT_FOLDER / page.relative_to(DOCS)).write_text(text, encoding="utf-8")
+    (OUT_FOLDER / "decisions" / "index.md").write_text(decisions_index(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from scripts.site_scripts import LOADED
+from scripts.site_scripts import FOREIGN_ADDRESS_PATTERN
 
 SITE = Path(__file__).parents[1] / "site"
 
 
-class _Page(HTMLParser):
+class _PageLinks(HTMLParser):
     """The anchors of a page, its links, and the addresses that it loads."""
 
     def __init__(self, text: str) -> None:
@@ -35,13 +35,13 @@ class _Page(HTMLParser):
             self.loaded |= leads
 
 
-def complaints(site: Path = SITE) -> list[str]:
+def find_broken_links(site: Path = SITE) -> list[str]:
     """Return a sentence for each broken link, and for each address of another host that the site loads.
 
     Pages, the site's own scripts and its style sheets are checked. Mermaid's script has addresses of licences
     only.
     """
-    pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    pages = {path: _PageLinks(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     found = []
     for path, page in pages.items():
         where = path.relative_to(site)
@@ -51,21 +51,21 @@ def complaints(site: Path = SITE) -> list[str]:
                 if link in page.loaded and parts.scheme in ("", "http", "https"):
                     found.append(f"{where}: {link} is loaded from elsewhere")
                 continue
-            target = _target(site, path, unquote(parts.path))
+            target = _resolve_link(site, path, unquote(parts.path))
             if not target.exists():
                 found.append(f"{where}: {link} is not there")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
                 found.append(f"{where}: {link} names a heading that is not there")
     for path in sorted([*site.rglob("bundle.*.js"), *site.rglob("*.css")]):
         text = path.read_text(encoding="utf-8")
-        addresses = {one[0].strip("\"'`") for one in LOADED.finditer(text)}
+        addresses = {one[0].strip("\"'`") for one in FOREIGN_ADDRESS_PATTERN.finditer(text)}
         if path.suffix == ".css":
             addresses |= set(re.findall(r"url\(\s*[\"']?((?:https?:)?//[^\"')]+)", text))
         found += [f"{path.relative_to(site)}: {one} is loaded from elsewhere" for one in sorted(addresses)]
     return found
 
 
-def _target(site: Path, page: Path, path: str) -> Path:
+def _resolve_link(site: Path, page: Path, path: str) -> Path:
     """Return the file that a path of the site leads to."""
     if not path:
         return page
@@ -78,7 +78,7 @@ def main() -> int:
     if not (SITE / "index.html").is_file():
         print("site: there is none to look at", file=sys.stderr)
         return 1
-    found = complaints()
+    found = find_broken_links()
     for sentence in found:
         print(f"site: {sentence}", file=sys.stderr)
     return 1 if found else 0

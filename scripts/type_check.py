@@ -14,42 +14,42 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 
 ROOT = Path(__file__).parents[1]
 MYPY = (sys.executable, "-m", "mypy")
 
-_LOCK = "mypy"
+_LOCK_NAME = "mypy"
 
 
-def check(project: Path = ROOT, mypy: Sequence[str] = MYPY) -> int:
+def check_types(project: Path = ROOT, mypy: Sequence[str] = MYPY) -> int:
     """Run mypy in a clone, and return its exit code.
 
     :param mypy: the command, which leaves its cache in ``.mypy_cache``.
     """
-    own, kept = project / ".mypy_cache", _kept()
+    own, kept = project / ".mypy_cache", _shared_cache_folder()
     is_first = not own.exists()
     if is_first and kept is not None and kept.exists():
-        _copy(kept, own)
+        _copy_cache(kept, own)
     code = subprocess.run(mypy, cwd=project, check=False).returncode
     if is_first and kept is not None and code == 0 and own.exists():
-        _copy(own, kept)
+        _copy_cache(own, kept)
     return code
 
 
-def _kept() -> Path | None:
-    """Return the folder of the cache for other clones; None where the user has no cache folder."""
+def _shared_cache_folder() -> Path | None:
+    """Return the folder of mypy's cache that all clones share; None where the user has no cache folder."""
     try:
         return cache_folder() / "types" / "mypy"
     except LabError:
         return None
 
 
-def _copy(there: Path, here: Path) -> None:
-    with locked(_LOCK), filled_atomically(here) as content:
+def _copy_cache(there: Path, here: Path) -> None:
+    with hold_cache_lock(_LOCK_NAME), fill_folder_atomically(here) as content:
         shutil.copytree(there, content, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
-    sys.exit(check())
+    sys.exit(check_types())

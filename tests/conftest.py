@@ -41,7 +41,7 @@ def lab() -> Iterator[Lab]:
     from lab import Lab  # takes longer to import than pytest itself: who needs no server does without
 
     # Lists as fresh as reads: many tests look at what a command makes of a list just after a change.
-    with Lab(eureka=1, quick_view=True) as running:
+    with Lab(eureka=1, uncached_lists=True) as running:
         yield running
 
 
@@ -55,9 +55,9 @@ def unique_name(request: pytest.FixtureRequest) -> str:
 @functools.cache
 def _train() -> re.Pattern[str]:
     """Return a pattern that finds the release train in the id of a test."""
-    from lab.eureka import SpringCloud
+    from lab.eureka import SpringCloudRelease
 
-    return re.compile(rf"\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
+    return re.compile(rf"\[({'|'.join(map(re.escape, get_args(SpringCloudRelease)))})[-\]]")
 
 
 _WAITS = "tests/contract/test_eureka_caches.py"

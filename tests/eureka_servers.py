@@ -16,14 +16,14 @@ from typing import Literal
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from lab import Lab
 from lab.errors import LabError
-from lab.eureka import SpringCloud
+from lab.eureka import SpringCloudRelease
 from lab.waiting import wait_until
 
 DEVELOPMENT: Literal["dev"] = "dev"
-TRAINS: tuple[SpringCloud, ...] = ("2025.0", "2025.1")
+TRAINS: tuple[SpringCloudRelease, ...] = ("2025.0", "2025.1")
 """The release trains that we support."""
 
-Train = SpringCloud | Literal["dev"]
+Train = SpringCloudRelease | Literal["dev"]
 
 _STEPS_SECONDS = (0.1,) * 10 + (1.0,)
 """Seconds between two checks of a condition; the last value holds for all further checks, since each check
@@ -100,7 +100,7 @@ class DevelopmentServer:
         """The port on which the server listens."""
         return int(self.url.split(":")[2].partition("/")[0])
 
-    def cached_answers(self) -> int:
+    def count_cached_answers(self) -> int:
         """The number of rendered answers in the server's response caches."""
         with self.servers.lock:
             return len(self.servers.cluster.servers[self.url].caches.read_only)
@@ -133,14 +133,14 @@ def run_servers(
     *,
     is_quick: bool = False,
     is_sparing: bool = True,
-    quick_view: bool = False,
+    uncached_lists: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Servers]:
     """Run servers of a release train, or development servers.
 
     :param is_quick: True if development servers are quick.
     :param is_sparing: True if development servers preserve themselves where they are not quick.
-    :param quick_view: True if the lists of real servers are as fresh as reads.
+    :param uncached_lists: True if the lists of real servers are as fresh as reads.
     :param settings: of real servers.
     """
     if train == DEVELOPMENT:
@@ -150,6 +150,10 @@ def run_servers(
             yield DevelopmentServers(servers)
         return
     with Lab(
-        eureka=count, kubernetes=False, spring_cloud=train, quick_view=quick_view, eureka_settings=settings
+        eureka=count,
+        kubernetes=False,
+        spring_cloud=train,
+        uncached_lists=uncached_lists,
+        eureka_settings=settings,
     ) as running:
         yield running

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.notes import Notes, Order
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes
+from eurekube_provider.eureka.table import InstanceTable
 
 
-class RecordingNotes(Notes):
+class RecordingNotes(WriteNotes):
     """Notes of writes that record each call as the note's name and the instance's id.
 
     :param all_is_new: True if it has seen no id before, and each owner has some.
@@ -15,43 +15,43 @@ class RecordingNotes(Notes):
     """
 
     def __init__(self, *, all_is_new: bool = False, all_gives_way: bool = False) -> None:
-        super().__init__(Table())
+        super().__init__(InstanceTable())
         self._all_gives_way = all_gives_way
         self.notes: list[tuple[str, str]] = []
         self._all_is_new = all_is_new
 
     @property
-    def servers_behind(self) -> int:
+    def most_servers_at_one_url(self) -> int:
         """Return 1: a registry knows that the server at each URL is alone there."""
         return 1
 
-    def registered(self, instance: Instance) -> None:
+    def note_registered(self, instance: Instance) -> None:
         """Record the call, and note the registration."""
         self.notes.append(("registered", instance.instance_id))
-        super().registered(instance)
+        super().note_registered(instance)
 
-    def leaving(self, instance: Instance) -> None:
+    def note_removal_begins(self, instance: Instance) -> None:
         """Record the call."""
         self.notes.append(("leaving", instance.instance_id))
 
-    def found(self, instance: Instance) -> None:
+    def note_other_owner(self, instance: Instance) -> None:
         """Record the call, and note that the instance was found."""
         self.notes.append(("found", instance.instance_id))
-        super().found(instance)
+        super().note_other_owner(instance)
 
-    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
+    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:
         """Record the call, and note that the instance is gone."""
         self.notes.append(("gone", instance.instance_id))
-        super().gone(instance, is_read_back=is_read_back)
+        super().note_removed(instance, is_read_back=is_read_back)
 
-    def known_under(self, order: Order) -> Instance | None:
+    def known_without_read(self, order: ChangeOrder) -> Instance | None:
         """Return the instance that the table holds under the order's key, if ``all_gives_way`` is set."""
         return self.table.get(order.key) if self._all_gives_way else None
 
-    def is_known(self, _: str) -> bool:
+    def has_instances(self, _: str) -> bool:
         """Return ``all_is_new``, whichever owner is asked for."""
         return self._all_is_new
 
-    def is_new(self, _: Key) -> bool:
+    def is_new(self, _: InstanceKey) -> bool:
         """Return ``all_is_new``, whichever key is asked for."""
         return self._all_is_new

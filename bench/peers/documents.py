@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def document(
+def registration_document(
     application: str, instance_id: str, address: str, port: int, *, up: bool = True
 ) -> dict[str, Any]:
     """Return an instance, as it stands under the key ``instance`` of a registration."""

@@ -20,14 +20,14 @@ from eurekube_provider.provider.protocol import plugin_pb2, provider_pb2_grpc
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
 
-_INPUTS = {
+_CHECKED_PROPERTIES = {
     "owner": "stack/organization/bench/bench/{name}",
     "renewer": "eurekube",
     "serviceUrl": "http://127.0.0.1:28761/eureka",
 }
 """Properties that a check adds, besides the id."""
 
-_OUTPUTS = {
+_CREATED_PROPERTIES = {
     "incarnation": "0a1b2c3d",
     "lastUpdated": "2026-01-02T03:04:05.678Z",
     "overriddenStatus": "UNKNOWN",
@@ -72,12 +72,12 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
             **given,
             **{
                 key: item.format(name=name) if isinstance(item, str) else item
-                for key, item in _INPUTS.items()
+                for key, item in _CHECKED_PROPERTIES.items()
             },
             "application": lower.upper(),
             "instanceId": f"{name}.bench.bench:{lower}:8080",
         }
-        return proto.CheckResponse(inputs=_struct(checked))
+        return proto.CheckResponse(inputs=_to_struct(checked))
 
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Report every difference as an update."""
@@ -91,14 +91,16 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
         id_ = "" if request.preview else f"{given['application']}/{given['instanceId']}"
         lower = str(given["application"]).lower()
         follows = {"ipAddress": given["hostName"], "vipAddress": lower, "secureVipAddress": lower}
-        return proto.CreateResponse(id=id_, properties=_struct({**given, **follows, **_OUTPUTS}))
+        return proto.CreateResponse(
+            id=id_, properties=_to_struct({**given, **follows, **_CREATED_PROPERTIES})
+        )
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Do nothing."""
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
-def _struct(properties: dict[str, Any]) -> Any:
+def _to_struct(properties: dict[str, Any]) -> Any:
     message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     message.update(properties)
     return message

@@ -14,13 +14,13 @@ from urllib.parse import quote
 import kopf
 import requests
 
-from bench.peers.documents import document
+from bench.peers.documents import registration_document
 
 EUREKA_URLS = os.environ["EUREKA_URL"].split(",")
 # Of several servers each is written to, and none forwards it, which takes half a second.
 HEADERS = {"x-netflix-discovery-replication": "true"} if len(EUREKA_URLS) > 1 else {}
 session = requests.Session()
-registered: dict[str, dict[str, bool]] = defaultdict(dict)
+readiness_by_slice: dict[str, dict[str, bool]] = defaultdict(dict)
 
 
 @kopf.on.event("discovery.k8s.io", "v1", "endpointslices")
@@ -39,10 +39,10 @@ def endpoints_changed(
             if not conditions.get("terminating"):
                 instance_id = f"{endpoint['targetRef']['name']}.{namespace}.kopf:{application}:{port}"
                 wanted[instance_id] = (endpoint["addresses"][0], bool(conditions.get("ready")))
-    known = registered[name]
+    known = readiness_by_slice[name]
     for instance_id, (address, ready) in wanted.items():
         if known.get(instance_id) != ready:
-            instance = document(application, instance_id, address, port, up=ready)
+            instance = registration_document(application, instance_id, address, port, up=ready)
             for url in EUREKA_URLS:
                 answer = session.post(
                     f"{url}/apps/{application.upper()}",

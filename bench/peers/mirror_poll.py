@@ -26,12 +26,12 @@ def main() -> None:
             answer = session.get(f"{url}/apps", headers={"Accept": "application/json"}, timeout=30)
             answer.raise_for_status()
             for application in answer.json()["applications"]["application"]:
-                _rewrite(core, discovery, namespace, application)
+                _rewrite_slice(core, discovery, namespace, application)
             print("looked", flush=True)
             time.sleep(seconds)
 
 
-def _rewrite(core: Any, discovery: Any, namespace: str, application: dict[str, Any]) -> None:
+def _rewrite_slice(core: Any, discovery: Any, namespace: str, application: dict[str, Any]) -> None:
     name = application["name"].lower()
     service = {"metadata": {"name": name}, "spec": {"ports": [{"name": "http", "port": 80}]}}
     body = {

@@ -1,9 +1,8 @@
 """A Pulumi program with a plain dynamic resource for each registration, as Pulumi's guide recommends.
 
 Source: Pulumi's documentation, "Dynamic providers". The module is copied beside the ``__main__.py`` that
-calls
-:func:`main`: inside ``__main__.py`` the SDK would pickle the provider by value, each time with one more layer
-around its own pickler, and end with a RecursionError at some 300 resources.
+calls :func:`main`: inside ``__main__.py`` the SDK would pickle the provider by value, each time with one more
+layer around its own pickler, and end with a RecursionError at some 300 resources.
 """
 
 import os

@@ -11,10 +11,10 @@ import time
 
 import requests
 
-from bench.peers.documents import document
-from bench.peers.rest_bridge import endpoints_of
+from bench.peers.documents import registration_document
+from bench.peers.rest_bridge import list_ready_endpoints
 
-PERIOD_SECONDS = 30.0
+LIST_INTERVAL_SECONDS = 30.0
 
 
 def main() -> None:
@@ -23,15 +23,15 @@ def main() -> None:
     registered: set[str] = set()
     with requests.Session() as session:
         while True:
-            for application, instance_id, address, port in endpoints_of(namespace):
+            for application, instance_id, address, port in list_ready_endpoints(namespace):
                 if instance_id not in registered:
-                    body = {"instance": document(application, instance_id, address, port)}
+                    body = {"instance": registration_document(application, instance_id, address, port)}
                     session.post(
                         f"{url}/apps/{application.upper()}", json=body, timeout=10
                     ).raise_for_status()
                     registered.add(instance_id)
             print("looked", flush=True)
-            time.sleep(PERIOD_SECONDS)
+            time.sleep(LIST_INTERVAL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ import os
 import sys
 from pathlib import Path
 
-from bench.access_log import AGENTS
-from bench.peers.documents import document
+from bench.access_log import USER_AGENTS
+from bench.peers.documents import registration_document
 from bench.prober import Prober, RawWatch
 
 
 def main() -> None:
     """Start the watch, print ``watching``, then register each new address of every event."""
-    prober = Prober(os.environ["EUREKA_URL"].split(",")[0], AGENTS.raw)
+    prober = Prober(os.environ["EUREKA_URL"].split(",")[0], USER_AGENTS.raw)
     watch = RawWatch(Path(os.environ["KUBECONFIG"]), sys.argv[1])
     seen: set[str] = set()
     for item in watch.events(on_start=lambda: print("watching", flush=True)):
@@ -27,7 +27,7 @@ def main() -> None:
             (address,) = endpoint["addresses"]
             if address not in seen:
                 seen.add(address)
-                body = document(name, endpoint["targetRef"]["name"], address, port)
+                body = registration_document(name, endpoint["targetRef"]["name"], address, port)
                 prober.register(name.upper(), body)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import requests
 from kubernetes import client, config
 
-from bench.peers.documents import document
+from bench.peers.documents import registration_document
 from eurekube_provider.core.model import Instance
 
 RENEWAL_SECONDS = 30.0
@@ -37,7 +37,7 @@ def renew_each_in_threads(url: str, instances: Iterable[Instance], threads: int 
         list(pool.map(lambda instance: _renew(session, url, *instance.key), instances))
 
 
-def endpoints_of(namespace: str) -> Iterator[tuple[str, str, str, int]]:
+def list_ready_endpoints(namespace: str) -> Iterator[tuple[str, str, str, int]]:
     """Yield application, instance id, address and port of a namespace's ready endpoints."""
     config.load_kube_config()  # type: ignore[no-untyped-call]
     api: Any = client.DiscoveryV1Api()
@@ -55,9 +55,9 @@ def main() -> None:
     what, namespace = sys.argv[1:]
     url = os.environ["EUREKA_URL"].split(",")[0]
     with requests.Session() as session:
-        found = list(endpoints_of(namespace))
+        found = list(list_ready_endpoints(namespace))
         for application, instance_id, address, port in found:
-            body = {"instance": document(application, instance_id, address, port)}
+            body = {"instance": registration_document(application, instance_id, address, port)}
             session.post(f"{url}/apps/{application.upper()}", json=body, timeout=10).raise_for_status()
         print("registered", flush=True)
         while what == "renew":

@@ -23,27 +23,27 @@ from pulumi.automation._cmd import CommandResult
 from pulumi.automation.errors import create_command_error
 
 from eurekube_provider.automation.locks import ProcessRecords
-from eurekube_provider.automation.processes import end_session
+from eurekube_provider.automation.processes import kill_orphaned_session
 
-CANCEL_SECONDS = 10.0
+CANCEL_GRACE_SECONDS = 10.0
 """Seconds that a cancelled run may take to end in order, and the same again until it is killed."""
 
 
-_WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
-"""A shell that runs the command once a line arrives on its input: the command is recorded by then, or
-never begins.
+_SHELL_WAITING_FOR_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+"""A shell command that runs the command behind it once a line arrives on its input, so that the latter is
+recorded before it begins, or never begins.
 """
 
 
-class Cancellable(PulumiCommand):
+class CancellableCommand(PulumiCommand):
     """The Pulumi CLI, which runs one command at a time and can be cancelled.
 
-    :ivar cancelled: the reason of the cancellation; empty without one.
+    :ivar cancel_reason: the reason of the cancellation; empty without one.
     """
 
     def __init__(self, records: ProcessRecords) -> None:
         super().__init__()
-        self.cancelled = ""
+        self.cancel_reason = ""
         self._records = records
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -53,7 +53,7 @@ class Cancellable(PulumiCommand):
 
         The method returns at once; a signal handler may call it.
         """
-        threading.Thread(target=self._cancel, args=(why,), daemon=True).start()
+        threading.Thread(target=self._send_cancel_signals, args=(why,), daemon=True).start()
 
     def run(
         self,
@@ -71,12 +71,12 @@ class Cancellable(PulumiCommand):
         environment = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             with self._lock:
-                if self.cancelled:
-                    raise create_command_error(CommandResult("", self.cancelled, 1))
+                if self.cancel_reason:
+                    raise create_command_error(CommandResult("", self.cancel_reason, 1))
                 started = datetime.now(UTC)
-                # A session of its own: a terminal's Ctrl-C reaches it through us, and once.
+                # A session of its own: a terminal's Ctrl-C reaches the command once, through this process.
                 self._process = process = subprocess.Popen(
-                    [*_WAITING, self.command, "--non-interactive", *args],
+                    [*_SHELL_WAITING_FOR_LINE, self.command, "--non-interactive", *args],
                     cwd=cwd,
                     env=environment,
                     stdin=subprocess.PIPE,
@@ -85,21 +85,21 @@ class Cancellable(PulumiCommand):
                     text=True,
                     start_new_session=True,
                 )
-                record = self._write_down(process, started)
+                record = self._record_and_start(process, started)
             try:
                 code = process.wait()
             finally:
                 with self._lock:
                     self._process = None
-            end_session(process.pid)
-            if code >= 0:  # what was killed may have left its lock
+            kill_orphaned_session(process.pid)
+            if code >= 0:  # a killed command may have left its lock
                 record.unlink(missing_ok=True)
-            result = CommandResult(_output_of(output, on_output), _output_of(errors, on_error), code)
+            result = CommandResult(_read_output(output, on_output), _read_output(errors, on_error), code)
         if code != 0:
             raise create_command_error(result)
         return result
 
-    def _write_down(self, process: subprocess.Popen[str], started: datetime) -> Path:
+    def _record_and_start(self, process: subprocess.Popen[str], started: datetime) -> Path:
         """Record the waiting command, then let it begin; a command that cannot be recorded ends without
         having begun.
         """
@@ -108,15 +108,16 @@ class Cancellable(PulumiCommand):
         except OSError as error:
             process.communicate()
             self._process = None
-            raise self._records.unwritable(error) from None
+            raise self._records.unwritable_error(error) from None
         if process.stdin is not None:
             with suppress(BrokenPipeError), process.stdin as waiting:
                 waiting.write("go\n")
         return record
 
-    def _cancel(self, why: str) -> None:
+    def _send_cancel_signals(self, why: str) -> None:
+        """Send SIGINT twice, then SIGKILL, until the running command has ended; refuse further commands."""
         with self._lock:
-            self.cancelled = self.cancelled or why
+            self.cancel_reason = self.cancel_reason or why
             process = self._process
         if process is None:
             return
@@ -124,11 +125,12 @@ class Cancellable(PulumiCommand):
             with suppress(ProcessLookupError):
                 process.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(CANCEL_SECONDS)
+                process.wait(CANCEL_GRACE_SECONDS)
                 return
 
 
-def _output_of(file: Any, listener: Any) -> str:
+def _read_output(file: Any, listener: Any) -> str:
+    """Return the text of a file, and call ``listener``, if any, with each line."""
     file.seek(0)
     text = str(file.read())
     if listener is not None:

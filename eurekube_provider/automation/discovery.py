@@ -1,4 +1,4 @@
-"""The effect of a stack's run on discovery: added, removed and changed instances, and warnings.
+"""The effect of a stack's run on service discovery: added, removed and changed instances, and warnings.
 
 The module has values only; :mod:`~eurekube_provider.automation.summary` derives them from Pulumi's steps.
 """
@@ -21,7 +21,7 @@ class ChangeKind(StrEnum):
     CHANGES = "changes"
 
 
-class Concern(StrEnum):
+class WarningConcern(StrEnum):
     """The subjects of warnings."""
 
     BRAKE = "brake"
@@ -60,7 +60,7 @@ class ApplicationChange:
     before: int | None
     after: int | None
 
-    def of(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
+    def changes_of_kind(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
         """Return the changes of one kind."""
         return tuple(change for change in self.changes if change.kind is kind)
 
@@ -75,19 +75,22 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryWarning:
-    """A warning about something that deserves a second look."""
+    """A warning to a person about one resource, instance or application.
 
-    concern: Concern
+    :ivar about: the name of the resource, instance or application.
+    """
+
+    concern: WarningConcern
     about: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Discovery:
-    """The summary of one run.
+class DiscoverySummary:
+    """The effect of one run of a stack on Eureka: changes, refusals and warnings.
 
-    :ivar other_changes: the number of other resources by operation, without registrations and syncers. :ivar
-        has_failed: True if the run ended with an error, so that the summary may be incomplete.
+    :ivar other_changes: the number of other resources by operation, without registrations and syncers.
+    :ivar has_failed: True if the run ended with an error, so that the summary may be incomplete.
     """
 
     project: str

@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi.automation.events import EngineEvent
 
-from eurekube_provider.automation.steps import EngineError, State, Step, StepLog, plain
+from eurekube_provider.automation.steps import EngineError, ResourceState, Step, StepLog, strip_colour_marks
 from eurekube_provider.core.errors import ConfigurationError
 
 
@@ -28,7 +28,7 @@ def read_event_log(text: str) -> StepLog:
         document = None
     try:
         if isinstance(document, dict) and "sequence" not in document:
-            _read_document(document, log)
+            _read_preview_document(document, log)
         else:
             for line in filter(None, map(str.strip, text.splitlines())):
                 log.add(EngineEvent.from_json(json.loads(line)))
@@ -42,16 +42,23 @@ def read_event_log(text: str) -> StepLog:
     return log
 
 
-def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
+def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
+    """Add the steps and errors of a preview's document to ``log``."""
     for step in document.get("steps") or ():
         old, new = step.get("oldState"), step.get("newState")
         kind = (new or old)["type"]
-        log.add_step(Step(step["op"], step["urn"], kind, _state(old), _state(new)))
+        log.add_step(
+            Step(step["op"], step["urn"], kind, _state_from_document(old), _state_from_document(new))
+        )
     for said in document.get("diagnostics") or ():
         if said.get("severity") == "error":
-            log.problems.append(EngineError(plain(said["message"]), said.get("urn") or ""))
+            log.problems.append(EngineError(strip_colour_marks(said["message"]), said.get("urn") or ""))
     log.changes = dict(document.get("changeSummary") or {})
 
 
-def _state(document: Mapping[str, Any] | None) -> State | None:
-    return None if document is None else State.from_pulumi(document.get("inputs"), document.get("outputs"))
+def _state_from_document(document: Mapping[str, Any] | None) -> ResourceState | None:
+    return (
+        None
+        if document is None
+        else ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))
+    )

@@ -24,29 +24,29 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from eurekube_provider.automation.processes import began_at, birth_of, end_session, is_running
+from eurekube_provider.automation.processes import is_running, kill_orphaned_session, start_ticks, start_time
 from eurekube_provider.core.errors import ConfigurationError
 
-CLOCK_SECONDS = 2.0
+CLOCK_ERROR_SECONDS = 2.0
 """Seconds by which the system's time of a process's start may be wrong."""
 
-_HOLDER = re.compile(
+_HOLDER_PATTERN = re.compile(
     r"(?:(?P<place>\S+): )?created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """The process that a lock names as its holder.
 
-    :ivar place: the URL of the lock; empty where the backend does not give it.
+    :ivar lock_url: the URL of the lock; empty where the backend does not give it.
     """
 
     user: str
     host: str
     pid: int
     since: datetime
-    place: str = field(default="", compare=False)
+    lock_url: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
@@ -54,33 +54,33 @@ class Holder:
         )
 
 
-def holders(message: str) -> tuple[Holder, ...]:
+def parse_holders(message: str) -> tuple[LockHolder, ...]:
     """Return the lock holders that Pulumi's refusal names; none where the backend does not name them."""
     return tuple(
-        Holder(
+        LockHolder(
             found["user"],
             found["host"],
             int(found["pid"]),
             datetime.fromisoformat(found["since"]),
             found["place"] or "",
         )
-        for found in _HOLDER.finditer(message)
+        for found in _HOLDER_PATTERN.finditer(message)
     )
 
 
-def remove(holder: Holder) -> bool:
+def remove_lock(holder: LockHolder) -> bool:
     """Remove the lock of ``holder``, and no other.
 
     :returns: True if the lock was removed; False if it is no local file, or another process holds it by now.
     """
-    parts = urlsplit(holder.place)
+    parts = urlsplit(holder.lock_url)
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or path.suffix != ".json" or not {".pulumi", "locks"} <= set(path.parts):
         return False
     try:
         lock = json.loads(path.read_text())
         since = datetime.fromisoformat(lock["timestamp"]).replace(microsecond=0)
-        found = Holder(lock["username"], lock["hostname"], lock["pid"], since)
+        found = LockHolder(lock["username"], lock["hostname"], lock["pid"], since)
         if found != holder:
             return False
         path.unlink()
@@ -89,11 +89,11 @@ def remove(holder: Holder) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         return False
     with suppress(OSError):
-        path.with_name(f"{path.name}.attrs").unlink()  # what the CLI's library may have put beside it
+        path.with_name(f"{path.name}.attrs").unlink()  # which the CLI's storage library may have put there
     return True
 
 
-class Busy(Exception):
+class StackBusy(Exception):
     """Another run of ours works on the stack. The text is its worker's process id, where that is known."""
 
 
@@ -111,20 +111,20 @@ class ProcessRecord:
     started: int
     birth: str
 
-    def is_of(self, holder: Holder) -> bool:
+    def wrote_lock_of(self, holder: LockHolder) -> bool:
         """Return whether this process wrote the lock of ``holder``."""
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
-    def has_left(self, holder: Holder) -> bool:
+    def died_holding_lock_of(self, holder: LockHolder) -> bool:
         """Return whether this process is dead and has left the lock of ``holder``.
 
         A process that has the same id today and began before the lock may itself be the holder.
         """
         if not self.is_dead:
             return False
-        began = began_at(self.pid)
+        began = start_time(self.pid)
         return not is_running(self.pid) or (
-            began is not None and began > holder.since.timestamp() + CLOCK_SECONDS
+            began is not None and began > holder.since.timestamp() + CLOCK_ERROR_SECONDS
         )
 
     @property
@@ -134,7 +134,7 @@ class ProcessRecord:
             return False
         if not is_running(self.pid):
             return True
-        return bool(self.birth) and birth_of(self.pid) != self.birth
+        return bool(self.birth) and start_ticks(self.pid) != self.birth
 
 
 class ProcessRecords:
@@ -150,7 +150,7 @@ class ProcessRecords:
         self._key, self._former = (sha256(each.encode()).hexdigest()[:16] for each in (stack, former))
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def claim_stack(self) -> Iterator[None]:
         """Claim the stack, so that no other run of ours on this machine works on it meanwhile.
 
         The claim ends with this process, even if it is killed; processes that it has started may go on.
@@ -163,20 +163,20 @@ class ProcessRecords:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise self.unwritable(error) from None
+            raise self.unwritable_error(error) from None
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Busy(os.read(file, 20).decode("ascii", "replace").strip()) from None
+                raise StackBusy(os.read(file, 20).decode("ascii", "replace").strip()) from None
             os.ftruncate(file, 0)
             os.write(file, str(os.getpid()).encode())
             yield
         finally:
             os.close(file)
 
-    def unwritable(self, error: OSError) -> ConfigurationError:
-        """Return the error that a run cannot be recorded."""
+    def unwritable_error(self, error: OSError) -> ConfigurationError:
+        """Return the error to raise where no run can be recorded in the folder."""
         return ConfigurationError(
             f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
             f" {self._folder} a folder that can be written to, or PULUMI_HOME another one"
@@ -189,7 +189,7 @@ class ProcessRecords:
         it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), birth_of(pid))
+        record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), start_ticks(pid))
         began = f"{record.started}-{record.birth}"
         path = self._folder / f"{self._key}.{record.host}.{pid}.{began}.json"
         written = path.with_suffix(".new")
@@ -197,28 +197,30 @@ class ProcessRecords:
         written.replace(path)
         return path
 
-    def all_ours_and_dead(self, found: tuple[Holder, ...]) -> bool:
+    def all_left_by_dead_runs(self, found: tuple[LockHolder, ...]) -> bool:
         """Return whether each of these locks was left by a run of ours that is certainly dead."""
-        records = self._read().values()
-        suspects = [(holder, [record for record in records if record.is_of(holder)]) for holder in found]
-        # One that runs may hold the lock, although a dead one had its number before.
+        records = self._read_records().values()
+        suspects = [
+            (holder, [record for record in records if record.wrote_lock_of(holder)]) for holder in found
+        ]
+        # A running process may hold the lock, although a dead process had its id before.
         return bool(found) and all(
-            each and all(record.has_left(holder) for record in each) for holder, each in suspects
+            each and all(record.died_holding_lock_of(holder) for record in each) for holder, each in suspects
         )
 
-    def end_dead(self) -> None:
+    def kill_orphaned_providers(self) -> None:
         """Kill the provider processes that dead runs have left."""
-        for record in self._read().values():
+        for record in self._read_records().values():
             if record.is_dead:
-                end_session(record.pid)
+                kill_orphaned_session(record.pid)
 
-    def forget_dead(self) -> None:
+    def remove_dead_records(self) -> None:
         """Remove the records of dead runs."""
-        for path, record in self._read().items():
+        for path, record in self._read_records().items():
             if record.is_dead:
                 path.unlink(missing_ok=True)
 
-    def _read(self) -> dict[Path, ProcessRecord]:
+    def _read_records(self) -> dict[Path, ProcessRecord]:
         found: dict[Path, ProcessRecord] = {}
         for key in (self._key, self._former):
             for path in self._folder.glob(f"{key}.*.json"):

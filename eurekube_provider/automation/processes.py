@@ -13,7 +13,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-_STATE, _SESSION, _BIRTH = 0, 3, 19
+_STATE_INDEX, _SESSION_INDEX, _START_TICKS_INDEX = 0, 3, 19
 """Indices of the fields in /proc/PID/stat, counted from behind the name; see proc(5)."""
 
 
@@ -25,27 +25,27 @@ def is_running(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return _fields(pid)[_STATE : _STATE + 1] != ["Z"]
+    return _stat_fields(pid)[_STATE_INDEX : _STATE_INDEX + 1] != ["Z"]
 
 
-def birth_of(pid: int) -> str:
+def start_ticks(pid: int) -> str:
     """Return when a process began, in ticks since the system's start; empty where that cannot be known."""
-    return next(iter(_fields(pid)[_BIRTH:]), "")
+    return next(iter(_stat_fields(pid)[_START_TICKS_INDEX:]), "")
 
 
-def began_at(pid: int) -> float | None:
+def start_time(pid: int) -> float | None:
     """Return when a process began, in seconds since the epoch, to a second or two; None where that is not
     known.
     """
     try:
         booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
-        ticks = int(birth_of(pid))
+        ticks = int(start_ticks(pid))
     except (OSError, ValueError):
         return None
     return int(booted[1]) + ticks / os.sysconf("SC_CLK_TCK") if booted else None
 
 
-def end_session(leader: int) -> None:
+def kill_orphaned_session(leader: int) -> None:
     """Kill the processes in the session of a leader that has ended; do nothing while the leader exists.
 
     A killed CLI leaves its provider processes behind: they never end, and may be in the middle of a
@@ -54,12 +54,12 @@ def end_session(leader: int) -> None:
     if is_running(leader):
         return
     for each in Path("/proc").glob("[0-9]*"):
-        if _fields(int(each.name))[_SESSION : _SESSION + 1] == [str(leader)]:
+        if _stat_fields(int(each.name))[_SESSION_INDEX : _SESSION_INDEX + 1] == [str(leader)]:
             with suppress(OSError):
                 os.kill(int(each.name), signal.SIGKILL)
 
 
-def _fields(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat behind the name, which may hold spaces and brackets."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

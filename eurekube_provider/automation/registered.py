@@ -12,53 +12,61 @@ from typing import Any
 
 from pulumi.runtime.rpc import UNKNOWN
 
-from eurekube_provider.automation.steps import MASKED
+from eurekube_provider.automation.steps import MASKED_VALUE
 from eurekube_provider.core.identity import INSTANCE_TYPE
-from eurekube_provider.registrations.defaults import completed
-from eurekube_provider.registrations.desired import Called, came_back
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
+from eurekube_provider.registrations.defaults import with_defaults
+from eurekube_provider.registrations.desired import InstanceAddresses, has_registered_itself_again
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import (
-    ABSENT,
+    ABSENT_MARK,
     ASKED_STATUS,
-    DEFAULT_ID,
-    HALF_DONE,
+    HALF_DONE_MARK,
+    ID_IS_DEFAULT,
     INCARNATION,
-    LEAVING,
-    OUTPUTS,
-    SECRET_ID,
+    LEAVING_MARK,
+    OUTPUT_ONLY_NAMES,
+    SECRET_ID_MARK,
     SEEN_INCARNATION,
-    STILL_ENFORCED,
-    Scope,
-    names_in,
+    STILL_ENFORCED_MARK,
+    PropertyScope,
+    property_names,
 )
 
-SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
-OPERATORS = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:Operator"})
+SYNCER_TYPE = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
+OPERATOR_TYPES = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:Operator"})
 """The types of the operator's component: in Python, and of the native provider."""
 
-NOT_KNOWN_YET = "(known in the update only)"
+UNKNOWN_VALUE_TEXT = "(known in the update only)"
 
-_BESIDE = frozenset(
-    {*names_in(Scope.MANAGEMENT), *OUTPUTS, *MEMBER_OUTPUTS, ID_BASE, DEFAULT_ID, SECRET_ID, "instances"}
-    | {"instance_id", ABSENT, ASKED_STATUS, HALF_DONE, LEAVING, STILL_ENFORCED}
+_UNCOMPARED_PROPERTIES = frozenset(
+    {
+        *property_names(PropertyScope.RESOURCE),
+        *OUTPUT_ONLY_NAMES,
+        *MEMBER_OUTPUTS,
+        ID_BASE_PROPERTY,
+        ID_IS_DEFAULT,
+        SECRET_ID_MARK,
+        "instances",
+    }
+    | {"instance_id", ABSENT_MARK, ASKED_STATUS, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
 ) - {"renewer", "drain_seconds"}
 """Properties that are not compared as an instance's contents."""
 
-_ITS_OWN = ("host_name", "ip_address", "port", "instance_id")
+_PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
 
-_MARKS = (SEEN_INCARNATION, STILL_ENFORCED, LEAVING)
-"""Properties in which a refresh notes its findings about marks in Eureka."""
+_MARK_PROPERTIES = (SEEN_INCARNATION, STILL_ENFORCED_MARK, LEAVING_MARK)
+"""Properties in which a refresh stores the owner's marks that it found in Eureka."""
 
-_NOBODY = "nobody that Eurekube knows"
+_UNKNOWN_OWNER = "nobody that Eurekube knows"
 
-Place = tuple[str, str]
+ApplicationPlace = tuple[str, str]
 """Application and service URL of a registration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """An instance as a state has it.
+class RegisteredInstance:
+    """An instance of a stack's registration, as one of the stack's states describes it.
 
     :ivar key: its name in the program: the resource's name, or the key within its application.
     :ivar contents: all other properties that can differ, by names such as ``host_name`` and
@@ -84,26 +92,28 @@ class Registered:
     is_reported: bool
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ApplicationPlace:
         """The application and the service URL under which the instance is registered."""
         return self.application, self.service_url
 
-    def is_elsewhere_than(self, other: Registered) -> bool:
+    def shares_no_url_with(self, other: RegisteredInstance) -> bool:
         """Return whether the service URLs of two instances have none in common."""
         return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
 
     @property
-    def called(self) -> Called:
+    def id_and_addresses(self) -> InstanceAddresses:
         """The instance's id and the addresses at which callers find it, as far as they are known."""
         addresses = (self.contents.get("ip_address", ""), self.contents.get("host_name", ""))
-        return Called(self.application, self.instance_id, self.contents.get("port", ""), addresses)
+        return InstanceAddresses(self.application, self.instance_id, self.contents.get("port", ""), addresses)
 
-    def came_back(self, found: Registered) -> bool:
-        """Return whether ``found``, from a refresh, is our own application again, by the same rule as an
-        update.
+    def is_own_client_again(self, found: RegisteredInstance) -> bool:
+        """Return whether ``found``, from a refresh, was registered again by the instance's own client, and so
+        belongs to this stack still; an update has the same rule.
         """
-        was_ours = found.foreign_owner == _NOBODY and bool(found.incarnation)
-        return came_back(self.called, found.called, self.renewer, was_ours=was_ours)
+        was_ours = found.foreign_owner == _UNKNOWN_OWNER and bool(found.incarnation)
+        return has_registered_itself_again(
+            self.id_and_addresses, found.id_and_addresses, self.renewer, was_ours=was_ours
+        )
 
     @property
     def address(self) -> str:
@@ -111,57 +121,60 @@ class Registered:
         host, port = self.contents.get("host_name", ""), self.contents.get("port", "")
         secure = self.contents.get("secure_port", "")
         is_secure = self.contents.get("secure_port_enabled") == "true"
-        if NOT_KNOWN_YET in (host, port):
-            return NOT_KNOWN_YET
+        if UNKNOWN_VALUE_TEXT in (host, port):
+            return UNKNOWN_VALUE_TEXT
         if not self.is_reported:
-            return MASKED
+            return MASKED_VALUE
         return f"https://{host}:{secure}" if is_secure else f"{host}:{port}"
 
 
-def is_known(properties: Mapping[str, Any]) -> bool:
+def lists_all_instances(properties: Mapping[str, Any]) -> bool:
     """Return whether a state lists all instances of a resource."""
-    return unknown_keys(properties).keys().isdisjoint(("application", "instances"))
+    return find_unknown_values(properties).keys().isdisjoint(("application", "instances"))
 
 
-def unknown_keys(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the maps, and perhaps the application, whose contents a preview does not tell.
+def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties whose values a preview does not know: maps, and perhaps the application.
 
-    :returns: the values in their place, by dotted names such as ``instances.a.metadata``.
+    :returns: the placeholders that Pulumi gives instead, by dotted names such as ``instances.a.metadata``.
     """
     instances = properties.get("instances")
     maps = {"instances": instances, "metadata": properties.get("metadata")}
-    for key, own in as_map(instances).items():
-        maps |= {f"instances.{key}": own, f"instances.{key}.metadata": as_map(own).get("metadata")}
+    for key, own in map_or_empty(instances).items():
+        maps |= {f"instances.{key}": own, f"instances.{key}.metadata": map_or_empty(own).get("metadata")}
     found = {name: value for name, value in maps.items() if not isinstance(value, Mapping | None)}
     application = properties.get("application")
-    return {"application": application, **found} if application in (UNKNOWN, MASKED) else found
+    return {"application": application, **found} if application in (UNKNOWN, MASKED_VALUE) else found
 
 
-def place_of(properties: Mapping[str, Any]) -> Place:
+def place_of(properties: Mapping[str, Any]) -> ApplicationPlace:
     """Return the application and the service URL of one resource."""
-    return as_text(properties.get("application")), _urls(properties)
+    return as_text(properties.get("application")), _sorted_urls(properties)
 
 
-def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
+def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[RegisteredInstance]:
     """Yield the instances of one resource."""
     if kind == INSTANCE_TYPE:
-        full = completed(properties)
-        found = {mark: full.get(mark) for mark in _MARKS}
-        yield _one(name, full, full, full.get("status", "UP"), _foreign(full), found)
+        full = with_defaults(properties)
+        found = {mark: full.get(mark) for mark in _MARK_PROPERTIES}
+        yield _make_instance(name, full, full, full.get("status", "UP"), _foreign_owner(full), found)
         return
-    if not is_known(properties):
+    if not lists_all_instances(properties):
         return
-    statuses, others = as_map(properties.get("statuses")), as_map(properties.get("held_by_others"))
-    for key, member in as_map(properties.get("instances")).items():
-        own = member if isinstance(member, Mapping) else dict.fromkeys(_ITS_OWN, member)
+    statuses, others = (
+        map_or_empty(properties.get("statuses")),
+        map_or_empty(properties.get("held_by_others")),
+    )
+    for key, member in map_or_empty(properties.get("instances")).items():
+        own = member if isinstance(member, Mapping) else dict.fromkeys(_PER_INSTANCE_PROPERTIES, member)
         full = {**properties, **own}
-        full["metadata"] = _merged(properties.get("metadata"), own.get("metadata"))
+        full["metadata"] = _merge_metadata(properties.get("metadata"), own.get("metadata"))
         if "secure_port" in own and "secure_port_enabled" not in own:
             full["secure_port_enabled"] = True
-        foreign = (as_text(others[key]) or _NOBODY) if key in others else ""
-        found = {mark: as_map(properties.get(mark)).get(key) for mark in _MARKS}
+        foreign = (as_text(others[key]) or _UNKNOWN_OWNER) if key in others else ""
+        found = {mark: map_or_empty(properties.get(mark)).get(key) for mark in _MARK_PROPERTIES}
         status = statuses.get(key, "UP")
-        yield _one(key, properties, full, status, foreign, found, is_reported=own is member)
+        yield _make_instance(key, properties, full, status, foreign, found, is_reported=own is member)
 
 
 def as_text(value: Any) -> str:
@@ -172,31 +185,31 @@ def as_text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value).replace(UNKNOWN, NOT_KNOWN_YET)
+    return str(value).replace(UNKNOWN, UNKNOWN_VALUE_TEXT)
 
 
-def as_map(value: Any) -> Mapping[str, Any]:
+def map_or_empty(value: Any) -> Mapping[str, Any]:
     """Return a property's map; empty for any other value, or one that is not reported."""
     return value if isinstance(value, Mapping) else {}
 
 
-def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]:
+def flatten(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return nested properties by their dotted names."""
     flat: dict[str, str] = {}
     for name, value in properties.items():
         if isinstance(value, Mapping):
-            flat |= flattened(value, f"{before}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         elif value is not None:
-            flat[f"{before}{name}"] = as_text(value)
+            flat[f"{prefix}{name}"] = as_text(value)
     return flat
 
 
-def _urls(properties: Mapping[str, Any]) -> str:
+def _sorted_urls(properties: Mapping[str, Any]) -> str:
     """Return the service URLs, sorted: states may list the same URLs in another order."""
     return ",".join(sorted(as_text(properties.get("service_url")).split(",")))
 
 
-def _one(
+def _make_instance(
     key: str,
     resource: Mapping[str, Any],
     full: Mapping[str, Any],
@@ -205,10 +218,13 @@ def _one(
     found: Mapping[str, Any],
     *,
     is_reported: bool = True,
-) -> Registered:
-    # Its status is Eureka's, or a person's, and not what a program changes unless it enforces one.
-    own = {name: value for name, value in full.items() if name not in _BESIDE and not name.startswith("__")}
-    contents = flattened(own)
+) -> RegisteredInstance:
+    own = {
+        name: value
+        for name, value in full.items()
+        if name not in _UNCOMPARED_PROPERTIES and not name.startswith("__")
+    }
+    contents = flatten(own)
     contents.setdefault("ip_address", contents.get("host_name", ""))
     application = as_text(resource.get("application"))
     drain_seconds = resource.get("drain_seconds")
@@ -216,13 +232,13 @@ def _one(
     marks = {
         "owner": foreign or as_text(resource.get("owner")),
         "incarnation": as_text(resource.get(INCARNATION) if seen is None else seen),
-        "enforced status": as_text(found[STILL_ENFORCED]),
-        "leaving": as_text(found[LEAVING]),
+        "enforced status": as_text(found[STILL_ENFORCED_MARK]),
+        "leaving": as_text(found[LEAVING_MARK]),
     }
     default = f"{key}.{as_text(resource.get('id_base'))}:{application.lower()}:{contents.get('port', '')}"
-    return Registered(
+    return RegisteredInstance(
         application=application,
-        service_url=_urls(resource),
+        service_url=_sorted_urls(resource),
         key=key,
         instance_id=as_text(full.get("instance_id")) or default,
         contents=contents,
@@ -237,7 +253,7 @@ def _one(
     )
 
 
-def _merged(above: Any, own: Any) -> Any:
+def _merge_metadata(above: Any, own: Any) -> Any:
     """Return metadata merged key by key; if one of the two maps is not reported, return that value."""
     for metadata in (above, own):
         if metadata and not isinstance(metadata, Mapping):
@@ -245,8 +261,8 @@ def _merged(above: Any, own: Any) -> Any:
     return {**(above or {}), **(own or {})}
 
 
-def _foreign(properties: Mapping[str, Any]) -> str:
+def _foreign_owner(properties: Mapping[str, Any]) -> str:
     seen = properties.get("seen_owner")
     if seen is None or seen == properties.get("owner"):
         return ""
-    return as_text(seen) or _NOBODY
+    return as_text(seen) or _UNKNOWN_OWNER

@@ -19,17 +19,22 @@ import yaml
 from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
-from eurekube_provider.automation.cancellable import Cancellable
-from eurekube_provider.automation.locks import Busy, ProcessRecords, holders, remove
+from eurekube_provider.automation.cancellable import CancellableCommand
+from eurekube_provider.automation.locks import ProcessRecords, StackBusy, parse_holders, remove_lock
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
-from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
+from eurekube_provider.automation.steps import UNCHANGING_OPERATIONS, StepLog, strip_colour_marks
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
-from eurekube_provider.registrations.connections import MUST_READ_VARIABLE
+from eurekube_provider.registrations.connections import FAIL_UNREAD_REFRESH_VARIABLE
 
-_WRITING = (StackOperation.UP, StackOperation.REFRESH)
-_READING = (StackOperation.REFRESH, StackOperation.DRIFT)
-_NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")
+_STATE_WRITING_OPERATIONS = (StackOperation.UP, StackOperation.REFRESH)
+_EUREKA_READING_OPERATIONS = (StackOperation.REFRESH, StackOperation.DRIFT)
+_UNINFORMATIVE_ERROR_PREFIXES = (
+    "update failed",
+    "preview failed",
+    "refresh failed",
+    "resource registration failed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class StackRunner:
     def __init__(self, target: StackTarget) -> None:
         self.target = target
         self.log = StepLog()
-        project, work_dir = _project(target.work_dir), str(target.work_dir.resolve())
+        project, work_dir = _read_project_file(target.work_dir), str(target.work_dir.resolve())
         backend = os.environ.get("PULUMI_BACKEND_URL", "")
         home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
         self._records = ProcessRecords(
@@ -65,7 +70,7 @@ class StackRunner:
             former=f"{work_dir}\0{target.stack}",
         )
         try:
-            self._command = Cancellable(self._records)
+            self._command = CancellableCommand(self._records)
         except FileNotFoundError:
             raise ConfigurationError("there is no Pulumi CLI on PATH: install it, or extend PATH") from None
         except InvalidVersionError as error:
@@ -88,20 +93,22 @@ class StackRunner:
         timer.start()
         log, outcome, message = self.log, RunOutcome.FAILED, ""
         try:
-            with self._records.claimed() if action in _WRITING else nullcontext():
-                released = self._once(action, log)
-            is_changed = any(count for name, count in log.changes.items() if name not in UNCHANGED)
+            with self._records.claim_stack() if action in _STATE_WRITING_OPERATIONS else nullcontext():
+                released = self._run_despite_dead_lock(action, log)
+            is_changed = any(
+                count for name, count in log.changes.items() if name not in UNCHANGING_OPERATIONS
+            )
             outcome = RunOutcome.CHANGED if is_changed else RunOutcome.UNCHANGED
-            message = _sentence(action, self.target.stack, log) + released
+            message = _success_message(action, self.target.stack, log) + released
         except ConcurrentUpdateError as error:
-            outcome, message = RunOutcome.LOCKED, self._who_holds_it(str(error))
-        except Busy as error:
+            outcome, message = RunOutcome.LOCKED, self._locked_message(str(error))
+        except StackBusy as error:
             outcome = RunOutcome.LOCKED
             message = (
                 f"{self.target.stack} is locked by another run of ours (worker {error}); nothing was done"
             )
         except CommandError as error:
-            why = self._command.cancelled or _reason(log, str(error))
+            why = self._command.cancel_reason or _failure_reason(log, str(error))
             message = f"{action} of {self.target.stack} failed: {why}"
         finally:
             timer.cancel()
@@ -109,47 +116,50 @@ class StackRunner:
         changing = tuple(step for step in log.steps if step.is_change)
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
-    def _once(self, action: StackOperation, log: StepLog) -> str:
+    def _run_despite_dead_lock(self, action: StackOperation, log: StepLog) -> str:
         """Run an operation; if a dead run of ours locks the stack, remove its lock first, and return a
         sentence on that.
         """
-        # What says that all is as it should be has read it.
-        variables = {MUST_READ_VARIABLE: "true"} if action in _READING else {}
-        stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command, variables))
+        # A refresh or a check for drift must fail where Eureka cannot be read.
+        variables = {FAIL_UNREAD_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
+        stack = Stack.select(
+            self.target.stack, _ProjectWorkspace(self.target.work_dir, self._command, variables)
+        )
         released = ""
         try:
-            _act(stack, action, log)
+            _call_pulumi(stack, action, log)
         except ConcurrentUpdateError as error:
-            found = holders(str(error))
-            if not self._records.all_ours_and_dead(found):
+            found = parse_holders(str(error))
+            if not self._records.all_left_by_dead_runs(found):
                 raise
-            self._records.end_dead()
-            if not all(remove(holder) for holder in found):
+            self._records.kill_orphaned_providers()
+            if not all(remove_lock(holder) for holder in found):
                 raise
-            _act(stack, action, log)
+            _call_pulumi(stack, action, log)
             released = "; the lock of an earlier run of ours that had died was released"
-        if action in _WRITING:
-            self._records.forget_dead()  # it held the stack itself, so that no dead run can
+        if action in _STATE_WRITING_OPERATIONS:
+            self._records.remove_dead_records()  # this run held the stack, so that no dead run can hold it
         return released
 
-    def _who_holds_it(self, error: str) -> str:
-        found = holders(error)
+    def _locked_message(self, error: str) -> str:
+        """Return a sentence that names the holders of the stack's locks, from Pulumi's refusal."""
+        found = parse_holders(error)
         named = ", ".join(map(str, found)) or "another update that is under way"
         message = f"{self.target.stack} is locked by {named}; nothing was done"
-        if self._records.all_ours_and_dead(found):
+        if self._records.all_left_by_dead_runs(found):
             message += (
                 "; it is a run of ours that died, and its lock is no file that can be removed alone: see that"
-                f" nothing else works on the stack, then delete {', '.join(each.place for each in found)}"
+                f" nothing else works on the stack, then delete {', '.join(each.lock_url for each in found)}"
             )
         return message
 
 
-class _Workspace(LocalWorkspace):
+class _ProjectWorkspace(LocalWorkspace):
     """The project's folder as a workspace. Every command names its stack, so that the selected stack stays
     as it is.
     """
 
-    def __init__(self, work_dir: Path, command: Cancellable, variables: Mapping[str, str]) -> None:
+    def __init__(self, work_dir: Path, command: CancellableCommand, variables: Mapping[str, str]) -> None:
         super().__init__(work_dir=str(work_dir), pulumi_command=command, env_vars=variables)
 
     def select_stack(self, stack_name: str) -> None:
@@ -176,7 +186,8 @@ def drift(target: StackTarget) -> StackRun:
     return StackRunner(target).run(StackOperation.DRIFT)
 
 
-def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
+def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
+    """Run one operation by Pulumi's Automation API, and add the engine's events to ``log``."""
     if action is StackOperation.UP:
         stack.up(on_event=log.add, color="never", show_secrets=False)
     elif action is StackOperation.REFRESH:
@@ -187,35 +198,35 @@ def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
         stack.preview_refresh(on_event=log.add, color="never", show_secrets=False)
 
 
-def _project(work_dir: Path) -> Mapping[str, Any]:
+def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
     """Return the contents of the project's file, which must exist."""
     for name in PROJECT_FILES:
         if (work_dir / name).is_file():
             try:
                 project = yaml.safe_load((work_dir / name).read_text())
             except (OSError, ValueError, yaml.YAMLError):
-                project = None  # the CLI says what is wrong with it
+                project = None  # the CLI reports the error in the file
             return project if isinstance(project, Mapping) else {}
     raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
 
 
-def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:
+def _success_message(action: StackOperation, stack: str, log: StepLog) -> str:
     counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
     return f"{action} of {stack}: {counted or 'it has no resources'}"
 
 
-def _reason(log: StepLog, error: str) -> str:
+def _failure_reason(log: StepLog, error: str) -> str:
     """Return why a run failed: the first meaningful error, and the number of others."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
-    reasons = [text for text in messages if text and not text.startswith(_NOISE)]
+    reasons = [text for text in messages if text and not text.startswith(_UNINFORMATIVE_ERROR_PREFIXES)]
     if not reasons:
-        lines = [plain(line) for line in error.splitlines()]
+        lines = [strip_colour_marks(line) for line in error.splitlines()]
         reasons = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{_line(reasons[0])}{more}"
+    return f"{_important_line(reasons[0])}{more}"
 
 
-def _line(error: str) -> str:
+def _important_line(error: str) -> str:
     """Return the important line of a message: the last one of a traceback, else the first."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     return lines[-1] if "Traceback" in error else lines[0]

@@ -14,24 +14,24 @@ from eurekube_provider.core.identity import (
     NATIVE_APPLICATION_TYPE,
     NATIVE_INSTANCE_TYPE,
 )
-from eurekube_provider.registrations.names import renamed, snake
-from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
+from eurekube_provider.registrations.names import rename_properties, to_snake_case
+from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
 
-UNCHANGED = frozenset({"same", "read", "refresh"})
+UNCHANGING_OPERATIONS = frozenset({"same", "read", "refresh"})
 """Steps that Pulumi counts as operations although they change nothing."""
 
-HALVES = frozenset({"create-replacement", "delete-replaced"})
+REPLACEMENT_HALVES = frozenset({"create-replacement", "delete-replaced"})
 """The two parts of a ``replace``, left out since the ``replace`` has both states."""
 
-_NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICATION_TYPE}
+_DYNAMIC_TYPE_BY_NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICATION_TYPE}
 """The dynamic provider's resource type for each type of the native provider."""
 
-MASKED = "[secret]"
+MASKED_VALUE = "[secret]"
 """Placeholder of a secret in the document of a preview."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ResourceState:
     """The state of a resource before or after a step.
 
     :ivar inputs: the program's inputs.
@@ -43,10 +43,10 @@ class State:
 
     @classmethod
     def from_pulumi(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
-        """Make a state of Pulumi's inputs and outputs, with :data:`MASKED` for each secret in either of
-        its forms.
+        """Make a state of Pulumi's inputs and outputs, with :data:`MASKED_VALUE` for each secret in either
+        of its forms.
         """
-        return cls(_masked(inputs or {}), _masked(outputs or {}))
+        return cls(_mask_secrets(inputs or {}), _mask_secrets(outputs or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Step:
     operation: str
     urn: str
     type: str
-    old: State | None
-    new: State | None
+    old: ResourceState | None
+    new: ResourceState | None
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class Step:
     @property
     def is_change(self) -> bool:
         """True if the step changes the resource."""
-        return self.operation not in UNCHANGED
+        return self.operation not in UNCHANGING_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class EngineError:
 class StepLog:
     """The steps and errors that the engine reports while it works.
 
-    :ivar problems: the engine's error messages, without colours.
+    :ivar problems: the engine's errors, without colour marks.
     :ivar changes: the number of resources by operation, once the run has ended.
     """
 
@@ -104,10 +104,18 @@ class StepLog:
         step_event = event.res_outputs_event or event.resource_pre_event
         if step_event is not None:
             data = step_event.metadata
-            self.add_step(Step(data.op.value, data.urn, data.type, _state(data.old), _state(data.new)))
+            self.add_step(
+                Step(
+                    data.op.value,
+                    data.urn,
+                    data.type,
+                    _state_from_event(data.old),
+                    _state_from_event(data.new),
+                )
+            )
         said = event.diagnostic_event
         if said is not None and said.severity == "error":
-            self.problems.append(EngineError(plain(said.message), said.urn or ""))
+            self.problems.append(EngineError(strip_colour_marks(said.message), said.urn or ""))
         if event.summary_event is not None:
             counted = event.summary_event.resource_changes
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
@@ -116,8 +124,8 @@ class StepLog:
         """Add a step, a native resource's in the form of the dynamic provider; ignore the halves of a
         replacement.
         """
-        if step.operation not in HALVES:
-            self._steps[step.urn] = _in_one_form(step)
+        if step.operation not in REPLACEMENT_HALVES:
+            self._steps[step.urn] = _as_dynamic_step(step)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -125,7 +133,7 @@ class StepLog:
         return tuple(self._steps.values())
 
 
-def plain(text: str) -> str:
+def strip_colour_marks(text: str) -> str:
     """Strip colour marks such as ``<{%fg 1%}>`` from a message of the engine."""
     while "<{%" in text and "%}>" in text:
         before, _, rest = text.partition("<{%")
@@ -133,24 +141,28 @@ def plain(text: str) -> str:
     return text.strip()
 
 
-def _in_one_form(step: Step) -> Step:
-    type_ = _NATIVE.get(step.type)
+def _as_dynamic_step(step: Step) -> Step:
+    """Return a native resource's step with the dynamic provider's type and names; other steps unchanged."""
+    type_ = _DYNAMIC_TYPE_BY_NATIVE.get(step.type)
     if type_ is None:
         return step
     old, new = (
-        state and State(renamed(state.inputs, snake), renamed(state.outputs, snake))
+        state
+        and ResourceState(
+            rename_properties(state.inputs, to_snake_case), rename_properties(state.outputs, to_snake_case)
+        )
         for state in (step.old, step.new)
     )
     return replace(step, type=type_, old=old, new=new)
 
 
-def _state(state: StepEventStateMetadata | None) -> State | None:
-    return None if state is None else State.from_pulumi(state.inputs, state.outputs)
+def _state_from_event(state: StepEventStateMetadata | None) -> ResourceState | None:
+    return None if state is None else ResourceState.from_pulumi(state.inputs, state.outputs)
 
 
-def _masked(value: Any) -> Any:
+def _mask_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if value.get(SIGNATURE) == SECRET:
-            return MASKED
-        return {name: _masked(item) for name, item in value.items()}
-    return [_masked(item) for item in value] if isinstance(value, list) else value
+        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
+            return MASKED_VALUE
+        return {name: _mask_secrets(item) for name, item in value.items()}
+    return [_mask_secrets(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Derivation of a run's effect on discovery from Pulumi's steps. Pure."""
+"""Derivation of a run's effect on service discovery from Pulumi's steps. Pure."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from typing import Any
 from eurekube_provider.automation.discovery import (
     ApplicationChange,
     ChangeKind,
-    Concern,
-    Discovery,
     DiscoveryChange,
+    DiscoverySummary,
     DiscoveryWarning,
     RefusedChange,
+    WarningConcern,
 )
 from eurekube_provider.automation.registered import (
-    NOT_KNOWN_YET,
-    OPERATORS,
-    SYNCER,
-    Place,
-    Registered,
+    OPERATOR_TYPES,
+    SYNCER_TYPE,
+    UNKNOWN_VALUE_TEXT,
+    ApplicationPlace,
+    RegisteredInstance,
     as_text,
-    flattened,
-    is_known,
+    find_unknown_values,
+    flatten,
+    iterate_instances,
+    lists_all_instances,
     place_of,
-    registered,
-    unknown_keys,
 )
-from eurekube_provider.automation.steps import MASKED, EngineError, State, Step, StepLog
+from eurekube_provider.automation.steps import MASKED_VALUE, EngineError, ResourceState, Step, StepLog
 from eurekube_provider.core.brake import removes_all, removes_majority
-from eurekube_provider.core.identity import APPLICATION_TYPE, GUARD_TYPE, INSTANCE_TYPE, SELF_RENEWED
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.identity import (
+    APPLICATION_TYPE,
+    INSTANCE_TYPE,
+    OPERATOR_GUARD_TYPE,
+    SELF_RENEWER_VALUE,
+)
+from eurekube_provider.core.wording import format_list
 
-_NO_OBJECTS = ("pulumi:", "eurekube:index:", GUARD_TYPE)
+_STATE_ONLY_TYPE_PREFIXES = ("pulumi:", "eurekube:index:", OPERATOR_GUARD_TYPE)
 """Beginnings of the types of resources that exist in the state only."""
 
-Details = Mapping[str, tuple[str, str]]
+ChangeDetails = Mapping[str, tuple[str, str]]
 """Old and new value by property."""
 
 
@@ -44,13 +49,13 @@ class _SummaryBuilder:
     """The changes of each application, collected step by step."""
 
     def __init__(self) -> None:
-        self.changes: dict[Place, list[DiscoveryChange]] = {}
-        self.before: dict[Place, list[Registered]] = {}
-        self.after: dict[Place, list[Registered]] = {}
-        self.losses: Counter[Place] = Counter()
-        self.moved: dict[tuple[Place, str], list[Registered]] = {}
+        self.changes: dict[ApplicationPlace, list[DiscoveryChange]] = {}
+        self.before: dict[ApplicationPlace, list[RegisteredInstance]] = {}
+        self.after: dict[ApplicationPlace, list[RegisteredInstance]] = {}
+        self.losses: Counter[ApplicationPlace] = Counter()
+        self.moved: dict[tuple[ApplicationPlace, str], list[RegisteredInstance]] = {}
         """Instances that move, by application, old and new URL."""
-        self.is_partial: set[Place] = set()
+        self.is_partial: set[ApplicationPlace] = set()
         self.refused: list[RefusedChange] = []
         self.warnings: list[DiscoveryWarning] = []
 
@@ -59,27 +64,33 @@ class _SummaryBuilder:
         """The number of changes that were reported so far."""
         return sum(map(len, self.changes.values()))
 
-    def change(
-        self, kind: ChangeKind, of: Registered, details: Details | None = None, drain_seconds: int = 0
+    def add_change(
+        self,
+        kind: ChangeKind,
+        instance: RegisteredInstance,
+        details: ChangeDetails | None = None,
+        drain_seconds: int = 0,
     ) -> None:
-        change = DiscoveryChange(kind, of.key, of.address, of.instance_id, details or {}, drain_seconds)
-        self.changes.setdefault(of.place, []).append(change)
+        change = DiscoveryChange(
+            kind, instance.key, instance.address, instance.instance_id, details or {}, drain_seconds
+        )
+        self.changes.setdefault(instance.place, []).append(change)
 
-    def warn(self, concern: Concern, about: str, text: str) -> None:
+    def add_warning(self, concern: WarningConcern, about: str, text: str) -> None:
         self.warnings.append(DiscoveryWarning(concern, about, text))
 
 
-def summarise(log: StepLog) -> Discovery:
+def summarise(log: StepLog) -> DiscoverySummary:
     """Summarise the effect of a preview, or of an update, on discovery."""
-    return _summary(log, found=False)
+    return _summarise_steps(log, is_drift=False)
 
 
-def summarise_drift(log: StepLog) -> Discovery:
+def summarise_drift(log: StepLog) -> DiscoverySummary:
     """Summarise a check for drift: old states are the stack's, new ones Eureka's and the cluster's."""
-    return _summary(log, found=True)
+    return _summarise_steps(log, is_drift=True)
 
 
-def _summary(log: StepLog, *, found: bool) -> Discovery:
+def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
     builder = _SummaryBuilder()
     syncers: list[DiscoveryChange] = []
     others: Counter[str] = Counter()
@@ -87,119 +98,132 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     is_complete = same_steps >= log.changes.get("same", 0)
     for step in log.steps:
         if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
-            _registrations(step, builder, found=found)
+            _add_registration_changes(step, builder, is_drift=is_drift)
             if step.type == INSTANCE_TYPE and not is_complete:
-                both = (*_instances(step, step.old, found=True), *_instances(step, step.new, found=found))
+                both = (
+                    *_state_instances(step, step.old, use_outputs=True),
+                    *_state_instances(step, step.new, use_outputs=is_drift),
+                )
                 builder.is_partial |= {each.place for each in both}
-        elif step.is_change and step.type == SYNCER:
-            syncers.append(_syncer(step, found=found))
-        elif step.is_change and step.type in OPERATORS and step.new is None:
+        elif step.is_change and step.type == SYNCER_TYPE:
+            syncers.append(_syncer_change(step, is_drift=is_drift))
+        elif step.is_change and step.type in OPERATOR_TYPES and step.new is None:
             text = "the operator goes: what it renews lapses within three minutes unless another renews it"
-            builder.warn(Concern.RENEWER, step.name, text)
-        elif step.is_change and not step.type.startswith(_NO_OBJECTS):
+            builder.add_warning(WarningConcern.RENEWER, step.name, text)
+        elif step.is_change and not step.type.startswith(_STATE_ONLY_TYPE_PREFIXES):
             others[step.operation] += 1
-    applications = tuple(_application(place, builder) for place in sorted(builder.changes))
-    if not found:
-        builder.warnings += [warned for each in applications if (warned := _braked(each, builder))]
-        builder.warnings += _moved(builder)
+    applications = tuple(_application_change(place, builder) for place in sorted(builder.changes))
+    if not is_drift:
+        builder.warnings += [warned for each in applications if (warned := _brake_warning(each, builder))]
+        builder.warnings += _moved_warnings(builder)
     elif not (applications or syncers or others or builder.warnings):
-        others.update(step.operation for step in log.steps if step.is_change)  # whatever they are of
-    project, stack = _names(log.steps, log.problems)
-    return Discovery(
+        others.update(step.operation for step in log.steps if step.is_change)  # of any type
+    project, stack = _project_and_stack(log.steps, log.problems)
+    return DiscoverySummary(
         project=project,
         stack=stack,
         applications=applications,
         syncers=tuple(syncers),
-        refused=(*map(_refusal, log.problems), *builder.refused),
-        warnings=tuple(sorted(builder.warnings, key=lambda each: list(Concern).index(each.concern))),
+        refused=(*map(_refused_change, log.problems), *builder.refused),
+        warnings=tuple(sorted(builder.warnings, key=lambda each: list(WarningConcern).index(each.concern))),
         other_changes=dict(sorted(others.items())),
         has_failed=bool(log.problems),
     )
 
 
-def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None:
-    old = {each.key: each for each in _instances(step, step.old, found=True)}
-    new = {each.key: each for each in _instances(step, step.new, found=found)}
-    before, after = _properties(step.old, found=True), _properties(step.new, found=found)
-    is_reported = is_known(before) and is_known(after)
+def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift: bool) -> None:
+    old = {each.key: each for each in _state_instances(step, step.old, use_outputs=True)}
+    new = {each.key: each for each in _state_instances(step, step.new, use_outputs=is_drift)}
+    before, after = (
+        _state_properties(step.old, use_outputs=True),
+        _state_properties(step.new, use_outputs=is_drift),
+    )
+    is_reported = lists_all_instances(before) and lists_all_instances(after)
     if not is_reported:
         builder.is_partial |= {place_of(before), place_of(after)}
     if not step.is_change:
         new = old = old or new
     for each in old.values():
         there = new.get(each.key, each)
-        place = each.place if there.is_elsewhere_than(each) else there.place
+        place = each.place if there.shares_no_url_with(each) else there.place
         builder.before.setdefault(place, []).append(each)
     for each in new.values():
         builder.after.setdefault(each.place, []).append(each)
     if not step.is_change:
-        for each in new.values() if found else ():
-            if each.foreign_owner:  # an earlier refresh has reported the state, and no update can heal it
+        for each in new.values() if is_drift else ():
+            if each.foreign_owner:  # an earlier refresh has stored the owner, and no update can take over
                 owner = (as_text(before.get("owner")), each.foreign_owner)
-                builder.change(ChangeKind.CHANGES, each, {"owner": owner})
+                builder.add_change(ChangeKind.CHANGES, each, {"owner": owner})
         return
-    for text in _unknown_properties({**unknown_keys(before), **unknown_keys(after)}):
-        builder.warn(Concern.UNKNOWN, step.name, text)
+    for text in _describe_unknown_properties({**find_unknown_values(before), **find_unknown_values(after)}):
+        builder.add_warning(WarningConcern.UNKNOWN, step.name, text)
     if not is_reported:
         return
     count_before = builder.change_count
     for key in sorted({*old, *new}):
-        _instance(old.get(key), new.get(key), builder, found=found)
-    if found and builder.change_count == count_before:
-        builder.warn(Concern.UNKNOWN, step.name, _other_difference(before, after))
-    if not found:
-        _owners(step, old, new, builder)
-        _renewers(step, old, new, builder)
+        _add_instance_change(old.get(key), new.get(key), builder, is_drift=is_drift)
+    if is_drift and builder.change_count == count_before:
+        builder.add_warning(WarningConcern.UNKNOWN, step.name, _describe_other_difference(before, after))
+    if not is_drift:
+        _add_owner_warnings(step, old, new, builder)
+        _add_renewer_warnings(step, old, new, builder)
 
 
-def _other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a sentence that names differences beside those of instances, so that each difference is
-    reported.
-    """
-    old, new = flattened(before), flattened(after)
+def _describe_other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return a sentence that names the properties that differ although no instance does."""
+    old, new = flatten(before), flatten(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     return (
-        f"its state differs in {listed(names, 3)}" if names else "Pulumi finds a difference, and names none"
+        f"its state differs in {format_list(names, 3)}"
+        if names
+        else "Pulumi finds a difference, and names none"
     )
 
 
-def _unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
-    secret = [name for name, value in found.items() if value == MASKED]
+def _describe_unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
+    secret = [name for name, value in found.items() if value == MASKED_VALUE]
     later = [name for name in found if name not in secret]
     if {"application", "instances"} & set(later):
         yield "which instances it will have is looked up in the update only"
     elif later:
-        yield f"known in the update only: {listed(later, 3)}"
+        yield f"known in the update only: {format_list(later, 3)}"
     if secret:
-        yield f"secret, and so not shown: {listed(secret, 3)}"
+        yield f"secret, and so not shown: {format_list(secret, 3)}"
 
 
-def _instance(
-    old: Registered | None, new: Registered | None, builder: _SummaryBuilder, *, found: bool
+def _add_instance_change(
+    old: RegisteredInstance | None,
+    new: RegisteredInstance | None,
+    builder: _SummaryBuilder,
+    *,
+    is_drift: bool,
 ) -> None:
     if old is not None and new is not None and old.application == new.application:
         is_reported = old.is_reported and new.is_reported
-        details = _details(old.contents, new.contents) if is_reported else {}
-        if found:
-            details |= _details(old.marks, new.marks)
+        details = _changed_properties(old.contents, new.contents) if is_reported else {}
+        if is_drift:
+            details |= _changed_properties(old.marks, new.marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
-        if new.is_elsewhere_than(old):
+        if new.shares_no_url_with(old):
             builder.moved.setdefault((old.place, new.service_url), []).append(old)
-        if new.is_elsewhere_than(old) or (is_reported and old.instance_id != new.instance_id):
-            builder.change(ChangeKind.MOVES, new, details, _drain(old))
+        if new.shares_no_url_with(old) or (is_reported and old.instance_id != new.instance_id):
+            builder.add_change(ChangeKind.MOVES, new, details, _drain_seconds(old))
         elif details:
-            builder.change(ChangeKind.CHANGES, new, details)
+            builder.add_change(ChangeKind.CHANGES, new, details)
         return
     if old is not None:
-        builder.change(ChangeKind.LEAVES, old, drain_seconds=_drain(old))
+        builder.add_change(ChangeKind.LEAVES, old, drain_seconds=_drain_seconds(old))
         builder.losses[old.place] += old.is_up and not old.foreign_owner
     if new is not None:
-        builder.change(ChangeKind.REGISTERS, new)
+        builder.add_change(ChangeKind.REGISTERS, new)
 
 
-def _owners(
-    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], builder: _SummaryBuilder
+def _add_owner_warnings(
+    step: Step,
+    old: Mapping[str, RegisteredInstance],
+    new: Mapping[str, RegisteredInstance],
+    builder: _SummaryBuilder,
 ) -> None:
     for each in old.values():
         if not each.foreign_owner:
@@ -207,31 +231,37 @@ def _owners(
         where = f"{each.application} {each.instance_id}"
         if each.key not in new:
             text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
-            builder.warn(Concern.OWNER, each.key, text)
+            builder.add_warning(WarningConcern.OWNER, each.key, text)
         elif new[each.key].adopts:
-            builder.warn(Concern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}")
-        elif new[each.key].came_back(each):
+            builder.add_warning(
+                WarningConcern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}"
+            )
+        elif new[each.key].is_own_client_again(each):
             text = f"{where} was registered again by its own client, and is taken over"
-            builder.warn(Concern.OWNER, each.key, text)
+            builder.add_warning(WarningConcern.OWNER, each.key, text)
         else:
             reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
             builder.refused.append(RefusedChange(each.key, reason))
     adopting = [each for each in new.values() if each.adopts and each.key not in old]
     if adopting:
         text = (
-            f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
+            f"whatever stands in Eureka under {format_list([each.instance_id for each in adopting], 3)} is "
+            "taken"
             " over, and removed with this stack"
         )
-        builder.warn(Concern.OWNER, step.name, text)
+        builder.add_warning(WarningConcern.OWNER, step.name, text)
 
 
-def _renewers(
-    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], builder: _SummaryBuilder
+def _add_renewer_warnings(
+    step: Step,
+    old: Mapping[str, RegisteredInstance],
+    new: Mapping[str, RegisteredInstance],
+    builder: _SummaryBuilder,
 ) -> None:
     before = {each.renewer for each in old.values()}
     after = {each.renewer for each in new.values()}
     for renewer in sorted(after - before):
-        if renewer == SELF_RENEWED:
+        if renewer == SELF_RENEWER_VALUE:
             text = "nobody of ours renews it: the application must send its own renewals, or it lapses"
         elif before:
             text = (
@@ -240,10 +270,10 @@ def _renewers(
             )
         else:
             continue
-        builder.warn(Concern.RENEWER, step.name, text)
+        builder.add_warning(WarningConcern.RENEWER, step.name, text)
 
 
-def _application(place: Place, builder: _SummaryBuilder) -> ApplicationChange:
+def _application_change(place: ApplicationPlace, builder: _SummaryBuilder) -> ApplicationChange:
     changes = sorted(builder.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
     counts: tuple[int | None, int | None] = (None, None)
     if place not in builder.is_partial:
@@ -251,21 +281,21 @@ def _application(place: Place, builder: _SummaryBuilder) -> ApplicationChange:
     return ApplicationChange(*place, tuple(changes), *counts)
 
 
-def _braked(of: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
+def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
     """Return a warning if an operator's brake would hold the removals of an application; a stack has no
     brake.
     """
-    place = (of.application, of.service_url)
-    lost, arriving = builder.losses[place], len(of.of(ChangeKind.REGISTERS))
+    place = (change.application, change.service_url)
+    lost, arriving = builder.losses[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.before.get(place, ()))
-    if of.before is None or not (removes_all(up, lost, arriving) or removes_majority(up, lost, arriving)):
+    if change.before is None or not (removes_all(up, lost, arriving) or removes_majority(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
-    return DiscoveryWarning(Concern.BRAKE, of.application, text)
+    return DiscoveryWarning(WarningConcern.BRAKE, change.application, text)
 
 
-def _moved(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
+def _moved_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
     """Yield a warning for registrations at another URL, since only Eureka knows if that is another
     registry.
     """
@@ -281,11 +311,14 @@ def _moved(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
             f"callers that ask {before} lose {share} instances{drained}, unless it leads to the same"
             f" Eureka as {after}: then nothing goes"
         )
-        yield DiscoveryWarning(Concern.BRAKE, application, text)
+        yield DiscoveryWarning(WarningConcern.BRAKE, application, text)
 
 
-def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
-    old, new = _properties(step.old, found=found), _properties(step.new, found=found)
+def _syncer_change(step: Step, *, is_drift: bool) -> DiscoveryChange:
+    old, new = (
+        _state_properties(step.old, use_outputs=is_drift),
+        _state_properties(step.new, use_outputs=is_drift),
+    )
     object_metadata = (new or old).get("metadata") or {}
     metadata = object_metadata if isinstance(object_metadata, Mapping) else {"namespace": object_metadata}
     namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
@@ -294,11 +327,13 @@ def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
         return DiscoveryChange(ChangeKind.REGISTERS, name)
     if step.new is None:
         return DiscoveryChange(ChangeKind.LEAVES, name)
-    details = _details(flattened({"spec": old.get("spec") or {}}), flattened({"spec": new.get("spec") or {}}))
+    details = _changed_properties(
+        flatten({"spec": old.get("spec") or {}}), flatten({"spec": new.get("spec") or {}})
+    )
     return DiscoveryChange(ChangeKind.CHANGES, name, details=details)
 
 
-def _refusal(problem: EngineError) -> RefusedChange:
+def _refused_change(problem: EngineError) -> RefusedChange:
     """Return a refusal with our sentence only, taken from an engine's error."""
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
@@ -309,41 +344,47 @@ def _refusal(problem: EngineError) -> RefusedChange:
     return RefusedChange(name, lines[-1] if "Traceback" in message else " ".join(lines))
 
 
-def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
-    """Return the instances of one state: as a refresh ``found`` them, else as the program asks for them."""
-    return () if state is None else registered(step.type, step.name, _properties(state, found=found))
+def _state_instances(
+    step: Step, state: ResourceState | None, *, use_outputs: bool
+) -> Iterable[RegisteredInstance]:
+    """Return the instances of one state, by its outputs if ``use_outputs``, else by the program's inputs."""
+    return (
+        ()
+        if state is None
+        else iterate_instances(step.type, step.name, _state_properties(state, use_outputs=use_outputs))
+    )
 
 
-def _properties(state: State | None, *, found: bool) -> Mapping[str, Any]:
+def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapping[str, Any]:
     if state is None:
         return {}
-    return state.outputs if found and state.outputs else state.inputs
+    return state.outputs if use_outputs and state.outputs else state.inputs
 
 
-def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    old, new = _as_shown(old, new), _as_shown(new, old)
-    # A status that nobody asks for is Eureka's own, or a person's.
+def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    old, new = _join_masked_maps(old, new), _join_masked_maps(new, old)
+    # A status that the program does not set is Eureka's own, or was set by a person.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
     if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
-        names = [name for name in names if name != "ip_address"]  # says nothing that the name does not
+        names = [name for name in names if name != "ip_address"]  # the address only repeats the host name
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
 
 
-def _as_shown(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
-    """Return contents with a map joined into one text where the other side hides or lacks its entries."""
-    for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
-        items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}
+def _join_masked_maps(contents: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
+    """Return contents in which each map that is hidden or unknown in ``other`` is one text."""
+    for name in [name for name, value in other.items() if value in (UNKNOWN_VALUE_TEXT, MASKED_VALUE)]:
+        items = {each: value for each, value in contents.items() if each.startswith(f"{name}.")}
         if items:
             text = ", ".join(f"{each.removeprefix(f'{name}.')}={value}" for each, value in items.items())
-            of = {**{each: value for each, value in of.items() if each not in items}, name: text}
-    return of
+            contents = {**{each: value for each, value in contents.items() if each not in items}, name: text}
+    return contents
 
 
-def _drain(of: Registered) -> int:
-    return of.drain_seconds if of.is_up and not of.foreign_owner else 0
+def _drain_seconds(instance: RegisteredInstance) -> int:
+    return instance.drain_seconds if instance.is_up and not instance.foreign_owner else 0
 
 
-def _names(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
+def _project_and_stack(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
     """Return project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
     for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
         parts = urn.split("::")

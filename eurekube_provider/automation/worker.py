@@ -25,22 +25,22 @@ from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.core.errors import ConfigurationError
 
-_FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
+_TYPE_BY_FIELD = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
 
 
 def main() -> int:
     """Serve one request, and return the exit code."""
     result: Mapping[str, Any]
     try:
-        result = _serve(_read(sys.stdin.read())).to_json()
+        result = _run_request(_parse_request(sys.stdin.read())).to_json()
     except ConfigurationError as error:
         result = {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": str(error)}
-    with suppress(BrokenPipeError):  # nobody listens any more
+    with suppress(BrokenPipeError):  # the caller does not read any more
         print(json.dumps(result), flush=True)
     return 1 if result["outcome"] == RunOutcome.FAILED else 0
 
 
-def _serve(request: Mapping[str, Any]) -> StackRun:
+def _run_request(request: Mapping[str, Any]) -> StackRun:
     target = StackTarget(request["stack"], Path(request["work_dir"]), request.get("timeout_seconds", 600))
     runner = StackRunner(target)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -48,7 +48,7 @@ def _serve(request: Mapping[str, Any]) -> StackRun:
     return runner.run(StackOperation(request["action"]))
 
 
-def _read(text: str) -> dict[str, Any]:
+def _parse_request(text: str) -> dict[str, Any]:
     """Return the request; refuse one that cannot be understood."""
     try:
         request = json.loads(text)
@@ -56,10 +56,12 @@ def _read(text: str) -> dict[str, Any]:
         raise ConfigurationError(f"the request is no JSON: {error}") from None
     if not isinstance(request, dict):
         raise ConfigurationError("the request must be one JSON object")
-    unknown = sorted(set(request) - set(_FIELDS))
+    unknown = sorted(set(request) - set(_TYPE_BY_FIELD))
     if unknown:
-        raise ConfigurationError(f"the request has a field {unknown[0]!r}: it may have {', '.join(_FIELDS)}")
-    for name, kind in _FIELDS.items():
+        raise ConfigurationError(
+            f"the request has a field {unknown[0]!r}: it may have {', '.join(_TYPE_BY_FIELD)}"
+        )
+    for name, kind in _TYPE_BY_FIELD.items():
         if name == "timeout_seconds" and name not in request:
             continue
         if not isinstance(request.get(name), kind) or not request[name] or isinstance(request[name], bool):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack
-from eurekube_provider.cli.terminal import say
+from eurekube_provider.cli.stack_arguments import (
+    add_cluster_options,
+    connect_cluster,
+    render_stack_from_options,
+)
+from eurekube_provider.cli.terminal import print_line
 from eurekube_provider.stateless.apply_stack import apply_rendered, preview_rendered
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
@@ -22,6 +26,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Apply the stack, or with ``--dry-run`` show the changes."""
-    rendered = rendered_stack(options)
+    rendered = render_stack_from_options(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
-    carry_out(rendered, cluster_of(rendered), say)
+    carry_out(rendered, connect_cluster(rendered), print_line)

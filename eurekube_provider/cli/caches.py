@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 
-PARTS = {
+DRAIN_OPTION_HELPS = {
     "server_cache_seconds": "Eureka's read-only cache; 0 where it is off",
     "client_fetch_seconds": "how often the slowest caller fetches the registry",
     "load_balancer_cache_seconds": "the slowest caller's load-balancer cache; 0 where it is off",
@@ -20,26 +20,26 @@ PARTS = {
 
 
 def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
-    """Add a flag for each part of the drain."""
+    """Add an option for each duration of a drain, except those in ``leave_out``."""
     default = Drain()
-    for name, text in PARTS.items():
+    for name, text in DRAIN_OPTION_HELPS.items():
         if name not in leave_out:
             parser.add_argument(
                 f"--{name.replace('_', '-')}",
-                type=_seconds,
+                type=_parse_seconds,
                 default=getattr(default, name),
                 metavar="SECONDS",
                 help=f"{text} [{getattr(default, name):g}]",
             )
 
 
-def drain_of(options: argparse.Namespace) -> Drain:
-    """Read the caches' times from the flags."""
+def drain_from_options(options: argparse.Namespace) -> Drain:
+    """Return the drain whose durations the options give; a missing option gives the default."""
     said = vars(options)
-    return Drain(**{name: said[name] for name in PARTS if name in said})
+    return Drain(**{name: said[name] for name in DRAIN_OPTION_HELPS if name in said})
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         return Drain(margin_seconds=float(text)).margin_seconds
     except (ValueError, ConfigurationError):

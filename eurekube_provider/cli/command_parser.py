@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 from typing import Any
 
 from eurekube_provider import __version__
-from eurekube_provider.cli.commands import COMMANDS, module_of
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -21,7 +21,9 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that lists its parameters; options cannot be abbreviated, lest another one be meant."""
+    """A parser that lists its parameters; options cannot be abbreviated, since a new option could make an
+    abbreviation ambiguous.
+    """
 
     def __init__(self, prog: str, **more: Any) -> None:
         super().__init__(prog=prog, formatter_class=_HelpFormatter, allow_abbrev=False, **more)
@@ -33,9 +35,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def parser_of(name: str) -> CommandParser:
-    """Return the parser of a command, whose module is loaded."""
+    """Import a command's module, and return the parser of its arguments."""
     parser = CommandParser(f"eurekube {name}")
-    module_of(name).add_to(parser)
+    load_command_module(name).add_arguments(parser)
     return parser
 
 
@@ -44,7 +46,7 @@ def program_parser() -> CommandParser:
     width = get_terminal_size().columns - 2
     commands = "\n".join(
         textwrap.fill(f"{name:10}  {summary}", width, initial_indent="  ", subsequent_indent=" " * 14)
-        for name, summary in COMMANDS.items()
+        for name, summary in COMMAND_SUMMARIES.items()
     )
     parser = CommandParser(
         "eurekube",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-COMMANDS = {
+COMMAND_SUMMARIES = {
     "demo": "show what Eurekube does, in half a minute, on servers of its own",
-    "status": "show both worlds side by side, differences first",
+    "status": "compare Kubernetes with Eureka, differences first",
     "watch": "the same, again and again",
     "plan": "show what the operator would do now, and do nothing",
     "instances": "list what Eureka holds, and whose it is",
@@ -28,11 +28,11 @@ COMMANDS = {
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }
-"""The summary of each command, whose module ``<name>_command`` has ``add_to(parser)`` and
-``run(options)``.
+"""The summary of each command, by name; the command's module, ``<name>_command``, has
+``add_arguments(parser)`` and ``run(options)``.
 """
 
 
-def module_of(command: str) -> ModuleType:
-    """Return the module of a command, loaded."""
+def load_command_module(command: str) -> ModuleType:
+    """Import the module of a command, and return it."""
     return import_module(f"eurekube_provider.cli.{command}_command")

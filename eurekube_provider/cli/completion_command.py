@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from eurekube_provider.cli.command_parser import parser_of, program_parser
-from eurekube_provider.cli.commands import COMMANDS
-from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.terminal import print_text
 
-_NO_FILES = 4
+_NO_FILE_COMPLETION = 4
 """kubectl's directive (cobra's ShellCompDirectiveNoFileComp) that forbids completion with file names."""
 
-_BASH = r"""_eurekube() {
+_BASH_SCRIPT = r"""_eurekube() {
     local IFS=$'\n'
     COMPREPLY=($(kubectl_complete-eurekube "${COMP_WORDS[@]:1:COMP_CWORD}" | sed '$d' | cut -f 1))
 }
 complete -o nosort -F _eurekube eurekube
 """
-_ZSH = r"""#compdef eurekube
+_ZSH_SCRIPT = r"""#compdef eurekube
 _eurekube() {
     local -a found
     found=(${(f)"$(kubectl_complete-eurekube "${(@)words[2,CURRENT]}" | sed '$d')"})
@@ -28,17 +28,17 @@ _eurekube() {
 }
 if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _eurekube "$@"; else compdef _eurekube eurekube; fi
 """
-_FISH = r"""function _eurekube
+_FISH_SCRIPT = r"""function _eurekube
     set -l words (commandline --cut-at-cursor --tokenize --current-process) "$(commandline --current-token)"
     kubectl_complete-eurekube $words[2..] | string match --invert ':*'
 end
 complete --no-files --command eurekube --arguments '(_eurekube)'
 """
-SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+COMPLETION_SCRIPTS = {"bash": _BASH_SCRIPT, "zsh": _ZSH_SCRIPT, "fish": _FISH_SCRIPT}
 """The completion script of each shell; it asks the same program that answers kubectl."""
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = """\
 Print the script that has a shell complete commands and options. It asks no server.
@@ -49,12 +49,12 @@ Print the script that has a shell complete commands and options. It asks no serv
 
 kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_complete-eurekube.
 """
-    parser.add_argument("shell", choices=list(SCRIPTS), help="Whose script.")
+    parser.add_argument("shell", choices=list(COMPLETION_SCRIPTS), help="Whose script.")
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the completion script of a shell."""
-    put(SCRIPTS[options.shell])
+    print_text(COMPLETION_SCRIPTS[options.shell])
 
 
 def complete_for_kubectl() -> int:
@@ -65,8 +65,8 @@ def complete_for_kubectl() -> int:
     """
     *words, incomplete = sys.argv[1:] or [""]
     for value, description in completions(words, incomplete):
-        put(f"{value}\t{description}\n" if description else f"{value}\n")
-    put(f":{_NO_FILES}\n")
+        print_text(f"{value}\t{description}\n" if description else f"{value}\n")
+    print_text(f":{_NO_FILE_COMPLETION}\n")
     return 0
 
 
@@ -76,18 +76,18 @@ def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
     :param words: the words before it, without the program's name.
     """
     start = incomplete.lower()
-    return [one for one in _candidates(words, start) if one[0].lower().startswith(start)]
+    return [one for one in _possible_completions(words, start) if one[0].lower().startswith(start)]
 
 
-def _candidates(words: Sequence[str], start: str) -> Iterator[tuple[str, str]]:
+def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[str, str]]:
     if not words:
-        yield from COMMANDS.items()
-    elif words[0] not in COMMANDS:
+        yield from COMMAND_SUMMARIES.items()
+    elif words[0] not in COMMAND_SUMMARIES:
         return
     parameters = (parser_of(words[0]) if words else program_parser()).parameters
     last = next((one for one in parameters if words and words[-1] in one.option_strings), None)
     if last is not None and last.nargs is None:
-        yield from _choices(last)
+        yield from _choice_completions(last)
     elif start.startswith("-"):
         for one in parameters:
             is_given = not set(one.option_strings).isdisjoint(words)
@@ -96,8 +96,8 @@ def _candidates(words: Sequence[str], start: str) -> Iterator[tuple[str, str]]:
     elif words:
         for one in parameters:
             if not one.option_strings:
-                yield from _choices(one)
+                yield from _choice_completions(one)
 
 
-def _choices(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
+def _choice_completions(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
     return ((str(one), "") for one in parameter.choices or ())

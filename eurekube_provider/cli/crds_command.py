@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.terminal import put
-from eurekube_provider.resources.files import texts
+from eurekube_provider.cli.terminal import print_text
+from eurekube_provider.resources.files import read_yaml_texts
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Set the command's description: it has no options."""
     parser.description = """\
 Print the CustomResourceDefinitions of this version, for kubectl. It asks no server.
@@ -27,4 +27,4 @@ Apply them before the operator, and again at each upgrade of it:
 
 def run(_: argparse.Namespace) -> None:
     """Print the CustomResourceDefinitions."""
-    put("---\n".join(texts("crds", "crds")))
+    print_text("---\n".join(read_yaml_texts("crds", "crds")))

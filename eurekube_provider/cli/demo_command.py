@@ -6,9 +6,9 @@ import argparse
 import importlib.util
 from pathlib import Path
 
-from eurekube_provider.demo.tour import run_tour
+from eurekube_provider.demo.tour import run_demo
 
-_NEEDED = ("jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich")
+_REQUIRED_MODULES = ("jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich")
 """Modules that the demo's processes import; the command names a missing one before anything begins."""
 
 
@@ -23,7 +23,7 @@ changes nothing of yours, and leaves nothing behind.
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
@@ -34,7 +34,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Play the demo's story; return the exit code."""
-    for module in _NEEDED:
+    for module in _REQUIRED_MODULES:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(name=module)
-    return run_tour(keep=options.keep, picture=options.picture)
+    return run_demo(keep=options.keep, picture=options.picture)

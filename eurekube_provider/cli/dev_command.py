@@ -8,12 +8,12 @@ import argparse
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.serving import EurekaServers
-from eurekube_provider.runtime.signals import stopping
+from eurekube_provider.runtime.signals import stop_event_on_signals
 
-_LAST_PORT = 65535
+_MAX_PORT = 65535
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to its parser."""
     parser.description = (
         "Run Eureka servers for development and tests, in memory and without passwords, until Ctrl-C. They"
@@ -53,12 +53,12 @@ def run(options: argparse.Namespace) -> None:
     :raises ConfigurationError: a port is taken, or an option cannot be used.
     """
     ports = range(options.port, options.port + options.peers) if options.port else ()
-    if options.peers < 1 or not 0 <= options.port <= _LAST_PORT - options.peers + 1:
+    if options.peers < 1 or not 0 <= options.port <= _MAX_PORT - options.peers + 1:
         raise ConfigurationError(
-            f"--port {options.port} --peers {options.peers}: ports go up to {_LAST_PORT}, and there is at"
+            f"--port {options.port} --peers {options.peers}: ports go up to {_MAX_PORT}, and there is at"
             " least one server: choose others"
         )
-    stop = stopping()
+    stop = stop_event_on_signals()
     with EurekaServers(options.peers, host=options.host, ports=ports, quick=options.quick) as servers:
         print("Eureka for development and tests: in memory, and without passwords")
         for url in servers.urls:

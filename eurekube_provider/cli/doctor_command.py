@@ -11,25 +11,27 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from eurekube_provider.cli.caches import add_cache_options, drain_of
-from eurekube_provider.cli.terminal import complain, put
-from eurekube_provider.comparison.operators import operator_lines, operators_to_dict
-from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK, Drain
+from eurekube_provider.cli.caches import add_cache_options, drain_from_options
+from eurekube_provider.cli.terminal import print_error_line, print_text
+from eurekube_provider.comparison.operators import describe_operators, operators_to_dict
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK_CACHES_DRAIN, Drain
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.wording import counted
-from eurekube_provider.doctor.checks import Requirements, findings_of
-from eurekube_provider.doctor.finding import Fault, Finding, Severity, combined
+from eurekube_provider.core.wording import format_count
+from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.finding import Fault, Finding, Severity, merge_patches
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
-from eurekube_provider.operator.settings import add_settings, settings_from
+from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
 WELL, FINDINGS, COULD_NOT_READ = 0, 1, 2
 """Exit codes: all well, faults found, parts not read. A part that was not read outweighs a fault."""
 
-_SETTINGS = frozenset({"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"})
+_SETTING_NAMES = frozenset(
+    {"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"}
+)
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
@@ -39,7 +41,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " warning, 2 something could not be looked at."
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
-    add_settings(parser, _SETTINGS)
+    add_setting_flags(parser, _SETTING_NAMES)
     add_cache_options(parser)
     parser.add_argument(
         "--shutdown-seconds",
@@ -65,28 +67,34 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the doctor's checks, print the findings, and return the exit code."""
     try:
-        ignored = _ignored_faults(options.ignore)
-        requirements = Requirements(drain_of(options), options.shutdown_seconds, options.readiness_gate)
+        ignored = _parse_ignored_faults(options.ignore)
+        requirements = WorkloadRequirements(
+            drain_from_options(options), options.shutdown_seconds, options.readiness_gate
+        )
         requirements.drain.grace_period_seconds(options.shutdown_seconds)
         said = {key: value for key, value in vars(options).items() if value is None or isinstance(value, str)}
-        settings = settings_from({**said, "watch_namespace": options.namespace})
+        settings = load_settings({**said, "watch_namespace": options.namespace})
         snapshot = read_snapshot(settings)
     except EurekubeError as error:
-        complain(f"eurekube doctor: could not look: {error}")
+        print_error_line(f"eurekube doctor: could not look: {error}")
         return COULD_NOT_READ
-    everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
+    everything = check_snapshot(snapshot, requirements, time.time(), settings.watch_namespaces)
     found = (one for one in everything if one.fault not in ignored)
     findings = sorted(found, key=lambda one: list(Severity).index(one.severity))
     if options.output == "json":
-        put(json.dumps(document(snapshot, findings), indent=2) + "\n")
+        print_text(json.dumps(report_to_dict(snapshot, findings), indent=2) + "\n")
     else:
-        put(commands(findings) if options.fix else text(snapshot, findings, advice(requirements.drain)))
-    for sentence in snapshot.unseen:
-        complain(f"eurekube doctor: could not look at {sentence}")
-    return COULD_NOT_READ if snapshot.unseen else FINDINGS if findings else WELL
+        print_text(
+            format_fix_commands(findings)
+            if options.fix
+            else format_report(snapshot, findings, advise_quicker_caches(requirements.drain))
+        )
+    for sentence in snapshot.unread_parts:
+        print_error_line(f"eurekube doctor: could not look at {sentence}")
+    return COULD_NOT_READ if snapshot.unread_parts else FINDINGS if findings else WELL
 
 
-def _ignored_faults(text: str) -> set[Fault]:
+def _parse_ignored_faults(text: str) -> set[Fault]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in list(Fault)]
     if unknown:
@@ -96,13 +104,13 @@ def _ignored_faults(text: str) -> set[Fault]:
     return {Fault(name) for name in names}
 
 
-def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str:
+def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note: str = "") -> str:
     """Return the findings as text for a person.
 
-    :param more: a sentence beside them; empty for none.
+    :param closing_note: a paragraph after the findings; empty for none.
     """
     operators = snapshot.operators
-    lines = list(map(printable, operator_lines(operators, time.time()))) if operators else []
+    lines = list(map(printable, describe_operators(operators, time.time()))) if operators else []
     if lines:
         lines.append("")
     for one in findings:
@@ -112,24 +120,28 @@ def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str
             f"    fix: {one.remedy}",
         )
         lines += [*(printable(line) for line in said), ""]
-    if more:
-        lines += [more, ""]
-    looked = [counted(count, kind.removesuffix("s")) for kind, count in snapshot.looked.items()]
-    counts = ", ".join(counted(count, severity) for severity, count in counts_of(findings).items())
-    found = counts if findings or snapshot.unseen else "all is well"
+    if closing_note:
+        lines += [closing_note, ""]
+    object_counts = [
+        format_count(count, kind.removesuffix("s")) for kind, count in snapshot.object_counts.items()
+    ]
+    counts = ", ".join(
+        format_count(count, severity) for severity, count in count_by_severity(findings).items()
+    )
+    found = counts if findings or snapshot.unread_parts else "all is well"
     some = any(one.patch for one in findings)
     hint = "; --fix prints the kubectl commands that fix them" if some else ""
-    return "\n".join([*lines, f"{found} in {', '.join(looked) or 'nothing'} read{hint}"]) + "\n"
+    return "\n".join([*lines, f"{found} in {', '.join(object_counts) or 'nothing'} read{hint}"]) + "\n"
 
 
-def advice(drain: Drain) -> str:
+def advise_quicker_caches(drain: Drain) -> str:
     """Return which settings let callers learn of changes sooner, and their costs; empty if these are quick
     enough.
     """
-    before, after = drain.caches_seconds, QUICK.caches_seconds
+    before, after = drain.caches_seconds, QUICK_CACHES_DRAIN.caches_seconds
     if before <= 2 * after:
         return ""
-    server, fetch = QUICK.server_cache_seconds, QUICK.client_fetch_seconds
+    server, fetch = QUICK_CACHES_DRAIN.server_cache_seconds, QUICK_CACHES_DRAIN.client_fetch_seconds
     costs = [
         f"{drain.client_fetch_seconds / fetch:g} times the fetches of each caller"
         if drain.client_fetch_seconds > fetch
@@ -142,21 +154,22 @@ def advice(drain: Drain) -> str:
         f"callers learn of a pod up to {before:g} s after Eureka shows it. It is {after:g} s with"
         f" eureka.server.response-cache-update-interval-ms={server * 1000:g} in Eureka, and"
         f" eureka.client.registry-fetch-interval-seconds={fetch:g} and"
-        f" spring.cloud.loadbalancer.cache.ttl={QUICK.load_balancer_cache_seconds:g}s in the callers; that"
+        f" spring.cloud.loadbalancer.cache.ttl={QUICK_CACHES_DRAIN.load_balancer_cache_seconds:g}s in the "
+        "callers; that"
         f" costs Eureka {' and '.join(filter(None, costs)) or 'nothing'}. Give drains and operator the same"
         " times then"
     )
 
 
-def counts_of(findings: Sequence[Finding]) -> dict[str, int]:
+def count_by_severity(findings: Sequence[Finding]) -> dict[str, int]:
     """Count the findings by their severity."""
     counts = Counter(one.severity for one in findings)
     return {str(severity): counts[severity] for severity in Severity}
 
 
-def commands(findings: Sequence[Finding]) -> str:
+def format_fix_commands(findings: Sequence[Finding]) -> str:
     """Return a shell command for each object to patch, and the other remedies as comments."""
-    lines = [patch.command for patch in combined(findings)]
+    lines = [patch.command for patch in merge_patches(findings)]
     rest = [one for one in findings if one.patch is None]
     # Anyone who may register in Eureka chooses what stands in a subject, and a line's end would end the
     # comment.
@@ -164,13 +177,13 @@ def commands(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def document(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
+def report_to_dict(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the findings, and their number by severity, as JSON values."""
     return {
         "operators": operators_to_dict(snapshot.operators, time.time()) if snapshot.operators else [],
-        "looked": snapshot.looked,
-        "counts": counts_of(findings),
+        "looked": snapshot.object_counts,
+        "counts": count_by_severity(findings),
         "findings": [one.to_dict() for one in findings],
-        "patches": [{**patch.to_dict(), "command": patch.command} for patch in combined(findings)],
-        "unseen": list(snapshot.unseen),
+        "patches": [{**patch.to_dict(), "command": patch.command} for patch in merge_patches(findings)],
+        "unseen": list(snapshot.unread_parts),
     }

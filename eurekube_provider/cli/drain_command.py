@@ -8,32 +8,32 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
-from eurekube_provider.cli.caches import add_cache_options, drain_of
-from eurekube_provider.cli.terminal import complain, say, wait
+from eurekube_provider.cli.caches import add_cache_options, drain_from_options
+from eurekube_provider.cli.terminal import print_error_line, print_line, wait_with_progress
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.eureka.overrides import (
-    Named,
+    NamedInstances,
     StatusByServer,
-    another_is_up,
-    instances_named,
-    out_since,
-    read_named,
+    filter_still_listed,
+    find_named_instances,
+    is_another_instance_up,
+    not_up_since,
+    read_listed_instances,
     read_statuses,
     set_out_of_service,
-    still_listed,
 )
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.settings import add_settings, settings_from
+from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
-_CACHES_OF_A_SERVER = 2
+_CACHES_PER_SERVER = 2
 """The number of a server's response caches that delay a list; each may be as old as the read-only cache."""
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every"
@@ -44,12 +44,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " Whatever else the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...)"
         " is read from the environment."
     )
-    add_target(parser)
+    add_target_options(parser)
     add_cache_options(parser, leave_out=("take_over_seconds",))
     parser.add_argument("--no-wait", action="store_true", help="set it, say for how long to wait, and end")
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
+def add_target_options(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name instances and their Eureka."""
     parser.add_argument(
         "target", metavar="APPLICATION|INSTANCE", help="an application's name, or an instance's id"
@@ -65,15 +65,15 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of an application only what registered itself: neither a syncer's instances nor a stack's",
     )
-    add_settings(parser, frozenset({"config", "eureka-url"}))
+    add_setting_flags(parser, frozenset({"config", "eureka-url"}))
 
 
-def peers_of(options: argparse.Namespace) -> Peers:
+def configured_peers(options: argparse.Namespace) -> Peers:
     """Return the servers of the connection that the options name.
 
     :raises ConfigurationError: there is no URL, or no connection of that name.
     """
-    connections = settings_from({"config": options.config, "eureka_url": options.eureka_url}).connections
+    connections = load_settings({"config": options.config, "eureka_url": options.eureka_url}).connections
     if options.connection not in connections:
         raise ConfigurationError(
             f"--connection {options.connection}: there is none; there are {', '.join(connections)}"
@@ -81,95 +81,100 @@ def peers_of(options: argparse.Namespace) -> Peers:
     return Peers(connections[options.connection])
 
 
-def chosen(peers: Peers, options: argparse.Namespace) -> Named:
+def select_instances(peers: Peers, options: argparse.Namespace) -> NamedInstances:
     """Return the instances that the options name.
 
     :raises RegistryRejected: there is no instance of that name.
     """
-    found = instances_named(peers, options.target)
+    found = find_named_instances(peers, options.target)
     if not options.self_registered:
         return found
-    own = found.only(lambda one: parse_owner(one.owner) is None)
+    own = found.select(lambda one: parse_owner(one.owner) is None)
     if not own:
         count = len(list(found))
         raise RegistryRejected(f"nothing of {options.target} registered itself: {count} by Eurekube")
     return own
 
 
-def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
+def describe_unaddressable(instances: Sequence[Instance], missed_outcome: str) -> list[str]:
     """Return a sentence for each instance that no request can name; other instances are drained all the same.
 
-    :param status: the outcome that these instances miss, such as ``drained``.
+    :param missed_outcome: the outcome that these instances miss, such as ``drained``.
     """
     return [
-        f"{one.application} {one.instance_id!r} is {one.status} and not {status}: {one.unreadable}; end its"
+        f"{one.application} {one.instance_id!r} is {one.status} and not {missed_outcome}: {one.unreadable}; "
+        "end its"
         " process, and Eureka forgets it once its Eureka lease has lapsed"
         for one in instances
     ]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Drain, and return the exit code: 1 where a caller may still find an instance UP."""
-    with closing(peers_of(options)) as peers:
-        return _drain(peers, options)
+    """Drain instances, and return the exit code: 1 where a caller may still find one of them UP."""
+    with closing(configured_peers(options)) as peers:
+        return _drain_instances(peers, options)
 
 
-def _drain(peers: Peers, options: argparse.Namespace) -> int:
-    drain = drain_of(options)
+def _drain_instances(peers: Peers, options: argparse.Namespace) -> int:
+    drain = drain_from_options(options)
     total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
     began = time.time()
-    named = chosen(peers, options)
+    named = select_instances(peers, options)
     asked_at = time.monotonic()
-    unreached = beyond_reach(named.beyond, "drained")
-    instances = list(named.held)
-    since = out_since(peers, instances) if instances else 0.0
+    unreached = describe_unaddressable(named.unreadable, "drained")
+    instances = list(named.registered)
+    since = not_up_since(peers, instances) if instances else 0.0
     results = set_out_of_service(peers, instances)
-    same = servers_named_twice(peers)
+    duplicate_urls = report_duplicate_urls(peers)
     for one in results:
-        say(describe(one, same))
-    for each in named.unseen:
-        say(f"{each.application} {each.instance_id}: listed as {each.status}, and 404 when it is asked for")
-    _warn_of_the_last(peers, results)
-    complaints = [*unreached, *unfinished(results)]
+        print_line(describe_status(one, duplicate_urls))
+    for each in named.only_listed:
+        print_line(
+            f"{each.application} {each.instance_id}: listed as {each.status}, and 404 when it is asked for"
+        )
+    _warn_if_none_left_up(peers, results)
+    complaints = [*unreached, *reasons_not_drained(results)]
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         if instances:
-            say(f"callers may call them for {left} s more; then they may be stopped")
-        return _print_complaints([*complaints, *unsettled(named.unseen, "this list may be older than that")])
-    if named.unseen:
-        younger_at = asked_at + _CACHES_OF_A_SERVER * drain.server_cache_seconds
+            print_line(f"callers may call them for {left} s more; then they may be stopped")
+        return _print_complaints(
+            [*complaints, *describe_listed_not_held(named.only_listed, "this list may be older than that")]
+        )
+    if named.only_listed:
+        younger_at = asked_at + _CACHES_PER_SERVER * drain.server_cache_seconds
         left = max(left, math.ceil(younger_at - time.monotonic()))
     if left:
-        say(f"callers may call them for {left} s more: waiting")
-        wait(left, max(total, left), "caches may still be warm")
-        complaints = [*unreached, *unfinished(read_statuses(peers, instances))]
-        complaints += left_out(peers, options, named, began)
-    if named.unseen:
-        again = read_named(peers, still_listed(peers, named.unseen))
-        complaints += unsettled(again.unseen, "this list is younger than that")
+        print_line(f"callers may call them for {left} s more: waiting")
+        wait_with_progress(left, max(total, left), "caches may still be warm")
+        complaints = [*unreached, *reasons_not_drained(read_statuses(peers, instances))]
+        complaints += describe_missed_instances(peers, options, named, began)
+    if named.only_listed:
+        again = read_listed_instances(peers, filter_still_listed(peers, named.only_listed))
+        complaints += describe_listed_not_held(again.only_listed, "this list is younger than that")
         complaints += [
             f"{one.application} {one.instance_id} is {one.status} and was not drained, since no server held"
             " it when it was asked for: drain once more"
-            for one in again.held
+            for one in again.registered
         ]
     if not complaints and instances:
-        say(f"safe: they were out of service for {total} s, and no caller knows them any more")
+        print_line(f"safe: they were out of service for {total} s, and no caller knows them any more")
     elif not complaints:
-        say("safe: Eureka lists them no more")
+        print_line("safe: Eureka lists them no more")
     return _print_complaints(complaints)
 
 
-def servers_named_twice(peers: Peers) -> dict[str, str]:
-    """Return, and report, the URLs that lead to a server which another URL leads to already."""
-    same = peers.named_twice()
-    for url, other in same.items():
-        complain(
+def report_duplicate_urls(peers: Peers) -> dict[str, str]:
+    """Report each URL that leads to the same server as an earlier URL; return that URL by the later one."""
+    duplicate_urls = peers.find_duplicate_urls()
+    for url, other in duplicate_urls.items():
+        print_error_line(
             f"{url} and {other} lead to one Eureka server, which counts as one: keep one of the two URLs"
         )
-    return same
+    return duplicate_urls
 
 
-def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
+def describe_listed_not_held(instances: Sequence[Instance], why: str) -> list[str]:
     """Return a sentence for each instance that a list shows as UP and no server holds when asked for it.
 
     :param why: a remark on the age of the list.
@@ -181,67 +186,67 @@ def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
     ]
 
 
-def describe(result: StatusByServer, same: Mapping[str, str]) -> str:
+def describe_status(result: StatusByServer, duplicate_urls: Mapping[str, str]) -> str:
     """Return one line on an instance and its status at the servers.
 
-    :param same: the URLs that lead to a server which another URL names already.
+    :param duplicate_urls: the URLs that lead to a server which an earlier URL leads to.
     """
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
-    servers = counted(len(result.statuses.keys() - same.keys()), "server")
+    servers = format_count(len(result.statuses.keys() - duplicate_urls.keys()), "server")
     shown = " and ".join(statuses) or "unknown"
     return f"{instance.application} {instance.instance_id}: {shown} on {servers}"
 
 
-def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
-    """Warn if callers are left without any instance; an instance that registered just now is in no list
-    yet.
+def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> None:
+    """Warn of each application that has no other instance UP in the list; an instance that registered just
+    now is in no list yet.
     """
     drained = {one.instance.key for one in results}
     for application in dict.fromkeys(one.instance.application for one in results):
-        if not another_is_up(peers, application, drained):
-            complain(
+        if not is_another_instance_up(peers, application, drained):
+            print_error_line(
                 "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
                 f" {application} that is UP on every server: unless one registered since, its callers will"
                 " find none"
             )
 
 
-def left_out(
+def describe_missed_instances(
     peers: Peers, options: argparse.Namespace, drained: Iterable[Instance], began: float
 ) -> list[str]:
-    """Return a sentence for each instance that was UP when the drain began but in no list yet; later ones
-    stay.
+    """Return a sentence for each instance that was UP when the drain began but in no list yet; instances
+    registered after the drain began are left out.
     """
     try:
-        now = chosen(peers, options)
+        now = select_instances(peers, options)
     except RegistryError:
         return []  # nothing is left of it; or nobody answers, which is said already
     keys = {one.key for one in drained}
-    came = now.only(
+    came = now.select(
         lambda one: one.key not in keys and one.status is Status.UP and one.written_at_ms <= began * 1000
     )
     return [
         *(
             f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
             " before and not listed yet: drain once more"
-            for one in came.held
+            for one in came.registered
         ),
-        *beyond_reach(came.beyond, "drained"),
-        *unsettled(came.unseen, "this list may be older than that"),
+        *describe_unaddressable(came.unreadable, "drained"),
+        *describe_listed_not_held(came.only_listed, "this list may be older than that"),
     ]
 
 
-def unfinished(results: Sequence[StatusByServer]) -> list[str]:
-    """Return the reasons why the drain is not complete."""
+def reasons_not_drained(results: Sequence[StatusByServer]) -> list[str]:
+    """Return a sentence for each instance that is still UP, and for each server that did not answer."""
     silent: dict[str, str] = {}
     found = []
     for one in results:
         silent |= {url: str(error) for url, error in one.failures.items()}
-        if one.up_at:
+        if one.urls_where_up:
             name = f"{one.instance.application} {one.instance.instance_id}"
             found.append(
-                f"{name} is UP at {', '.join(one.up_at)}: somebody cleared it, or registered it again"
+                f"{name} is UP at {', '.join(one.urls_where_up)}: somebody cleared it, or registered it again"
             )
     unknown = (f"not known what callers of {url} find: {error}" for url, error in silent.items())
     return [*found, *unknown]
@@ -249,5 +254,5 @@ def unfinished(results: Sequence[StatusByServer]) -> list[str]:
 
 def _print_complaints(complaints: Sequence[str]) -> int:
     for sentence in complaints:
-        complain(f"eurekube drain: not safe: {sentence}")
+        print_error_line(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

@@ -7,15 +7,15 @@ import json
 import signal
 import sys
 
-from eurekube_provider.automation.markdown import drift_report
+from eurekube_provider.automation.markdown import format_drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.automation.summary import summarise_drift
 from eurekube_provider.cli.stack_arguments import add_project_option
-from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import EurekubeError
 
-DRIFTED = 2
+DRIFT_EXIT_CODE = 2
 """The exit code if there is drift; 0 without drift, 1 if the stack could not be compared."""
 
 
@@ -23,7 +23,7 @@ class DriftUnknown(EurekubeError):
     """The stack could not be compared with Eureka and the cluster."""
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Compare a stack's state with what Eureka and the cluster hold, past Eureka's caches. Changes"
@@ -55,5 +55,5 @@ def run(options: argparse.Namespace) -> int:
     drifted = result.outcome is RunOutcome.CHANGED or bool(found.applications)
     document = {"drifted": drifted, **result.to_json(), **found.to_json()}
     written = options.format or ("markdown" if sys.stdout.isatty() else "json")
-    put(drift_report(found) if written == "markdown" else f"{json.dumps(document, indent=2)}\n")
-    return DRIFTED if drifted else 0
+    print_text(format_drift_report(found) if written == "markdown" else f"{json.dumps(document, indent=2)}\n")
+    return DRIFT_EXIT_CODE if drifted else 0

@@ -9,48 +9,48 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from eurekube_provider.cli.comparison_blocks import remedy_line
+from eurekube_provider.cli.comparison_blocks import remedy_blocks
 from eurekube_provider.cli.inventory_options import (
     COULD_NOT_READ,
     WELL,
     add_inventory_options,
-    reading,
-    require_one,
-    shown_progress,
+    exit_if_nothing_read,
+    open_inventory_reader,
+    show_progress,
 )
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
-from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, print_output
+from eurekube_provider.cli.terminal import print_error_line
 from eurekube_provider.comparison.comparing import Comparison, compare
-from eurekube_provider.comparison.explaining import Explanation, Observation, explain
+from eurekube_provider.comparison.explaining import InstanceExplanation, InstanceObservation, explain_instance
 from eurekube_provider.comparison.managers import ManagerKind
 from eurekube_provider.comparison.mirror_explaining import (
     MirrorExplanation,
-    Shown,
-    applications_shown_for,
+    ServiceUse,
     explain_mirrors,
+    find_mirrored_applications,
 )
 from eurekube_provider.core.errors import KubernetesError, RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.doctor.inventory_reader import (
-    NO_EUREKA,
+    NO_EUREKA_MESSAGE,
     Inventory,
     InventoryReader,
-    asked,
-    endpoint_at,
+    find_endpoint,
+    try_parse_syncer,
 )
-from eurekube_provider.eureka.overrides import can_be_asked_for, instances_named
+from eurekube_provider.eureka.overrides import can_be_named_in_url, find_named_instances
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads, read_everywhere
 from eurekube_provider.kube.access import PODS, KubeAccess
 
-MOST_EXPLAINED = 20
+MAX_EXPLAINED_INSTANCES = 20
 """The number of instances of an application that are explained; those that are not UP come first."""
 
-NOT_FOUND = 1
+NOT_FOUND_EXIT_CODE = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""
 
 
@@ -70,7 +70,7 @@ shown where a cluster is at hand.
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
@@ -85,10 +85,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read Kubernetes and Eureka, print the explanation, and return the exit code."""
     target, connection = options.target, options.connection
-    with reading("explain", options) as reader:
-        with shown_progress() as progress:
+    with open_inventory_reader("explain", options) as reader:
+        with show_progress() as progress:
             inventory = reader.read(progress)
-        require_one("explain", inventory)
+        exit_if_nothing_read("explain", inventory)
         comparisons = [
             one
             for one in compare(inventory.kubernetes, inventory.instances)
@@ -97,71 +97,88 @@ def run(options: argparse.Namespace) -> int:
         peers = reader.peers.get(connection)
         if peers is None:
             message = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
-            complain(f"eurekube explain: {message if reader.peers else NO_EUREKA}")
+            print_error_line(f"eurekube explain: {message if reader.peers else NO_EUREKA_MESSAGE}")
             return COULD_NOT_READ
         if connection not in inventory.instances:
             return COULD_NOT_READ  # which was said
-        target = _application_of_syncer(comparisons, target)
-        wanted = [one for one in comparisons if one.application == target.upper()]
+        target = _resolve_application(comparisons, target)
+        application_comparisons = [one for one in comparisons if one.application == target.upper()]
         try:
-            found = list(instances_named(peers, target))
+            found = list(find_named_instances(peers, target))
         except RegistryError as error:
-            shown = applications_shown_for(inventory.mirrors, target) or {target.upper()}
-            mirrored = _mirrored(inventory, connection, shown)
+            shown = find_mirrored_applications(inventory.mirrors, target) or {target.upper()}
+            mirror_explanations = _explain_mirrors(inventory, connection, shown)
             if target.upper() not in shown:
-                mirrored = [one.of_instances([target]) for one in mirrored]
-            is_called = isinstance(error, RegistryRejected) and any(one.instances for one in mirrored)
+                mirror_explanations = [one.limited_to_instances([target]) for one in mirror_explanations]
+            is_called = isinstance(error, RegistryRejected) and any(
+                one.instances for one in mirror_explanations
+            )
             held = f"Eureka holds no instance of {target}, and mirrors show what it held before"
-            complain(f"eurekube explain: {held if is_called else error}")
-            for one in wanted:
+            print_error_line(f"eurekube explain: {held if is_called else error}")
+            for one in application_comparisons:
                 problem = f": {one.problem}" if one.problem else ""
-                complain(f"eurekube explain: {one.manager} wants {one.kubernetes or 'none'} there{problem}")
+                print_error_line(
+                    f"eurekube explain: {one.manager} wants {one.kubernetes or 'none'} there{problem}"
+                )
                 if one.problem and one.problem.remedy:
-                    complain(f"eurekube explain: to fix it: {one.problem.remedy}")
-            for mirror in mirrored:
+                    print_error_line(f"eurekube explain: to fix it: {one.problem.remedy}")
+            for mirror in mirror_explanations:
                 message = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
-                complain(f"eurekube explain: {message}; {_counted(mirror)}")
+                print_error_line(f"eurekube explain: {message}; {_format_called_count(mirror)}")
             if is_called:
-                _emit(options, wanted, [], 0, mirrored)
-            return NOT_FOUND
-        chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
-        with shown_progress() as progress:
-            progress(f"reading {counted(len(chosen))}")
-            explained = _explained(reader, inventory, peers, chosen, comparisons, said=wanted)
-    mirrored = _mirrored(inventory, connection, {one.application for one in found})
+                _print_explanation(options, application_comparisons, [], 0, mirror_explanations)
+            return NOT_FOUND_EXIT_CODE
+        chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MAX_EXPLAINED_INSTANCES]
+        with show_progress() as progress:
+            progress(f"reading {format_count(len(chosen))}")
+            explained = _explain_instances(
+                reader, inventory, peers, chosen, comparisons, shown_in_full=application_comparisons
+            )
+    mirror_explanations = _explain_mirrors(inventory, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:
-        mirrored = [one.of_instances(each.instance_id for each in found) for one in mirrored]
-    _emit(options, wanted, explained, len(found) - len(chosen), mirrored)
+        mirror_explanations = [
+            one.limited_to_instances(each.instance_id for each in found) for one in mirror_explanations
+        ]
+    _print_explanation(
+        options, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
+    )
     return WELL
 
 
-def _emit(
+def _print_explanation(
     options: argparse.Namespace,
-    wanted: Sequence[Comparison],
-    explained: Sequence[Explanation],
-    more: int,
-    mirrored: Sequence[MirrorExplanation],
+    application_comparisons: Sequence[Comparison],
+    explanations: Sequence[InstanceExplanation],
+    omitted_count: int,
+    mirror_explanations: Sequence[MirrorExplanation],
 ) -> None:
     document = {
-        "applications": [one.to_dict() for one in wanted],
-        "instances": [one.to_dict() for one in explained],
-        "more": more,
-        "mirrors": [one.to_dict() for one in mirrored],
+        "applications": [one.to_dict() for one in application_comparisons],
+        "instances": [one.to_dict() for one in explanations],
+        "more": omitted_count,
+        "mirrors": [one.to_dict() for one in mirror_explanations],
     }
-    blocks = [*_blocks(wanted, explained, more), *_mirror_blocks(mirrored)]
-    emit(OutputFormat(options.output), document, blocks)
+    blocks = [
+        *_explanation_blocks(application_comparisons, explanations, omitted_count),
+        *_mirror_blocks(mirror_explanations),
+    ]
+    print_output(OutputFormat(options.output), document, blocks)
 
 
-def _application_of_syncer(comparisons: Sequence[Comparison], target: str) -> str:
-    """Return the application of the syncer `target`, its namespace given or not; without one `target`."""
+def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
+    """Return the application of the syncer that ``target`` names, with or without a namespace; ``target``
+    itself where it names no syncer, or syncers of several applications.
+    """
     if any(one.application == target.upper() for one in comparisons):
         return target
     named = [one for one in comparisons if target in (one.manager.name, one.manager.name.partition("/")[2])]
     return named[0].application if len({one.application for one in named}) == 1 else target
 
 
-def _mirrored(inventory: Inventory, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
-    """Return the explanations of applications by the mirrors of one Eureka."""
+def _explain_mirrors(
+    inventory: Inventory, connection: str, applications: Iterable[str]
+) -> list[MirrorExplanation]:
+    """Explain how the mirrors of one Eureka show each of the applications."""
     if inventory.kubernetes is None:
         return []
     listed = inventory.instances.get(connection, ())
@@ -179,30 +196,32 @@ def _mirrored(inventory: Inventory, connection: str, applications: Iterable[str]
     ]
 
 
-def _explained(
+def _explain_instances(
     reader: InventoryReader,
     inventory: Inventory,
     peers: Peers,
     chosen: Sequence[Instance],
     comparisons: Sequence[Comparison],
     *,
-    said: Sequence[Comparison],
-) -> list[Explanation]:
+    shown_in_full: Sequence[Comparison],
+) -> list[InstanceExplanation]:
     """Explain each chosen instance, read by its id on every server, with its endpoint and pod if there is a
     cluster.
 
-    :param said: the comparisons that are shown in full; for others, each instance's explanation has the
-        remedy.
+    :param shown_in_full: the comparisons that the output shows with their remedies; an instance of another
+        comparison gets that comparison's remedy in its own explanation.
     """
-    keys = [one.key for one in chosen if can_be_asked_for(one)]
-    reads = read_everywhere(peers, keys, Refused()) if keys else UncachedReads({}, {})
+    keys = [one.key for one in chosen if can_be_named_in_url(one)]
+    reads = read_everywhere(peers, keys, RefusalByKey()) if keys else UncachedReads({}, {})
     syncers = {}
     if inventory.kubernetes:
         syncers = {
-            f"{one.namespace}/{one.name}": one for one in map(asked, inventory.kubernetes.syncers) if one
+            f"{one.namespace}/{one.name}": one
+            for one in map(try_parse_syncer, inventory.kubernetes.syncers)
+            if one
         }
     problems = {
-        one.manager.name: str(one.problem) if one in said else _problem_sentence(one.problem)
+        one.manager.name: str(one.problem) if one in shown_in_full else _format_problem(one.problem)
         for one in comparisons
         if one.problem
     }
@@ -212,23 +231,23 @@ def _explained(
         instance = reads.newest(listed.key) or listed
         manager = inventory.manager_of(instance)
         syncer = syncers.get(manager.name) if manager.kind is ManagerKind.SYNCER else None
-        endpoint = endpoint_at(inventory, syncer, instance) if syncer else None
-        observed = Observation(
+        endpoint = find_endpoint(inventory, syncer, instance) if syncer else None
+        observed = InstanceObservation(
             instance,
             manager,
-            reads.of(listed.key) if can_be_asked_for(listed) else {},
+            reads.held_by_url(listed.key) if can_be_named_in_url(listed) else {},
             {url: str(error) for url, error in reads.failures.items()},
             inventory.kubernetes is not None,
             syncer,
             problems.get(manager.name, "") if manager.kind is ManagerKind.SYNCER else "",
             endpoint,
-            _pod(reader.access, syncer, endpoint) if instance.status is not Status.UP else None,
+            _read_pod(reader.access, syncer, endpoint) if instance.status is not Status.UP else None,
         )
-        found.append(explain(observed, now_ms))
+        found.append(explain_instance(observed, now_ms))
     return found
 
 
-def _pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | None) -> Object | None:
+def _read_pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | None) -> Object | None:
     """Return the pod behind an endpoint; None where there is none, or the pod may not be read."""
     target = (endpoint or {}).get("targetRef") or {}
     if access is None or syncer is None or target.get("kind") != "Pod" or not target.get("name"):
@@ -239,25 +258,29 @@ def _pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | No
         return None
 
 
-def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more: int) -> Iterable[Block]:
-    for row in wanted:
+def _explanation_blocks(
+    application_comparisons: Sequence[Comparison],
+    explanations: Sequence[InstanceExplanation],
+    omitted_count: int,
+) -> Iterable[Block]:
+    for row in application_comparisons:
         kubernetes, eureka = row.kubernetes or "-", row.eureka or "-"
         yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.manager}: {row.state}")))
         yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
         if row.problem:
-            yield Line.of(str(row.problem), Tone.MID, 2)
-        yield from remedy_line(row.problem, indent=2)
+            yield Line.of(str(row.problem), Tone.WARNING, 2)
+        yield from remedy_blocks(row.problem, indent=2)
         yield Line.of("")
-    alike: dict[tuple[object, ...], list[Explanation]] = defaultdict(list)
-    for one in explained:
+    alike: dict[tuple[object, ...], list[InstanceExplanation]] = defaultdict(list)
+    for one in explanations:
         alike[one.application, dict(one.facts).get("kept by"), one.impact].append(one)
     for group in alike.values():
         yield from _group_blocks(group)
-    if more:
-        yield Line.of(f"and {more} more: name one of them", Tone.DIM)
+    if omitted_count:
+        yield Line.of(f"and {omitted_count} more: name one of them", Tone.DIM)
 
 
-def _group_blocks(group: Sequence[Explanation]) -> Iterable[Block]:
+def _group_blocks(group: Sequence[InstanceExplanation]) -> Iterable[Block]:
     """Yield the explanation of instances of one application and manager; facts that all share are given
     once.
     """
@@ -265,35 +288,39 @@ def _group_blocks(group: Sequence[Explanation]) -> Iterable[Block]:
     common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
     if len(group) > 1:
         indent = 4
-        yield Line.of(f"{counted(len(group))} of {first.application}", Tone.STRONG)
-        yield from _facts(common, 2)
-        yield from _impact(first)
+        yield Line.of(f"{format_count(len(group))} of {first.application}", Tone.STRONG)
+        yield from _fact_lines(common, 2)
+        yield from _impact_lines(first)
     for one in group:
         tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
         name = f"{one.application} {one.instance_id}" if len(group) == 1 else one.instance_id
         yield Line((Cell(f"{name}  ", Tone.STRONG), Cell(one.status, tone)), indent - 2)
-        yield from _facts([fact for fact in one.facts if len(group) == 1 or fact not in common], indent)
+        yield from _fact_lines([fact for fact in one.facts if len(group) == 1 or fact not in common], indent)
     if len(group) == 1:
-        yield from _impact(first)
+        yield from _impact_lines(first)
     yield Line.of("")
 
 
-def _facts(facts: Iterable[tuple[str, str]], indent: int) -> Iterable[Block]:
+def _fact_lines(facts: Iterable[tuple[str, str]], indent: int) -> Iterable[Block]:
     for topic, sentence in facts:
         yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), indent)
 
 
-def _impact(explanation: Explanation) -> Iterable[Block]:
+def _impact_lines(explanation: InstanceExplanation) -> Iterable[Block]:
     yield Line.of("what would happen if", Tone.DIM, 2)
     for event, outcome in explanation.impact:
         yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
 
 
-_SHOWN_TONES = {Shown.LEFT_OUT: Tone.BAD, Shown.NOT_CALLED: Tone.MID, Shown.HELD: Tone.MID}
+_SERVICE_USE_TONES = {
+    ServiceUse.LEFT_OUT: Tone.BAD,
+    ServiceUse.NOT_CALLED: Tone.WARNING,
+    ServiceUse.HELD: Tone.WARNING,
+}
 
 
-def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
-    for one in mirrored:
+def _mirror_blocks(mirror_explanations: Sequence[MirrorExplanation]) -> Iterable[Block]:
+    for one in mirror_explanations:
         service = f"Service {one.mirror_state.namespace}/{one.service}" if one.service else "no Service"
         yield Line(
             (
@@ -301,24 +328,24 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
                 Cell(f"  {one.mirror_state.subject}: {one.mirror_state.state}"),
             )
         )
-        yield Line.of(f"{service}, {_counted(one)}", indent=2)
+        yield Line.of(f"{service}, {_format_called_count(one)}", indent=2)
         if one.mirror_state.problem:
-            yield Line.of(_problem_sentence(one.mirror_state.problem), Tone.MID, 2)
-        for each in one.instances[:MOST_EXPLAINED]:
+            yield Line.of(_format_problem(one.mirror_state.problem), Tone.WARNING, 2)
+        for each in one.instances[:MAX_EXPLAINED_INSTANCES]:
             place = f" at {each.address}" if each.address else ""
-            state = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
+            state = Cell(str(each.use), _SERVICE_USE_TONES.get(each.use, Tone.GOOD))
             yield Line(
                 (Cell(f"{each.instance_id}{place}: "), state, Cell(f": {each.why}" if each.why else "")), 4
             )
-        if len(one.instances) > MOST_EXPLAINED:
-            yield Line.of(f"and {len(one.instances) - MOST_EXPLAINED} more", Tone.DIM, 4)
+        if len(one.instances) > MAX_EXPLAINED_INSTANCES:
+            yield Line.of(f"and {len(one.instances) - MAX_EXPLAINED_INSTANCES} more", Tone.DIM, 4)
         yield Line.of("")
 
 
-def _problem_sentence(problem: Problem) -> str:
+def _format_problem(problem: Problem) -> str:
     return f"{problem.reason}: {problem.text}"
 
 
-def _counted(mirror: MirrorExplanation) -> str:
-    called = sum(one.shown in (Shown.CALLED, Shown.HELD) for one in mirror.instances)
+def _format_called_count(mirror: MirrorExplanation) -> str:
+    called = sum(one.use in (ServiceUse.CALLED, ServiceUse.HELD) for one in mirror.instances)
     return f"{called} of {len(mirror.instances)} instances are called by it"

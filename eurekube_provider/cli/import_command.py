@@ -12,44 +12,44 @@ from pathlib import Path
 
 from eurekube_provider.cli.program_text import (
     ProgramResource,
-    dynamic_python,
-    import_file,
-    native_python,
-    native_yaml,
-    resource_name,
+    dynamic_python_program,
+    format_import_file,
+    native_python_program,
+    native_yaml_resources,
+    unique_resource_name,
 )
-from eurekube_provider.cli.terminal import complain, put
+from eurekube_provider.cli.terminal import print_error_line, print_text
 from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
 from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.wording import listed
-from eurekube_provider.eureka.overrides import read_named
+from eurekube_provider.core.wording import format_list
+from eurekube_provider.eureka.overrides import read_listed_instances
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.connections import configured_connection
-from eurekube_provider.registrations.importing import imported_application, imported_instance
-from eurekube_provider.registrations.resource import Found
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.importing import import_application, import_instance
+from eurekube_provider.registrations.resource import FoundResource
+from eurekube_provider.registrations.servers import SHARED_PEERS
 
-_NOBODY = StackOwner("-", "-", "-", "-")
+_PLACEHOLDER_OWNER = StackOwner("-", "-", "-", "-")
 """A placeholder owner: the stack is not known here, and instances of any stack are left to it."""
 
-_LIKE_A_CREDENTIAL = re.compile("pass|secret|token|credential", re.IGNORECASE)
-_FIRST = 5
+_CREDENTIAL_KEY_PATTERN = re.compile("pass|secret|token|credential", re.IGNORECASE)
+_MAX_LISTED = 5
 
-_NATIVE_STEPS = """\
+_NATIVE_INSTRUCTIONS = """\
 # {what} in Eureka. What adopts it changes nothing but whose it is:
 #   {command}
 #   pulumi import --file {file} --protect=false
 # Then put this into the program in place of what the import printed, and run `pulumi up`, which adopts it.
 # {conflict} may go afterwards.
 """
-_DYNAMIC_STEPS = """\
+_DYNAMIC_INSTRUCTIONS = """\
 # {what} in Eureka. `pulumi up` adopts it, which changes nothing but whose it is. {conflict} may go
 # afterwards.
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Print a program that asks for everything an application has in Eureka and no Eurekube owns, so that"
@@ -83,73 +83,73 @@ def run(options: argparse.Namespace) -> None:
     if options.provider == "dynamic" and options.file:
         raise ConfigurationError("--file: pulumi import knows no dynamic resources; `pulumi up` adopts them")
     connection = configured_connection(lambda _: None, service_url=options.eureka_url)
-    resources = list(_resources(PEERS.of(connection), options))
+    resources = list(_read_resources(SHARED_PEERS.get(connection), options))
     if not resources:
         raise RegistryRejected(f"what Eureka listed of {options.application!r} is gone by now")
     if options.file:
         try:
             with options.file.open("x", encoding="utf-8") as file:
-                file.write(import_file(resources))
+                file.write(format_import_file(resources))
         except OSError as error:
             raise ConfigurationError(f"--file {options.file}: {error.strerror}") from None
-    put(program(resources, options))
+    print_text(format_program(resources, options))
 
 
-def program(resources: Sequence[ProgramResource], options: argparse.Namespace) -> str:
+def format_program(resources: Sequence[ProgramResource], options: argparse.Namespace) -> str:
     """Return the program's text, with instructions as comments above it."""
     # An application's name is somebody's text: quoted, it stays inside of the comment.
     shown = repr(str(options.application))
     if options.provider == "dynamic":
-        steps = _DYNAMIC_STEPS.format(what=shown, conflict="on_conflict")
-        return f"{steps}{dynamic_python(resources)}"
+        steps = _DYNAMIC_INSTRUCTIONS.format(what=shown, conflict="on_conflict")
+        return f"{steps}{dynamic_python_program(resources)}"
     language = "" if options.language == "python" else f" --language {options.language}"
     each = " --one-by-one" if options.one_by_one else ""
     file = repr(str(options.file)) if options.file else "imports.json"
     again = f"eurekube import {shown}{language}{each} --file {file}"
-    steps = _NATIVE_STEPS.format(
+    steps = _NATIVE_INSTRUCTIONS.format(
         what=shown,
         command=f"{again} (done)" if options.file else again,
         file=file,
         conflict="onConflict" if options.language == "yaml" else "on_conflict",
     )
-    return steps + (native_yaml if options.language == "yaml" else native_python)(resources)
+    return steps + (native_yaml_resources if options.language == "yaml" else native_python_program)(resources)
 
 
-def _resources(peers: Peers, options: argparse.Namespace) -> Iterator[ProgramResource]:
-    free = _free(peers, options.application)
+def _read_resources(peers: Peers, options: argparse.Namespace) -> Iterator[ProgramResource]:
+    free = _read_unowned_instances(peers, options.application)
     url = ",".join(peer.url for peer in peers.peers)
-    name = resource_name(options.application.lower())
+    name = unique_resource_name(options.application.lower())
     if not options.one_by_one:
-        found = imported_application(options.application, _NOBODY, url, peers)
+        found = import_application(options.application, _PLACEHOLDER_OWNER, url, peers)
         if found is not None:
-            yield _resource("Application", name, options.application.upper(), found)
+            yield _build_resource("Application", name, options.application.upper(), found)
         return
     taken: set[str] = set()
     for each in free:
         id_ = "/".join(each.key)
-        found = imported_instance(id_, _NOBODY, url, peers)
+        found = import_instance(id_, _PLACEHOLDER_OWNER, url, peers)
         if found is not None:
-            own = resource_name(f"{name}-{each.instance_id}", taken)
+            own = unique_resource_name(f"{name}-{each.instance_id}", taken)
             taken.add(own)
-            yield _resource("Instance", own, id_, found)
+            yield _build_resource("Instance", own, id_, found)
 
 
-def _resource(kind: str, name: str, id_: str, found: Found) -> ProgramResource:
+def _build_resource(kind: str, name: str, id_: str, found: FoundResource) -> ProgramResource:
     asked = found.inputs
     metadata = [
         asked.get("metadata"),
         *(each.get("metadata") for each in asked.get("instances", {}).values()),
     ]
-    keys = {key for each in metadata for key in each or () if _LIKE_A_CREDENTIAL.search(key)}
+    keys = {key for each in metadata for key in each or () if _CREDENTIAL_KEY_PATTERN.search(key)}
     if keys:
-        complain(
+        print_error_line(
             f"eurekube import: metadata {', '.join(sorted(keys))} of {name} may be credentials: they stand in"
             " clear in Eureka and in this program; give them as secrets from the stack's configuration"
         )
     return ProgramResource(kind, name, id_, asked)
 
 
-def _free(peers: Peers, application: str) -> list[Instance]:
+def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
     """Return an application's instances that no Eurekube owns, and name the others on standard error.
 
     :raises RegistryRejected: there is no such instance.
@@ -166,30 +166,33 @@ def _free(peers: Peers, application: str) -> list[Instance]:
             " not be listed yet"
         )
     others = [one for one in there if one.owner]
-    for one in others[:_FIRST]:
-        complain(f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_owner_phrase(one)}")
-    if len(others) > _FIRST:
-        complain(f"eurekube import: left out {len(others) - _FIRST} more that belong to others")
-    named = read_named(peers, [one for one in there if not one.owner])
-    for one in (*named.beyond, *(one for one in named.held if one.unreadable)):
-        complain(f"eurekube import: left out {one.application} {one.instance_id!r}: {one.unreadable}")
-    for one in named.unseen:
-        complain(
+    for one in others[:_MAX_LISTED]:
+        print_error_line(
+            f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_describe_owner(one)}"
+        )
+    if len(others) > _MAX_LISTED:
+        print_error_line(f"eurekube import: left out {len(others) - _MAX_LISTED} more that belong to others")
+    named = read_listed_instances(peers, [one for one in there if not one.owner])
+    for one in (*named.unreadable, *(one for one in named.registered if one.unreadable)):
+        print_error_line(f"eurekube import: left out {one.application} {one.instance_id!r}: {one.unreadable}")
+    for one in named.only_listed:
+        print_error_line(
             f"eurekube import: left out {'/'.join(one.key)}, which Eureka lists and no server holds: the list"
             " may be a minute older than that"
         )
-    free = [one for one in named.held if not one.unreadable]
+    free = [one for one in named.registered if not one.unreadable]
     if not free and not others:
         raise RegistryRejected(f"nothing of {application!r} can be imported: see what was left out")
     if not free:
-        owners = sorted({_owner_phrase(one) for one in others})
+        owners = sorted({_describe_owner(one) for one in others})
         raise RegistryRejected(
-            f"nothing of {application!r} can be imported: all of it belongs to {listed(owners, _FIRST)}"
+            f"nothing of {application!r} can be imported: all of it belongs to "
+            f"{format_list(owners, _MAX_LISTED)}"
         )
     return free
 
 
-def _owner_phrase(instance: Instance) -> str:
+def _describe_owner(instance: Instance) -> str:
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):
         return f"the EurekaSyncer {owner.namespace}/{owner.syncer} of the cluster {owner.cluster}"

@@ -7,17 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from eurekube_provider.cli.inventory_options import COULD_NOT_READ, WELL, add_inventory_options, read_once
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit
-from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.inventory_options import (
+    COULD_NOT_READ,
+    WELL,
+    add_inventory_options,
+    read_inventory,
+)
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, print_output
+from eurekube_provider.cli.terminal import print_error_line
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 
-NONE_FOUND = 1
+NONE_FOUND_EXIT_CODE = 1
 """The exit code if no instance fits the filters."""
 
-_TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.MID, Status.STARTING: Tone.MID}
+_STATUS_TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.WARNING, Status.STARTING: Tone.WARNING}
 
 
 DESCRIPTION = """\
@@ -33,7 +38,7 @@ It reads the list that every client gets, up to 30 s old, once from each server.
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="List these only. [all]")
@@ -61,43 +66,46 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the instances that fit the filters; return the exit code."""
-    inventory = read_once("instances", options)
+    inventory = read_inventory("instances", options)
     if not inventory.instances:
         return COULD_NOT_READ
     wanted = {name.upper() for name in options.applications}
     namespaces = set((options.namespace or "").split(",")) - {""}
 
-    def fits(one: Instance, manager: Manager) -> bool:
+    def matches_filters(one: Instance, manager: Manager) -> bool:
         return (
             (not wanted or one.application in wanted)
             and (not options.statuses or str(one.status) in options.statuses)
             and (not options.kinds or str(manager.kind) in options.kinds)
             and (not options.owner or fnmatchcase(one.owner or "", options.owner))
             and (not options.address or one.ip_address == options.address)
-            and (not namespaces or _namespace(manager) in namespaces)
+            and (not namespaces or _syncer_namespace(manager) in namespaces)
         )
 
     found = [
         (name, one, manager)
         for name, instances in inventory.instances.items()
         for one in sorted(instances, key=lambda one: one.key)
-        if fits(one, manager := inventory.manager_of(one))
+        if matches_filters(one, manager := inventory.manager_of(one))
     ]
-    document = {"instances": [_document(*each) for each in found], "unread": list(inventory.unread)}
-    emit(OutputFormat(options.output), document, _blocks(found, inventory.instances))
+    document = {
+        "instances": [_instance_to_dict(*each) for each in found],
+        "unread": list(inventory.unread_parts),
+    }
+    print_output(OutputFormat(options.output), document, _instance_blocks(found, inventory.instances))
     if any(read.error for read in inventory.eurekas.values()):
         return COULD_NOT_READ
     if not found:
-        complain("eurekube instances: nothing fits")
-    return WELL if found else NONE_FOUND
+        print_error_line("eurekube instances: nothing fits")
+    return WELL if found else NONE_FOUND_EXIT_CODE
 
 
-def _namespace(manager: Manager) -> str:
+def _syncer_namespace(manager: Manager) -> str:
     parts = manager.name.split("/")
     return parts[-2] if manager.kind in (ManagerKind.SYNCER, ManagerKind.OTHER_CLUSTER) else ""
 
 
-def _document(eureka: str, instance: Instance, manager: Manager) -> dict[str, Any]:
+def _instance_to_dict(eureka: str, instance: Instance, manager: Manager) -> dict[str, Any]:
     return {
         "eureka": eureka,
         "application": instance.application,
@@ -118,7 +126,7 @@ def _document(eureka: str, instance: Instance, manager: Manager) -> dict[str, An
     }
 
 
-def _blocks(
+def _instance_blocks(
     found: Sequence[tuple[str, Instance, Manager]], eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Block]:
     has_several = len(eurekas) > 1
@@ -126,7 +134,7 @@ def _blocks(
         (
             Cell(one.application),
             Cell(one.instance_id),
-            Cell(str(one.status), _TONES.get(one.status, Tone.BAD)),
+            Cell(str(one.status), _STATUS_TONES.get(one.status, Tone.BAD)),
             Cell(one.address),
             *([Cell(name)] if has_several else ()),
             Cell(str(manager), Tone.DIM),
@@ -139,9 +147,9 @@ def _blocks(
     odd = [one for _, one, _ in found if one.unreadable]
     if odd:
         yield Line.of(
-            f"not safe: {counted(len(odd))} cannot be asked for, or not be read for certain:", Tone.BAD
+            f"not safe: {format_count(len(odd))} cannot be asked for, or not be read for certain:", Tone.BAD
         )
     for one in odd:
-        yield Line.of(f"{one.application} {one.instance_id}: {one.unreadable}", Tone.MID, 2)
+        yield Line.of(f"{one.application} {one.instance_id}: {one.unreadable}", Tone.WARNING, 2)
     every = sum(map(len, eurekas.values()))
     yield Line.of(f"{len(found)} of {every} instances", Tone.DIM)

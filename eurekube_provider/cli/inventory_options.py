@@ -7,18 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eurekube_provider.cli.output import OutputFormat, console
-from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.output import OutputFormat, create_console
+from eurekube_provider.cli.terminal import print_error_line
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader, Progress
+from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader, ReportProgress
 from eurekube_provider.operator.options import help_of
-from eurekube_provider.operator.settings import CONFIG, OPTIONS, Settings, settings_from
+from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, Settings, load_settings
 
 WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
 """Exit codes, those of ``eurekube doctor``: a part that could not be read outweighs a difference."""
 
-_SETTINGS = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
+_SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
 
 def add_inventory_options(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
     )
-    named = {one.name: one for one in (CONFIG, *OPTIONS)}
-    for name in _SETTINGS:
+    named = {one.name: one for one in (CONFIG_OPTION, *ALL_OPTIONS)}
+    for name in _SETTING_NAMES:
         sentence = help_of(named[name])
         sentence = f"{sentence[0].upper()}{sentence[1:]}"
         parser.add_argument(f"--{name}", metavar=named[name].metavar, help=sentence)
@@ -37,62 +37,64 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+def settings_from_options(options: argparse.Namespace) -> Settings:
     """Return the settings that the options give; without a connection if no Eureka is given.
 
     :param options: the options of :func:`add_inventory_options`.
     :raises ConfigurationError: an option cannot be used.
     """
     said = vars(options)
-    flags = {key: said[key] for name in _SETTINGS if (key := name.replace("-", "_"))}
-    return settings_from({**flags, "watch_namespace": options.namespace}, needs_eureka=False)
+    flags = {key: said[key] for name in _SETTING_NAMES if (key := name.replace("-", "_"))}
+    return load_settings({**flags, "watch_namespace": options.namespace}, needs_eureka=False)
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """Show the current read on standard error, within the context, if that is a terminal."""
+def show_progress() -> Iterator[ReportProgress]:
+    """Provide a function that shows a sentence about the current read on standard error, if that is a
+    terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with console(sys.stderr).status("") as status:
+    with create_console(sys.stderr).status("") as status:
         yield lambda sentence: status.update(printable(sentence))
 
 
 @contextmanager
-def reading(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
+def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
     """Provide a reader of Kubernetes and Eureka, within the context; an error ends the command with one
     sentence.
 
     :raises SystemExit: with :data:`COULD_NOT_READ`.
     """
     try:
-        with InventoryReader(settings_of(options)) as reader:
+        with InventoryReader(settings_from_options(options)) as reader:
             yield reader
     except EurekubeError as error:
-        complain(f"eurekube {command}: could not look: {error}")
+        print_error_line(f"eurekube {command}: could not look: {error}")
         raise SystemExit(COULD_NOT_READ) from None
 
 
-def read_once(command: str, options: argparse.Namespace) -> Inventory:
+def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
     """Read Kubernetes and Eureka once.
 
     :raises SystemExit: neither can be read.
     """
-    with reading(command, options) as reader, shown_progress() as progress:
+    with open_inventory_reader(command, options) as reader, show_progress() as progress:
         inventory = reader.read(progress, asks_operators=command == "status")
-    require_one(command, inventory)
+    exit_if_nothing_read(command, inventory)
     return inventory
 
 
-def require_one(command: str, inventory: Inventory) -> None:
-    """Report parts that are not configured or could not be read.
+def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
+    """Report parts that are not configured or could not be read; exit if nothing was read.
 
     :raises SystemExit: neither Kubernetes nor Eureka was read.
     """
-    for sentence in inventory.missing:
-        complain(f"eurekube {command}: {sentence}")
-    for sentence in inventory.unread:
-        complain(f"eurekube {command}: could not read {sentence}")
+    for sentence in inventory.missing_sources:
+        print_error_line(f"eurekube {command}: {sentence}")
+    for sentence in inventory.unread_parts:
+        print_error_line(f"eurekube {command}: could not read {sentence}")
     if inventory.kubernetes is None and not inventory.instances:
         raise SystemExit(COULD_NOT_READ)
 

@@ -9,32 +9,32 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.operator.registries import zookeeper_servers
-from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.operator.settings import load_settings
 from eurekube_provider.runtime import logs
-from eurekube_provider.runtime.signals import stopping
+from eurekube_provider.runtime.signals import stop_event_on_signals
 
 if TYPE_CHECKING:
     from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
 _log = logging.getLogger("eurekube_provider.keepalive")
 
-PROBE_SECONDS = 1.0
+PROBE_TIMEOUT_SECONDS = 1.0
 
-LOOK_SECONDS, LOOKS = 5.0, 2
+IDLE_CHECK_SECONDS, IDLE_CHECKS_BEFORE_WARNING = 5.0, 2
 """Seconds between two checks that any registration is renewed, and the number of empty checks before a
 warning.
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to its parser."""
     parser.description = (
         "Renew every registration of a stack that names this renewer, until SIGTERM; nothing is"
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> None:
         raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
     if options.remove and not options.cluster_name:
         raise ConfigurationError("--remove needs --cluster-name: list first, without --remove")
-    settings = settings_from({**vars(options), "log_format": options.log_format or "text"})
-    logs.set_up(settings.log_format, settings.log_level)
-    stop = stopping()
+    settings = load_settings({**vars(options), "log_format": options.log_format or "text"})
+    logs.set_up_logging(settings.log_format, settings.log_level)
+    stop = stop_event_on_signals()
     connection = settings.connections[DEFAULT_CONNECTION]
     if options.zookeeper:
         if connection.capabilities.renewals:
@@ -80,9 +80,9 @@ def run(options: argparse.Namespace) -> None:
                 "--zookeeper is for a zookeeper:// URL: what Eureka holds lapses by itself"
             )
         with closing(zookeeper_servers(connection)) as servers:
-            clear(servers, options.cluster_name, removes=options.remove)
+            list_or_remove_leftovers(servers, options.cluster_name, removes=options.remove)
         return
-    registry = EurekaRegistry.connected(
+    registry = EurekaRegistry.from_connection(
         connection,
         Cluster("", uid=""),  # none: no cluster's instances are looked after
         settings.operator_name,
@@ -90,52 +90,58 @@ def run(options: argparse.Namespace) -> None:
         waits_for_all=True,
     )
     _log.info(
-        "starting keepalive",
+        "starting keepalive, renewing all registrations that name this renewer",
         extra={"renewer": settings.operator_name, "eureka": ",".join(connection.service_urls)},
     )
     registry.start()
     # One server may have been restarted together with this: what it has forgotten stands on the others.
-    registry.take_over(0)
-    tell_when_idle(registry, stop.wait, settings.operator_name)
+    registry.start_leading(0)
+    warn_when_idle(registry, stop.wait, settings.operator_name)
     _log.info("stopping keepalive, no instance is deregistered", extra={"renewed": registry.figures().held})
     registry.stop()
 
 
-def clear(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> None:
+def list_or_remove_leftovers(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> None:
     """List instances that ended operators left in ZooKeeper, and remove those at whose address nothing
     answers.
 
     :param cluster: the name of the cluster whose instances are listed; None for all.
+    :param removes: True to remove instances; False to list them only.
     :raises RegistryError: the ZooKeeper cannot be read.
     """
-    left = servers.left_behind()
+    left = servers.nodes_of_ended_operators()
     for name in [one for one in left if cluster in (None, one)]:
-        marker = servers.marker(name)
+        marker = servers.read_marker(name)
         said = f"operator {marker.operator}" if marker.operator else "an operator"
-        put(f"cluster {name}: {said} has not written for minutes; {counted(len(left[name]))} left:\n")
+        print_text(
+            f"cluster {name}: {said} has not written for minutes; {format_count(len(left[name]))} left:\n"
+        )
         for node in left[name]:
-            answers = answers_at(node.instance)
+            answers = accepts_connection(node.instance)
             state = "something answers there, kept" if answers else "nothing answers there"
             if removes and not answers:
                 error = servers.remove(node)
                 state = f"not removed: {error}" if error else "removed"
-            put(f"  {node.path} {node.instance.address}: {state}\n")
+            print_text(f"  {node.path} {node.instance.address}: {state}\n")
     if not any(cluster in (None, one) for one in left):
-        put("nothing is left behind: each cluster that has instances has an operator that writes\n")
+        print_text("nothing is left behind: each cluster that has instances has an operator that writes\n")
 
 
-def answers_at(instance: Instance) -> bool:
+def accepts_connection(instance: Instance) -> bool:
     """Return whether a connection can be made to the address at which callers would call an instance."""
     port = instance.port if instance.port.enabled else instance.secure_port
     try:
-        with socket.create_connection((instance.ip_address, port.number), PROBE_SECONDS):
+        with socket.create_connection((instance.ip_address, port.number), PROBE_TIMEOUT_SECONDS):
             return True
     except (OSError, ValueError, OverflowError):  # an address that none can be
         return False
 
 
-def tell_when_idle(
-    registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str, look_seconds: float = LOOK_SECONDS
+def warn_when_idle(
+    registry: EurekaRegistry,
+    wait: Callable[[float], bool],
+    renewer: str,
+    check_seconds: float = IDLE_CHECK_SECONDS,
 ) -> None:
     """Warn if Eureka was read and none of its instances names this renewer, or none does any more.
 
@@ -144,13 +150,13 @@ def tell_when_idle(
     :param wait: waits the given number of seconds, and returns True to end.
     """
     renewed, is_reported, looks = 0, False, 0
-    while not wait(look_seconds):
+    while not wait(check_seconds):
         figures = registry.figures()
         if figures.held:
             renewed, is_reported, looks = figures.held, False, 0
             continue
         looks += figures.read_at is not None
-        if looks >= LOOKS and not is_reported:
+        if looks >= IDLE_CHECKS_BEFORE_WARNING and not is_reported:
             is_reported = True
             _log.warning(
                 "renewing no instance: no registration in Eureka names this renewer",

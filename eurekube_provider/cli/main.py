@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from eurekube_provider.cli.command_parser import parser_of, program_parser
-from eurekube_provider.cli.commands import COMMANDS, module_of
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
 from eurekube_provider.core.errors import EurekubeError
-from eurekube_provider.core.wording import nearest
-from eurekube_provider.runtime.extras import Extra, needing
+from eurekube_provider.core.wording import suggest_name
+from eurekube_provider.runtime.extras import Extra, require_extra
 
-_EXTRAS: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
+_EXTRA_BY_COMMAND: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
 """The extra that installs a command's packages, by command; ``cli`` for all others."""
 
 
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     command = next((word for word in words if not word.startswith("-")), "")
     try:
-        with needing(_EXTRAS.get(command, "cli"), f"the command {command}".rstrip()):
-            return _run(words)
+        with require_extra(_EXTRA_BY_COMMAND.get(command, "cli"), f"the command {command}".rstrip()):
+            return _run_command(words)
     except EurekubeError as error:
         print(f"eurekube: {error}", file=sys.stderr)
         return 1
@@ -42,16 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(words: Sequence[str]) -> int:
-    if words and words[0] in COMMANDS:
+def _run_command(words: Sequence[str]) -> int:
+    if words and words[0] in COMMAND_SUMMARIES:
         name, *rest = words
         parser = parser_of(name)
         # With arguments between options, argparse takes for an option whatever begins with a dash.
         parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
-        return int(module_of(name).run(parse(rest)) or 0)
+        return int(load_command_module(name).run(parse(rest)) or 0)
     program = program_parser()
     if words and not words[0].startswith("-"):
-        program.error(f"there is no command {words[0]!r}: {nearest(words[0], COMMANDS)}")
+        program.error(f"there is no command {words[0]!r}: {suggest_name(words[0], COMMAND_SUMMARIES)}")
     program.parse_args(words)
     program.print_help(sys.stderr)
     return 2

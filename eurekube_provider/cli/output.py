@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
-from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.quoting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_WIDE = 1000
+_UNFOLDED_WIDTH = 1000
 """Columns of an output that is no terminal, so that no line is folded."""
 
-_GAP = 2
+_COLUMN_GAP = 2
 """Spaces between two columns of a table."""
 
-_LEAST_ROOM = 16
+_MIN_CUT_WIDTH = 16
 """Columns below which a text is folded and not cut."""
 
 
@@ -47,7 +47,7 @@ class Tone(StrEnum):
 
     PLAIN = ""
     BAD = "bold red"
-    MID = "yellow"
+    WARNING = "yellow"
     GOOD = "green"
     DIM = "dim"
     STRONG = "bold"
@@ -86,34 +86,34 @@ class Line:
 class Table:
     """A table.
 
-    :ivar last_is_cut: True if the last column is cut where a terminal is too narrow, not folded.
+    :ivar truncates_last_column: True if the last column is cut where a terminal is too narrow, not folded.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    last_is_cut: bool = False
+    truncates_last_column: bool = False
 
 
 Block = Line | Table
 
 
-def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
+def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
     """Print a command's output on standard output.
 
     :param document: the output as plain values, for JSON and YAML.
     :param blocks: the blocks of tables and Markdown.
     """
     if output is OutputFormat.JSON:
-        put(json.dumps(document, indent=2) + "\n")
+        print_text(json.dumps(document, indent=2) + "\n")
     elif output is OutputFormat.YAML:
-        put(yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=110))
+        print_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=110))
     elif output is OutputFormat.MARKDOWN:
-        put(markdown(blocks))
+        print_text(format_markdown(blocks))
     else:
-        put(text(blocks))
+        print_text(format_blocks(blocks))
 
 
-def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
+def format_blocks(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
     """Return blocks as text for a terminal, or for a pipe, without colours and folded lines.
 
     :param stream: the stream on which the text will be printed; default standard output.
@@ -121,28 +121,28 @@ def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool =
     """
     from rich.console import Console
 
-    shown = console(stream or sys.stdout)
+    shown = create_console(stream or sys.stdout)
     if plain:
-        shown = Console(width=_WIDE, force_terminal=False, color_system=None, highlight=False)
+        shown = Console(width=_UNFOLDED_WIDTH, force_terminal=False, color_system=None, highlight=False)
     with shown.capture() as captured:
         for block in blocks:
-            shown.print(renderable(block, shown.width))
+            shown.print(to_renderable(block, shown.width))
     lines = captured.get().splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def console(stream: TextIO) -> Console:
+def create_console(stream: TextIO) -> Console:
     """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
 
     The package rich is loaded only here, when output is shown.
     """
     from rich.console import Console
 
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDE
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _UNFOLDED_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def renderable(block: Block, width: int = _WIDE) -> RenderableType:
+def to_renderable(block: Block, width: int = _UNFOLDED_WIDTH) -> RenderableType:
     """Convert a block to an object that rich prints.
 
     :param width: columns of the terminal.
@@ -155,14 +155,14 @@ def renderable(block: Block, width: int = _WIDE) -> RenderableType:
     if isinstance(block, Line):
         line = Text.assemble(*((printable(one.text), str(one.tone)) for one in block.cells))
         return Padding(line, (0, 0, 0, block.indent), expand=False) if block.indent else line
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=str(Tone.DIM))
+    table = Table(box=None, pad_edge=False, padding=(0, _COLUMN_GAP, 0, 0), header_style=str(Tone.DIM))
     rows = [[printable(one.text) for one in row] for row in block.rows]
     room = width - sum(
-        _GAP + max(cell_len(row[number]) for row in (block.columns, *rows))
+        _COLUMN_GAP + max(cell_len(row[number]) for row in (block.columns, *rows))
         for number in range(len(block.columns) - 1)
     )
     # A column that is not to be folded takes all the room from the others: rich does not know which matters.
-    is_cut = block.last_is_cut and room >= _LEAST_ROOM
+    is_cut = block.truncates_last_column and room >= _MIN_CUT_WIDTH
     for name in block.columns[:-1]:
         table.add_column(name, no_wrap=is_cut, overflow="fold")
     table.add_column(
@@ -176,22 +176,24 @@ def renderable(block: Block, width: int = _WIDE) -> RenderableType:
     return table
 
 
-def markdown(blocks: Iterable[Block]) -> str:
+def format_markdown(blocks: Iterable[Block]) -> str:
     """Return blocks as Markdown, e.g. for a comment of a pull request."""
     written = io.StringIO()
     for block in blocks:
         if isinstance(block, Line):
             sign = "  - " if block.indent > 2 else "- " if block.indent else ""
-            written.write(f"{sign}{_escaped(block.text)}\n" if sign else f"\n{_escaped(block.text)}\n\n")
+            written.write(
+                f"{sign}{_escape_markdown(block.text)}\n" if sign else f"\n{_escape_markdown(block.text)}\n\n"
+            )
             continue
         written.write(f"\n| {' | '.join(block.columns)} |\n|{'---|' * len(block.columns)}\n")
         for row in block.rows:
-            written.write(f"| {' | '.join(_escaped(printable(one.text)) for one in row)} |\n")
+            written.write(f"| {' | '.join(_escape_markdown(printable(one.text)) for one in row)} |\n")
         written.write("\n")
     return re.sub(r"\n{3,}", "\n\n", written.getvalue()).strip() + "\n"
 
 
-def _escaped(sentence: str) -> str:
+def _escape_markdown(sentence: str) -> str:
     """Return a foreign text with its Markdown characters escaped."""
     for sign in "\\`*_[]<>|#":
         sentence = sentence.replace(sign, f"\\{sign}")

@@ -10,16 +10,16 @@ from eurekube_provider.cli.inventory_options import (
     COULD_NOT_READ,
     add_inventory_options,
     exit_code,
-    read_once,
+    read_inventory,
 )
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
-from eurekube_provider.cli.terminal import complain
-from eurekube_provider.comparison.cluster_names import SyncerName
-from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plans_of
-from eurekube_provider.core.syncer import connection_of
-from eurekube_provider.core.wording import counted
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, print_output
+from eurekube_provider.cli.terminal import print_error_line
+from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
+from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plan_syncers
+from eurekube_provider.core.syncer import connection_name
+from eurekube_provider.core.wording import format_count
 
-_TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
+_STEP_TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.WARNING, "!": Tone.WARNING}
 
 
 DESCRIPTION = """\
@@ -32,11 +32,11 @@ Eureka's list may be 30 s old: what changed within the last half a minute may be
 
   Exit code: 0 there is nothing to do
              1 something would be done, is refused, or is wrong with a syncer
-             2 a world is missing or could not be read, a syncer could not be planned, or wrong usage
+             2 Kubernetes or Eureka is missing or unread, a syncer could not be planned, or wrong usage
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("syncers", nargs="*", metavar="SYNCER", help="Plan these only. [all]")
@@ -46,69 +46,71 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plans; return the exit code."""
     syncers = options.syncers
-    inventory = read_once("plan", options)
+    inventory = read_inventory("plan", options)
     if inventory.kubernetes is None or not inventory.instances:
-        complain("eurekube plan: there is no plan without both worlds")
+        print_error_line("eurekube plan: there is no plan without both Kubernetes and Eureka")
         return COULD_NOT_READ
-    planned = plans_of(inventory.kubernetes, inventory.instances)
+    planned = plan_syncers(inventory.kubernetes, inventory.instances)
     chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
     unplanned = {
         name: reason
-        for name, reason in sorted(_unplanned(inventory.kubernetes, inventory.instances, planned).items())
+        for name, reason in sorted(
+            _reasons_not_planned(inventory.kubernetes, inventory.instances, planned).items()
+        )
         if not syncers or name in syncers
     }
     unknown = set(syncers) - {"/".join(one.key) for one in chosen} - unplanned.keys()
     for name in sorted(unknown):
-        complain(f"eurekube plan: there is no syncer {name}")
+        print_error_line(f"eurekube plan: there is no syncer {name}")
     for name, reason in unplanned.items():
-        complain(f"eurekube plan: syncer {name} could not be planned: {reason}")
-    document = {"syncers": list(map(_document, chosen)), "notPlanned": unplanned}
-    emit(OutputFormat(options.output), document, _blocks(chosen))
-    code = exit_code(inventory, differs=any(map(_is_busy, chosen)))
+        print_error_line(f"eurekube plan: syncer {name} could not be planned: {reason}")
+    document = {"syncers": list(map(_plan_to_dict, chosen)), "notPlanned": unplanned}
+    print_output(OutputFormat(options.output), document, _plan_blocks(chosen))
+    code = exit_code(inventory, differs=any(map(_has_content, chosen)))
     return COULD_NOT_READ if unknown or unplanned else code
 
 
-def _unplanned(
-    kubernetes: KubernetesInventory, eurekas: Container[str], planned: Container[SyncerName]
+def _reasons_not_planned(
+    kubernetes: KubernetesInventory, eurekas: Container[str], planned: Container[NamespacedSyncerName]
 ) -> dict[str, str]:
     """Return the syncers without a plan, as NAMESPACE/NAME, each with the reason."""
     return {
         "/".join(key): (
             f"the Services and EndpointSlices of its namespace {key[0]} were not read"
-            if connection_of(item) in eurekas
-            else f"its Eureka {connection_of(item)!r} was not read: name its servers in --config"
+            if connection_name(item) in eurekas
+            else f"its Eureka {connection_name(item)!r} was not read: name its servers in --config"
         )
         for item in kubernetes.syncers
         if (key := (item["metadata"]["namespace"], item["metadata"]["name"])) not in planned
     }
 
 
-def _is_busy(planned: SyncerPlan) -> bool:
+def _has_content(planned: SyncerPlan) -> bool:
     """Return whether a plan has steps, refusals or problems to show."""
-    return bool(planned.steps or planned.steps.refusals or planned.held or planned.problems)
+    return bool(planned.steps or planned.steps.refusals or planned.hold_reason or planned.problems)
 
 
-def _document(planned: SyncerPlan) -> dict[str, Any]:
+def _plan_to_dict(planned: SyncerPlan) -> dict[str, Any]:
     return {
         "syncer": "/".join(planned.key),
         "owner": planned.owner,
-        "eureka": planned.eureka,
-        "held": planned.held.text if planned.held else "",
+        "eureka": planned.eureka_name,
+        "held": planned.hold_reason.text if planned.hold_reason else "",
         "problems": [str(one) for one in planned.problems],
         **planned.steps.to_dict(),
     }
 
 
-def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
-    busy = list(filter(_is_busy, chosen))
+def _plan_blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
+    busy = list(filter(_has_content, chosen))
     for one in busy:
-        yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka}", Tone.STRONG)
-        if one.held:
-            yield Line((Cell("held: ", Tone.MID), Cell(one.held.text)), 2)
+        yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka_name}", Tone.STRONG)
+        if one.hold_reason:
+            yield Line((Cell("held: ", Tone.WARNING), Cell(one.hold_reason.text)), 2)
         for problem in one.problems:
-            yield Line((Cell(f"{problem.reason}: ", Tone.MID), Cell(problem.message)), 2)
+            yield Line((Cell(f"{problem.reason}: ", Tone.WARNING), Cell(problem.message)), 2)
         for line in one.steps.describe().splitlines():
-            yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
+            yield Line.of(line, _STEP_TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)
     if idle or not busy:
-        yield Line.of(f"nothing to do for {counted(idle, 'syncer')}", Tone.DIM)
+        yield Line.of(f"nothing to do for {format_count(idle, 'syncer')}", Tone.DIM)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack
-from eurekube_provider.cli.terminal import say
-from eurekube_provider.stateless.apply_stack import DEFAULT_PATIENCE_SECONDS, remove_rendered
+from eurekube_provider.cli.stack_arguments import (
+    add_cluster_options,
+    connect_cluster,
+    render_stack_from_options,
+)
+from eurekube_provider.cli.terminal import print_line
+from eurekube_provider.stateless.apply_stack import DEFAULT_REMOVAL_WAIT_SECONDS, remove_rendered
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Remove a stack's syncers, then its registrations, then its other objects, namespaces"
@@ -19,13 +23,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--patience",
         type=float,
-        default=DEFAULT_PATIENCE_SECONDS,
+        default=DEFAULT_REMOVAL_WAIT_SECONDS,
         metavar="SECONDS",
-        help=f"how long the operator and the cluster may take [{DEFAULT_PATIENCE_SECONDS:.0f}]",
+        help=f"how long the operator and the cluster may take [{DEFAULT_REMOVAL_WAIT_SECONDS:.0f}]",
     )
 
 
 def run(options: argparse.Namespace) -> None:
     """Remove a stack's objects and registrations."""
-    rendered = rendered_stack(options)
-    remove_rendered(rendered, cluster_of(rendered), say, options.patience)
+    rendered = render_stack_from_options(options)
+    remove_rendered(rendered, connect_cluster(rendered), print_line, options.patience)

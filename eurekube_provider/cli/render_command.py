@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from eurekube_provider.cli.stack_arguments import add_stack_options, rendered_stack
-from eurekube_provider.cli.terminal import complain
-from eurekube_provider.core.wording import listed
-from eurekube_provider.stateless.server_side_apply import describe
+from eurekube_provider.cli.stack_arguments import add_stack_options, render_stack_from_options
+from eurekube_provider.cli.terminal import print_error_line
+from eurekube_provider.core.wording import format_list
+from eurekube_provider.stateless.server_side_apply import describe_object
 
-_SEPARATOR = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
+_REGISTRATIONS_HEADER = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
@@ -33,17 +33,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the objects, the registrations, or both."""
-    rendered = rendered_stack(options)
+    rendered = render_stack_from_options(options)
     if not options.registrations:
         sys.stdout.write(rendered.objects_yaml(show_secrets=options.show_secrets))
     if not options.registrations and not options.kubernetes:
-        sys.stdout.write(_SEPARATOR)
+        sys.stdout.write(_REGISTRATIONS_HEADER)
     if not options.kubernetes:
         sys.stdout.write(rendered.registrations_json(show_secrets=options.show_secrets))
     sys.stdout.flush()
-    if rendered.masked and not (options.registrations or options.show_secrets):
-        hidden = listed([describe(item) for item in rendered.masked], 3)
-        complain(
+    if rendered.objects_with_secrets and not (options.registrations or options.show_secrets):
+        hidden = format_list([describe_object(item) for item in rendered.objects_with_secrets], 3)
+        print_error_line(
             f"eurekube render: [secret] stands for what is secret in {hidden}: this is to be read, not to be"
             " applied; --show-secrets prints what can be"
         )

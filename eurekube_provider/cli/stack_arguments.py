@@ -8,8 +8,8 @@ from pathlib import Path
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.registrations.connections import NAMESPACE
-from eurekube_provider.stateless.render import Rendered, render
+from eurekube_provider.registrations.connections import CONFIG_NAMESPACE
+from eurekube_provider.stateless.render import RenderedStack, render
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def rendered_stack(options: argparse.Namespace) -> Rendered:
+def render_stack_from_options(options: argparse.Namespace) -> RenderedStack:
     """Render the stack that the options name."""
     overrides: dict[str, str] = {}
     for text in options.config:
@@ -67,16 +67,16 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
     # For the program's own lookups as well.
     kubeconfig, context = (getattr(options, key, None) for key in ("kubeconfig", "context"))
     if kubeconfig:
-        overrides[f"{NAMESPACE}:kubeconfig"] = str(kubeconfig.resolve())
+        overrides[f"{CONFIG_NAMESPACE}:kubeconfig"] = str(kubeconfig.resolve())
     if context:
-        overrides[f"{NAMESPACE}:context"] = context
+        overrides[f"{CONFIG_NAMESPACE}:context"] = context
     elif kubeconfig:
-        overrides.setdefault(f"{NAMESPACE}:context", "")  # the stack's is one of another file
+        overrides.setdefault(f"{CONFIG_NAMESPACE}:context", "")  # the stack's is one of another file
     return render(options.project, options.stack, overrides, options.organization)
 
 
-def cluster_of(rendered: Rendered) -> KubeAccess | None:
-    """Connect to the cluster that the options of :func:`rendered_stack`, or else the stack, name.
+def connect_cluster(rendered: RenderedStack) -> KubeAccess | None:
+    """Connect to the cluster that the options of :func:`render_stack_from_options`, or else the stack, name.
 
     :returns: None if the stack makes no objects and this machine has no kubeconfig.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
-from eurekube_provider.cli.inventory_options import add_inventory_options, exit_code, read_once
-from eurekube_provider.cli.output import OutputFormat, emit
+from eurekube_provider.cli.comparison_blocks import build_status_report, status_blocks
+from eurekube_provider.cli.inventory_options import add_inventory_options, exit_code, read_inventory
+from eurekube_provider.cli.output import OutputFormat, print_output
 
 DESCRIPTION = """\
 Show what Kubernetes has and what Eureka has of each application, side by side: what is wrong first, with one
@@ -23,18 +23,18 @@ dead. `eurekube doctor` reads pods.
 
   Exit code: 0 all that was looked at is in sync
              1 something is not
-             2 a world is missing or could not be read, or wrong usage
+             2 Kubernetes or Eureka is missing or could not be read, or wrong usage
 """
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
-    add_filters(parser)
+    add_application_filters(parser)
     add_inventory_options(parser)
 
 
-def add_filters(parser: argparse.ArgumentParser) -> None:
+def add_application_filters(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the applications to show."""
     parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="Show these only. [all]")
     parser.add_argument("--differences", action="store_true", help="Leave out what is in sync.")
@@ -42,7 +42,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare Kubernetes with Eureka, print the result, and return the exit code."""
-    inventory = read_once("status", options)
-    status = status_of(inventory, options.applications, only_differing=options.differences)
-    emit(OutputFormat(options.output), status.to_dict(), blocks_of(status))
-    return exit_code(status.inventory, differs=status.differs)
+    inventory = read_inventory("status", options)
+    status = build_status_report(inventory, options.applications, only_differing=options.differences)
+    print_output(OutputFormat(options.output), status.to_dict(), status_blocks(status))
+    return exit_code(status.inventory, differs=status.needs_attention)

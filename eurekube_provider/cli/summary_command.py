@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from eurekube_provider.automation.event_log import read_event_log
-from eurekube_provider.automation.markdown import comment
+from eurekube_provider.automation.markdown import format_comment
 from eurekube_provider.automation.summary import summarise
-from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import ConfigurationError
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Tell which applications gain, lose or change which instances, what is refused, and what deserves a"
@@ -40,4 +40,8 @@ def run(options: argparse.Namespace) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{options.file} cannot be read: {error}") from None
     summary = summarise(read_event_log(text))
-    put(comment(summary) if options.format == "markdown" else f"{json.dumps(summary.to_json(), indent=2)}\n")
+    print_text(
+        format_comment(summary)
+        if options.format == "markdown"
+        else f"{json.dumps(summary.to_json(), indent=2)}\n"
+    )

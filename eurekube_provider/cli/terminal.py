@@ -9,27 +9,29 @@ from typing import TextIO
 
 from eurekube_provider.core.quoting import printable
 
-WIDTH = 30
-_TICK_SECONDS = 0.5
+BAR_WIDTH = 30
+_REDRAW_SECONDS = 0.5
 
 
-def put(text: str) -> None:
+def print_text(text: str) -> None:
     """Print a text unchanged, at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line at once."""
-    put(f"{printable(line)}\n")
+    print_text(f"{printable(line)}\n")
 
 
-def complain(line: str) -> None:
+def print_error_line(line: str) -> None:
     """Print one line to standard error, at once."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def wait(seconds: float, total_seconds: float, label: str, stream: TextIO | None = None) -> None:
+def wait_with_progress(
+    seconds: float, total_seconds: float, label: str, stream: TextIO | None = None
+) -> None:
     """Wait ``seconds``, the rest of ``total_seconds``, and show a progress bar.
 
     :param stream: the stream for the bar; default standard error. Without a terminal no bar is shown.
@@ -39,15 +41,18 @@ def wait(seconds: float, total_seconds: float, label: str, stream: TextIO | None
     shows = stream.isatty()
     while (left := end - time.monotonic()) > 0:
         if shows:
-            stream.write(f"\r{bar(total_seconds - left, total_seconds)} {label} for {math.ceil(left)} s  ")
+            stream.write(
+                f"\r{format_progress_bar(total_seconds - left, total_seconds)} {label} for "
+                f"{math.ceil(left)} s  "
+            )
             stream.flush()
-        time.sleep(min(_TICK_SECONDS, left))
+        time.sleep(min(_REDRAW_SECONDS, left))
     if shows:
-        stream.write(f"\r{bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
+        stream.write(f"\r{format_progress_bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
         stream.flush()
 
 
-def bar(done: float, total: float) -> str:
+def format_progress_bar(done: float, total: float) -> str:
     """Return a progress bar, e.g. ``[######....]``."""
-    filled = WIDTH if total <= 0 else min(WIDTH, max(0, round(WIDTH * done / total)))
-    return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"
+    filled = BAR_WIDTH if total <= 0 else min(BAR_WIDTH, max(0, round(BAR_WIDTH * done / total)))
+    return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"

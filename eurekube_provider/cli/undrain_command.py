@@ -6,19 +6,19 @@ import argparse
 from contextlib import closing
 
 from eurekube_provider.cli.drain_command import (
-    add_target,
-    beyond_reach,
-    chosen,
-    describe,
-    peers_of,
-    servers_named_twice,
+    add_target_options,
+    configured_peers,
+    describe_status,
+    describe_unaddressable,
+    report_duplicate_urls,
+    select_instances,
 )
-from eurekube_provider.cli.terminal import complain, say
+from eurekube_provider.cli.terminal import print_error_line, print_line
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka.overrides import clear_override
+from eurekube_provider.eureka.overrides import clear_overrides
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Clear the status that a person set over what an application, or one instance of any, says of"
@@ -27,7 +27,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " that registered itself as OUT_OF_SERVICE, which Eureka keeps whatever it says since, is put into"
         " service where it is named by its id."
     )
-    add_target(parser)
+    add_target_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,29 +35,29 @@ def run(options: argparse.Namespace) -> int:
 
     :returns: 1 if an instance is still out of service, or a server did not answer.
     """
-    with closing(peers_of(options)) as peers:
-        named = chosen(peers, options)
+    with closing(configured_peers(options)) as peers:
+        named = select_instances(peers, options)
         is_by_id = all(one.instance_id == options.target for one in named)
-        results = clear_override(peers, named.held, also_registered_out=is_by_id)
-        same = servers_named_twice(peers)
-    out = [one for one in named.beyond if one.status is not Status.UP]
-    complaints = dict.fromkeys(beyond_reach(out, "put back"))
+        results = clear_overrides(peers, named.registered, also_registered_out=is_by_id)
+        same = report_duplicate_urls(peers)
+    out = [one for one in named.unreadable if one.status is not Status.UP]
+    complaints = dict.fromkeys(describe_unaddressable(out, "put back"))
     complaints |= {
         f"{url} did not answer and may keep the status: {error}": None
         for one in results
         for url, error in one.failures.items()
     }
     for one in results:
-        say(describe(one, same))
+        print_line(describe_status(one, same))
         if Status.OUT_OF_SERVICE in one.statuses.values():
             name = f"{one.instance.application} {one.instance.instance_id}"
             why = "its owner puts it there, e.g. on its way out"
-            if one.instance.registered_out_of_service and not is_by_id:
+            if one.instance.is_self_registered_out_of_service and not is_by_id:
                 why = (
                     "it registered itself so, and Eureka keeps that whatever it says since; to put it into"
                     f" service, name it: eurekube undrain {one.instance.instance_id}"
                 )
             complaints[f"{name} is still out of service: {why}"] = None
     for sentence in complaints:
-        complain(f"eurekube undrain: {sentence}")
+        print_error_line(f"eurekube undrain: {sentence}")
     return 1 if complaints else 0

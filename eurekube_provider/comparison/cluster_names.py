@@ -11,33 +11,37 @@ from collections.abc import Collection, Iterable, Iterator
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
 
-SyncerName = tuple[str, str]
+NamespacedSyncerName = tuple[str, str]
 """Namespace and name of a syncer."""
 
 
-def cluster_named(uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()) -> str | None:
+def find_cluster_name(
+    uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()
+) -> str | None:
     """Return the name that an operator gives to a cluster; None where no instance has the cluster's UID.
 
     :param uid: the UID of the cluster's kube-system namespace.
     :param namespaces: the namespaces whose syncers are compared; empty for all.
     """
-    owners = _owners(uid, instances)
+    owners = _owners_in_cluster(uid, instances)
     return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)
 
 
-def names_by_syncer(cluster: Cluster, instances: Iterable[Instance]) -> dict[SyncerName, str]:
+def cluster_names_by_syncer(
+    cluster: Cluster, instances: Iterable[Instance]
+) -> dict[NamespacedSyncerName, str]:
     """Return the cluster's name by syncer, for syncers whose instances all have another name for the cluster.
 
     :param cluster: the cluster, with the name that counts where instances have several.
     """
-    found: dict[SyncerName, str] = {}
-    for owner in _owners(cluster.uid, instances):
+    found: dict[NamespacedSyncerName, str] = {}
+    for owner in _owners_in_cluster(cluster.uid, instances):
         key = (owner.namespace, owner.syncer)
         found[key] = cluster.name if owner.cluster == cluster.name else found.get(key, owner.cluster)
     return {key: name for key, name in found.items() if name != cluster.name}
 
 
-def _owners(uid: str, instances: Iterable[Instance]) -> Iterator[ClusterOwner]:
+def _owners_in_cluster(uid: str, instances: Iterable[Instance]) -> Iterator[ClusterOwner]:
     """Yield the owners of the instances that have the cluster's UID; none where the UID is not known."""
     for one in instances:
         owner = parse_owner(one.owner)

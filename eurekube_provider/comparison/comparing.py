@@ -8,35 +8,35 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from eurekube_provider.comparison.cluster_names import SyncerName
-from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
+from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
+from eurekube_provider.comparison.discrepancy import Difference, differences_in, group_by_cause
 from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
 from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of
-from eurekube_provider.comparison.seen_remedies import Seen, seen
+from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.derived_syncer import is_of_namespace
+from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
-from eurekube_provider.core.mapping import Desired, limited_to_registered_ports, under_held_ids
+from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
-from eurekube_provider.core.self_registered import twins_of
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_of
-from eurekube_provider.core.syncer_plan import plan_of_syncer
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
+from eurekube_provider.core.self_registered import find_own_client_instances
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_name
+from eurekube_provider.core.syncer_plan import plan_syncer_changes
+from eurekube_provider.core.wording import format_list
 
-EVERY_SERVICE = "*"
-"""In place of an application's name: that of each Service of the namespace."""
+ALL_SERVICES_PLACEHOLDER = "*"
+"""Shown in place of an application's name for a syncer that registers each Service of its namespace."""
 
-_HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
+_REASONS_HOLDING_ALL_STEPS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """The number of instances or endpoints, and of those that are UP; None where these were not counted."""
+class InstanceCount:
+    """The number of instances or endpoints, and the number of those that are UP, None where not counted."""
 
     total: int
     up: int | None = None
@@ -57,7 +57,7 @@ class Comparison:
     :ivar problem: the problem of the application; None without one.
     :ivar kubernetes: the count of endpoints; None where Kubernetes was not read, or has no part in it.
     :ivar eureka: the count of instances; None where Eureka was not read.
-    :ivar differing: the number of instances that differ; ``differences`` are the first of them.
+    :ivar differing_count: the number of instances that differ; ``differences`` are the first of them.
     """
 
     application: str
@@ -65,15 +65,15 @@ class Comparison:
     state: SyncState
     eureka_name: str = DEFAULT_CONNECTION
     problem: Problem | None = None
-    kubernetes: Count | None = None
-    eureka: Count | None = None
-    differing: int = 0
+    kubernetes: InstanceCount | None = None
+    eureka: InstanceCount | None = None
+    differing_count: int = 0
     differences: Sequence[Difference] = ()
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def sort_key(self) -> tuple[object, ...]:
         """The sort key: worst first, then by name."""
-        return (self.state.rank, self.manager.rank[0], self.application, self.manager.name)
+        return (self.state.rank, self.manager.sort_key[0], self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -86,10 +86,10 @@ class Comparison:
             "message": self.problem.text if self.problem else "",
             "kubernetes": self.kubernetes.to_dict() if self.kubernetes else None,
             "eureka": self.eureka.to_dict() if self.eureka else None,
-            "differing": self.differing,
+            "differing": self.differing_count,
             "groups": [
                 {"cause": group.cause, "instances": [one.to_dict() for one in group.differences]}
-                for group in grouped(self.differences)
+                for group in group_by_cause(self.differences)
             ],
         }
 
@@ -102,25 +102,25 @@ class KubernetesInventory:
     :ivar desired: the desired instances of each syncer, as far as they can be mapped.
     :ivar namespaces: the namespaces that were read; empty for all.
     :ivar unread_namespaces: the namespaces that could not be read.
-    :ivar names: the cluster's name for each syncer whose operator gives it another one.
+    :ivar cluster_names: the cluster's name for each syncer whose operator gives it another one.
     """
 
     cluster: Cluster
     syncers: Sequence[Object] = ()
-    desired: Mapping[SyncerName, Desired] = field(default_factory=dict)
+    desired: Mapping[NamespacedSyncerName, DesiredInstances] = field(default_factory=dict)
     namespaces: Collection[str] = ()
     unread_namespaces: Collection[str] = ()
-    names: Mapping[SyncerName, str] = field(default_factory=dict)
+    cluster_names: Mapping[NamespacedSyncerName, str] = field(default_factory=dict)
 
-    def cluster_of(self, key: SyncerName) -> Cluster:
+    def cluster_of(self, key: NamespacedSyncerName) -> Cluster:
         """Return the cluster with the name that a syncer's operator gives to it."""
-        return replace(self.cluster, name=self.names.get(key, self.cluster.name))
+        return replace(self.cluster, name=self.cluster_names.get(key, self.cluster.name))
 
-    def owner_of(self, key: SyncerName) -> str:
+    def owner_of(self, key: NamespacedSyncerName) -> str:
         """Return the owner of a syncer's instances."""
         return str(ClusterOwner(self.cluster_of(key).name, *key))
 
-    def syncer_of(self, owner: str) -> SyncerName | None:
+    def parse_own_syncer(self, owner: str) -> NamespacedSyncerName | None:
         """Return the syncer of this cluster that ``owner`` names; None for any other owner."""
         parsed = parse_owner(owner)
         key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
@@ -128,7 +128,7 @@ class KubernetesInventory:
 
     def manager_of(self, instance: Instance) -> Manager:
         """Return the manager of an instance, as seen from this cluster."""
-        key = self.syncer_of(instance.owner or "")
+        key = self.parse_own_syncer(instance.owner or "")
         return manager_of(instance, self.cluster_of(key or ("", "")).name)
 
 
@@ -138,42 +138,42 @@ class SyncerPlan:
 
     :ivar owner: the owner of the syncer's instances.
     :ivar steps: the changes that would remove all differences.
-    :ivar held: the problem for which the operator holds back some or all steps; None where it holds back
-        none.
+    :ivar hold_reason: the problem for which the operator holds back some or all steps; None where it holds
+        back none.
     :ivar problems: problems of desired instances for which no step is held back.
     """
 
-    key: SyncerName
+    key: NamespacedSyncerName
     owner: str
-    eureka: str
+    eureka_name: str
     steps: Plan
-    held: Problem | None = None
+    hold_reason: Problem | None = None
     problems: tuple[Problem, ...] = ()
 
 
-def plans_of(
+def plan_syncers(
     kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
-) -> dict[SyncerName, SyncerPlan]:
+) -> dict[NamespacedSyncerName, SyncerPlan]:
     """Return the plan of each syncer, and of deleted syncers that have instances left.
 
     :param eurekas: the instances of each Eureka that was read, by the connection's name. A syncer of another
         Eureka has no plan.
     """
-    found: dict[SyncerName, SyncerPlan] = {}
-    owned, named = _indexed(eurekas)
-    known = set(map(_name_of, kubernetes.syncers))
+    found: dict[NamespacedSyncerName, SyncerPlan] = {}
+    owned, named = _index_instances(eurekas)
+    known = set(map(_namespace_and_name, kubernetes.syncers))
     for item in kubernetes.syncers:
-        key = _name_of(item)
-        owner, eureka = kubernetes.owner_of(key), connection_of(item)
+        key = _namespace_and_name(item)
+        owner, eureka = kubernetes.owner_of(key), connection_name(item)
         if eureka not in eurekas:
             continue
-        there = owned[eureka, owner]
-        if is_of_namespace(item) and not there:
-            found[key] = SyncerPlan(key, owner, eureka, Plan())  # those derived from it have plans
+        registered = owned[eureka, owner]
+        if is_namespace_syncer(item) and not registered:
+            found[key] = SyncerPlan(key, owner, eureka, Plan())  # the syncers derived from it have the steps
             continue
         if item["metadata"].get("deletionTimestamp"):
-            held = Problem(Seen.DELETED, "the syncer is being deleted")
-            found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), held)
+            held = Problem(ObservedReason.DELETED, "the syncer is being deleted")
+            found[key] = SyncerPlan(key, owner, eureka, plan((), registered, owner), held)
             continue
         try:
             syncer = Syncer.from_object(item)
@@ -183,41 +183,43 @@ def plans_of(
         desired = kubernetes.desired.get(key)
         if desired is None:
             continue
-        desired = limited_to_registered_ports(desired, there)
-        desired = under_held_ids(desired, there, kubernetes.cluster_of(key).name)
+        desired = limited_to_registered_ports(desired, registered)
+        desired = keep_registered_ids(desired, registered, kubernetes.cluster_of(key).name)
         of_application = named[eureka, syncer.application.upper()]
         unowned = [one for one in of_application if not one.owner]
         # Whether a pod has its address for itself is not known here: its own registration at another port
         # is left to what the operator reports.
-        twins = twins_of(desired.instances, unowned, ())
-        steps = plan_of_syncer(syncer, desired, there, of_application, owner, twins)
-        found[key] = _with_held_back(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
-    for (eureka, owner), there in list(owned.items()):
-        gone = kubernetes.syncer_of(owner)
+        twins = find_own_client_instances(desired.instances, unowned, ())
+        steps = plan_syncer_changes(syncer, desired, registered, of_application, owner, twins)
+        found[key] = _hold_back_steps(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
+    for (eureka, owner), registered in list(owned.items()):
+        gone = kubernetes.parse_own_syncer(owner)
         if gone is None or gone in known:
             continue
         if not kubernetes.namespaces or gone[0] in kubernetes.namespaces:
-            held = Problem(Seen.NO_SUCH_SYNCER, "there is no such syncer")
-            found[gone] = SyncerPlan(gone, owner, eureka, plan((), there, owner), held)
+            held = Problem(ObservedReason.NO_SUCH_SYNCER, "there is no such syncer")
+            found[gone] = SyncerPlan(gone, owner, eureka, plan((), registered, owner), held)
     return found
 
 
-def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
+def _hold_back_steps(
+    planned: SyncerPlan, item: Object, syncer: Syncer, desired: DesiredInstances
+) -> SyncerPlan:
     """Return a plan without the steps that the operator holds back, as the syncer and its status show."""
     steps, said = planned.steps, reported_state_of(item).synced
     held = None
-    if said.reason in _HELD:
+    if said.reason in _REASONS_HOLDING_ALL_STEPS:
         held, steps = replace(said, message=str(said)), Plan(refusals=steps.refusals)
     elif syncer.is_paused:
         held = Problem(ConditionType.PAUSED, "the syncer is paused: nothing is changed")
     elif desired.is_in_doubt:
         messages = "; ".join(problem.message for problem in desired.problems)
         held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
-        steps = _without_removals(steps, spared=desired.terminating)
+        steps = _without_removals(steps, spared=desired.terminating_ids)
     elif said.reason == ConditionType.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
     problems = () if held else tuple(desired.problems)
-    return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held, problems)
+    return SyncerPlan(planned.key, planned.owner, planned.eureka_name, steps, held, problems)
 
 
 def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
@@ -226,7 +228,7 @@ def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
         for one in steps.changes
         if one.action is not Action.DEREGISTER or one.instance.instance_id in spared
     )
-    return Plan(tuple(kept), steps.refusals, steps.doubled)
+    return Plan(tuple(kept), steps.refusals, steps.duplicates)
 
 
 def compare(
@@ -237,31 +239,30 @@ def compare(
     :param kubernetes: None where no cluster was read.
     :param eurekas: the instances of each Eureka that was read, by the connection's name.
     """
-    found = list(_of_syncers(kubernetes, eurekas)) if kubernetes else []
+    found = list(_compare_syncers(kubernetes, eurekas)) if kubernetes else []
     manager = kubernetes.manager_of if kubernetes else partial(manager_of, cluster=None)
     known = {(one.eureka_name, one.manager) for one in found}
-    beside = comparisons_beside(eurekas, manager, known)
+    beside = compare_without_kubernetes(eurekas, manager, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
-        beside = [one for one in beside if not _is_outside(one.manager, asked)]
-    return sorted([*found, *beside], key=lambda one: one.order)
+        beside = [one for one in beside if not _is_syncer_outside(one.manager, asked)]
+    return sorted([*found, *beside], key=lambda one: one.sort_key)
 
 
-def _is_outside(manager: Manager, namespaces: Collection[str]) -> bool:
+def _is_syncer_outside(manager: Manager, namespaces: Collection[str]) -> bool:
     """Return whether a manager is a syncer of this cluster outside of ``namespaces``."""
     return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
 
-def comparisons_beside(
+def compare_without_kubernetes(
     eurekas: Mapping[str, Iterable[Instance]],
     manager: Callable[[Instance], Manager],
     known: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
-    """Return a comparison, without a Kubernetes side, for each application and manager of other instances
-    than syncers'.
+    """Return a comparison, without a Kubernetes side, for each application and manager of instances.
 
     :param manager: returns the manager of an instance.
-    :param known: the connections and managers that are left out.
+    :param known: pairs of connection and manager to leave out, such as syncers that are compared already.
     """
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
@@ -269,48 +270,55 @@ def comparisons_beside(
             kept_by = manager(instance)
             if (name, kept_by) not in known:
                 rest[name, instance.application, kept_by].append(instance)
-    return [_not_compared(*key, those) for key, those in rest.items()]
+    return [_comparison_without_kubernetes(*key, those) for key, those in rest.items()]
 
 
-def _of_syncers(
+def _compare_syncers(
     kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Comparison]:
-    owned, _ = _indexed(eurekas)
-    plans = plans_of(kubernetes, eurekas)
+    owned, _ = _index_instances(eurekas)
+    plans = plan_syncers(kubernetes, eurekas)
     for item in filter(has_own_row, kubernetes.syncers):
-        key, eureka = _name_of(item), connection_of(item)
-        there = owned[eureka, kubernetes.owner_of(key)] if eureka in eurekas else None
-        yield comparison_of_syncer(item, kubernetes.desired.get(key), there, plans.get(key))
-    known = set(map(_name_of, kubernetes.syncers))
+        key, eureka = _namespace_and_name(item), connection_name(item)
+        registered = owned[eureka, kubernetes.owner_of(key)] if eureka in eurekas else None
+        yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
+    known = set(map(_namespace_and_name, kubernetes.syncers))
     for key, planned in plans.items():
         if key not in known:
-            there = owned[planned.eureka, planned.owner]
+            registered = owned[planned.eureka_name, planned.owner]
             yield Comparison(
-                ", ".join(sorted({one.application for one in there})),
+                ", ".join(sorted({one.application for one in registered})),
                 Manager(ManagerKind.SYNCER, "/".join(key)),
                 SyncState.NOT_SYNCED,
-                planned.eureka,
-                seen(Seen.NO_SUCH_SYNCER, "there is no such syncer: the operator deregisters what it had"),
-                Count(0, 0),
-                count_of(there),
-                len(there),
+                planned.eureka_name,
+                observed_problem(
+                    ObservedReason.NO_SUCH_SYNCER,
+                    "there is no such syncer: the operator deregisters what it had",
+                ),
+                InstanceCount(0, 0),
+                count_instances(registered),
+                len(registered),
                 differences_in(planned.steps, "its syncer is gone"),
             )
 
 
 def has_own_row(item: Object) -> bool:
-    """Return whether a syncer is shown by itself, and not by those that are derived from it alone.
+    """Return whether a syncer is shown in a row of its own.
 
-    A namespace's is while a Service is refused, which has none, or while nobody has looked at it.
+    A syncer of all Services of a namespace is shown by the syncers derived from it. It has a row of its own
+    only while it is being deleted, refuses a Service, or was never reconciled.
     """
-    if not is_of_namespace(item) or item["metadata"].get("deletionTimestamp"):
+    if not is_namespace_syncer(item) or item["metadata"].get("deletionTimestamp"):
         return True
     refused = ((item.get("status") or {}).get("applications") or {}).get("refused")
     return bool(refused) or reported_state_of(item) is NEVER_RECONCILED
 
 
-def comparison_of_syncer(
-    item: Object, desired: Desired | None, there: Sequence[Instance] | None, planned: SyncerPlan | None
+def compare_syncer(
+    item: Object,
+    desired: DesiredInstances | None,
+    registered: Sequence[Instance] | None,
+    planned: SyncerPlan | None,
 ) -> Comparison:
     """Compare one syncer with Eureka; its operator's conditions count first, then the differences seen now.
 
@@ -319,33 +327,33 @@ def comparison_of_syncer(
     :param there: the syncer's instances in Eureka; None where they were not read.
     """
     reported = reported_state_of(item)
-    held = planned.held.message if planned and planned.held else ""
+    held = planned.hold_reason.message if planned and planned.hold_reason else ""
     found = differences_in(planned.steps, held) if planned else []
-    kubernetes = count_of(desired.instances) if desired is not None else None
-    eureka = count_of(there) if there is not None else None
+    kubernetes = count_instances(desired.instances) if desired is not None else None
+    eureka = count_instances(registered) if registered is not None else None
     state, problem = reported.state, reported.problem
     if item["metadata"].get("deletionTimestamp"):
         state = SyncState.NOT_SYNCED
-        problem = seen(Seen.DELETED, "it was deleted, and its instances leave")
+        problem = observed_problem(ObservedReason.DELETED, "it was deleted, and its instances leave")
     elif reported is NEVER_RECONCILED:
         if kubernetes and eureka and kubernetes.up and not eureka.up:
             state = SyncState.NOT_READY
             message = "no operator has looked at it yet, and callers find none of its ready endpoints"
-            problem = seen(Seen.NOT_LOOKED_AT, message)
+            problem = observed_problem(ObservedReason.NOT_LOOKED_AT, message)
     elif found and (problem is None or problem.reason == ConditionType.CONFLICT):
-        message = "; ".join(group.summary for group in grouped(found))  # each cause once
+        message = "; ".join(group.summary for group in group_by_cause(found))  # each cause once
         if problem is None:
-            state, problem = SyncState.NOT_SYNCED, seen(Seen.DIFFERS, message)
+            state, problem = SyncState.NOT_SYNCED, observed_problem(ObservedReason.DIFFERS, message)
         else:
-            problem = Problem(problem.reason, message).with_remedy(REMEDIES)
+            problem = Problem(problem.reason, message).with_remedy(SYNCER_REMEDIES)
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    if there is None and "registered" in status:
-        eureka = Count(int(status["registered"]))
+    if registered is None and "registered" in status:
+        eureka = InstanceCount(int(status["registered"]))
     return Comparison(
-        _application_of(spec, status),
-        Manager(ManagerKind.SYNCER, "/".join(_name_of(item))),
+        _syncer_application(spec, status),
+        Manager(ManagerKind.SYNCER, "/".join(_namespace_and_name(item))),
         state,
-        connection_of(item),
+        connection_name(item),
         problem,
         kubernetes,
         eureka,
@@ -354,36 +362,39 @@ def comparison_of_syncer(
     )
 
 
-def _application_of(spec: Object, status: Object) -> str:
+def _syncer_application(spec: Object, status: Object) -> str:
     if (spec.get("selector") or {}).get("services"):
-        return EVERY_SERVICE
+        return ALL_SERVICES_PLACEHOLDER
     named = spec.get("application") or (spec.get("selector") or {}).get("app") or ""
     return str(named or status.get("application") or "").upper()
 
 
-def _not_compared(eureka: str, application: str, manager: Manager, those: Sequence[Instance]) -> Comparison:
+def _comparison_without_kubernetes(
+    eureka: str, application: str, manager: Manager, those: Sequence[Instance]
+) -> Comparison:
     """Return the comparison of instances that no syncer of the cluster keeps, without a Kubernetes side."""
-    count = count_of(those)
-    problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
+    count = count_instances(those)
+    problem = None if count.up else observed_problem(ObservedReason.NONE_UP, f"none of {count.total} is UP")
     if (odd := [one.unreadable for one in those if one.unreadable]) and problem is not None:
-        problem = seen(
-            Seen.UNREADABLE_INSTANCE, f"{len(odd)} of {count.total} cannot be read: {listed(odd, 3)}"
+        problem = observed_problem(
+            ObservedReason.UNREADABLE_INSTANCE,
+            f"{len(odd)} of {count.total} cannot be read: {format_list(odd, 3)}",
         )
     state = SyncState.NOT_READY if problem else SyncState.NOT_COMPARED
     return Comparison(application, manager, state, eureka, problem, None, count)
 
 
-def count_of(instances: Iterable[Instance]) -> Count:
+def count_instances(instances: Iterable[Instance]) -> InstanceCount:
     """Count instances, and those that are UP."""
     statuses = [one.status for one in instances]
-    return Count(len(statuses), statuses.count(Status.UP))
+    return InstanceCount(len(statuses), statuses.count(Status.UP))
 
 
-def _name_of(item: Object) -> SyncerName:
+def _namespace_and_name(item: Object) -> NamespacedSyncerName:
     return (item["metadata"]["namespace"], item["metadata"]["name"])
 
 
-def _indexed(
+def _index_instances(
     eurekas: Mapping[str, Sequence[Instance]],
 ) -> tuple[dict[tuple[str, str], list[Instance]], dict[tuple[str, str], list[Instance]]]:
     """Return the instances by Eureka and owner, and by Eureka and application."""

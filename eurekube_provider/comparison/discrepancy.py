@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.model import Instance, interned
+from eurekube_provider.core.model import Instance, intern_text
 from eurekube_provider.core.plan import (
     Action,
     Change,
     Plan,
     Refusal,
     RefusalReason,
+    describe_owner,
     differences,
-    switch_its_client_off,
-    whose,
+    self_registration_remedy,
 )
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 
-MOST_OF_A_GROUP = 5
+MAX_NAMED_DIFFERENCES = 5
 """The number of instances of a group that are named; the rest is counted."""
 
 
@@ -64,17 +64,18 @@ def difference_of_change(change: Change, why: str = "") -> Difference:
         *instance.key,
         kubernetes="" if change.action is Action.DEREGISTER else status_and_address(instance),
         eureka=status_and_address(actual) if actual else "",
-        why=f"{changed}{why}" if changed or why else _plain_cause(change),
-        cause=interned(without_names(instance, why) if why else _plain_cause(change)),
+        why=f"{changed}{why}" if changed or why else _default_cause(change),
+        cause=intern_text(mask_instance_names(instance, why) if why else _default_cause(change)),
     )
 
 
 def difference_of_refusal(refusal: Refusal) -> Difference:
     """Return the difference that stays because another owner has the instance."""
-    cause = f"{whose(refusal.actual)} and was left as it is"
+    cause = f"{describe_owner(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
-            f"registered itself at the same address: {switch_its_client_off(refusal.actual)}, or it would be"
+            f"registered itself at the same address: {self_registration_remedy(refusal.actual)}, or it "
+            "would be"
             " called twice as often"
         )
     return Difference(
@@ -82,7 +83,7 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
         kubernetes=status_and_address(refusal.instance),
         eureka=status_and_address(refusal.actual),
         why=refusal.describe(),
-        cause=interned(cause),
+        cause=intern_text(cause),
     )
 
 
@@ -102,7 +103,7 @@ def status_and_address(instance: Instance) -> str:
     return f"{instance.status} {instance.address}"
 
 
-def _plain_cause(change: Change) -> str:
+def _default_cause(change: Change) -> str:
     if change.action is Action.REGISTER:
         return "not in Eureka"
     if change.action is Action.DEREGISTER or change.actual is None:
@@ -114,7 +115,7 @@ def _plain_cause(change: Change) -> str:
     return "; ".join(parts) or "its status differs"
 
 
-def without_names(instance: Instance, sentence: str) -> str:
+def mask_instance_names(instance: Instance, sentence: str) -> str:
     """Return a sentence without an instance's id and address, so that it fits other instances with the
     same cause.
     """
@@ -133,20 +134,20 @@ class DifferenceGroup:
     @property
     def summary(self) -> str:
         """The number of instances and the cause, e.g. ``2 instances: not in Eureka``."""
-        return f"{counted(len(self.differences))}: {self.cause}"
+        return f"{format_count(len(self.differences))}: {self.cause}"
 
     @property
-    def shown(self) -> Sequence[Difference]:
+    def first_differences(self) -> Sequence[Difference]:
         """The first differences of the group, which are named."""
-        return self.differences[:MOST_OF_A_GROUP]
+        return self.differences[:MAX_NAMED_DIFFERENCES]
 
     @property
-    def more(self) -> int:
+    def omitted_count(self) -> int:
         """The number of differences that are not named."""
-        return len(self.differences) - len(self.shown)
+        return len(self.differences) - len(self.first_differences)
 
 
-def grouped(found: Iterable[Difference]) -> list[DifferenceGroup]:
+def group_by_cause(found: Iterable[Difference]) -> list[DifferenceGroup]:
     """Group differences by their cause, the largest group first."""
     groups: dict[str, list[Difference]] = {}
     for one in found:

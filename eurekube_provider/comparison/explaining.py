@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.comparison.impact import Event, impact
+from eurekube_provider.comparison.impact import LifecycleEvent, predict_effects
 from eurekube_provider.comparison.managers import Manager, ManagerKind
-from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, is_ready, is_terminating
-from eurekube_provider.core.registry_kinds import kind_of
+from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 from eurekube_provider.core.syncer import Mode, Syncer
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class InstanceObservation:
     """All that was read of one instance at one moment.
 
     :ivar instance: the newest version that a server holds.
@@ -44,7 +44,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class InstanceExplanation:
     """The explanation of one instance.
 
     :ivar facts: pairs of a topic and a sentence.
@@ -55,7 +55,7 @@ class Explanation:
     instance_id: str
     status: str
     facts: tuple[tuple[str, str], ...]
-    impact: tuple[tuple[Event, str], ...]
+    impact: tuple[tuple[LifecycleEvent, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""
@@ -68,36 +68,36 @@ class Explanation:
         }
 
 
-def explain(observed: Observation, now_ms: float) -> Explanation:
+def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceExplanation:
     """Explain one instance.
 
     :param now_ms: Unix time in milliseconds.
     """
     instance, manager = observed.instance, observed.manager
     facts = [
-        ("not safe", _not_safe(observed)),
-        ("kept by", _manager_sentence(instance, manager)),
-        ("callers", _address_for_callers(instance)),
-        *(_facts_of_renewals(observed, now_ms) if kind_of(instance).renewals else ()),
-        ("in Kubernetes", _in_kubernetes(observed)),
+        ("not safe", _why_unreliable(observed)),
+        ("kept by", _describe_manager(instance, manager)),
+        ("callers", _describe_address_for_callers(instance)),
+        *(_renewal_facts(observed, now_ms) if registry_kind_of_instance(instance).renewals else ()),
+        ("in Kubernetes", _describe_endpoint(observed)),
         ("its operator says", observed.operator_message),
-        ("servers", _servers(observed)),
+        ("servers", _describe_server_differences(observed)),
     ]
     if instance.status is not Status.UP:
         facts.insert(3, ("why not UP", why_not_up(observed)))
     known_facts = tuple((topic, sentence) for topic, sentence in facts if sentence)
-    outcomes = tuple(impact(instance, manager, observed.syncer))
-    return Explanation(*instance.key, str(instance.status), known_facts, outcomes)
+    outcomes = tuple(predict_effects(instance, manager, observed.syncer))
+    return InstanceExplanation(*instance.key, str(instance.status), known_facts, outcomes)
 
 
-def _facts_of_renewals(observed: Observation, now_ms: float) -> list[tuple[str, str]]:
+def _renewal_facts(observed: InstanceObservation, now_ms: float) -> list[tuple[str, str]]:
     return [
-        ("renewed by", _renewed_by(observed.instance, observed.manager)),
-        ("last renewed", _renewals(observed, now_ms)),
+        ("renewed by", _describe_renewer(observed.instance, observed.manager)),
+        ("last renewed", _describe_last_renewals(observed, now_ms)),
     ]
 
 
-def _not_safe(observed: Observation) -> str:
+def _why_unreliable(observed: InstanceObservation) -> str:
     """Return why no statement about an instance can be relied on; empty where the statements can be."""
     if observed.instance.unreadable:
         return observed.instance.unreadable
@@ -109,20 +109,20 @@ def _not_safe(observed: Observation) -> str:
     return ""
 
 
-def _manager_sentence(instance: Instance, manager: Manager) -> str:
+def _describe_manager(instance: Instance, manager: Manager) -> str:
     if manager.kind is ManagerKind.ITSELF:
-        kind = kind_of(instance).name
+        kind = registry_kind_of_instance(instance).name
         return f"itself: its own {kind} client, or a person, registered it, and Eurekube leaves it alone"
     return f"{manager} (owner {instance.owner})"
 
 
-def _is_blank(instance: Instance) -> bool:
+def _has_only_name_and_id(instance: Instance) -> bool:
     """Return whether nothing of an instance but its name and id could be read."""
     return bool(instance.unreadable) and not instance.host_name
 
 
-def _address_for_callers(instance: Instance) -> str:
-    if _is_blank(instance):
+def _describe_address_for_callers(instance: Instance) -> str:
+    if _has_only_name_and_id(instance):
         return ""
     scheme, port = (
         ("https", instance.secure_port) if instance.secure_port.enabled else ("http", instance.port)
@@ -135,30 +135,30 @@ def _address_for_callers(instance: Instance) -> str:
     return f"do not call it, since it is {instance.status}; they would at {place}"
 
 
-def why_not_up(observed: Observation) -> str:
+def why_not_up(observed: InstanceObservation) -> str:
     """Return why callers are not sent to an instance, as far as that can be determined."""
     instance, status = observed.instance, observed.instance.status
-    kind = kind_of(instance)
-    if _is_blank(instance):
+    kind = registry_kind_of_instance(instance)
+    if _has_only_name_and_id(instance):
         return ""
     if instance.is_leaving and status is Status.OUT_OF_SERVICE:
         who = "the operator" if observed.manager.kind is ManagerKind.SYNCER else "its owner"
         return f"it is on its way out: {who} took it out of service before it goes"
-    if instance.is_enforced:
+    if instance.is_status_enforced:
         return f"the stack's program enforces the status {status}"
     if instance.is_overridden:
         return (
             f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
-            f" more: {kind.put_back.format(shlex.quote(instance.instance_id))}"
+            f" more: {kind.undrain_instruction.format(shlex.quote(instance.instance_id))}"
         )
     if observed.manager.kind is ManagerKind.SYNCER and observed.has_kubernetes:
         return _why_not_ready(observed)
     if observed.manager.kind is ManagerKind.STACK:
         return f"the stack registered it as {status}"
-    if instance.registered_out_of_service and kind.overrides:
+    if instance.is_self_registered_out_of_service and kind.overrides:
         return (
             "it registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since; to put it"
-            f" into service: {kind.put_back.format(shlex.quote(instance.instance_id))}"
+            f" into service: {kind.undrain_instruction.format(shlex.quote(instance.instance_id))}"
         )
     if observed.manager.kind is ManagerKind.ITSELF:
         return (
@@ -167,7 +167,7 @@ def why_not_up(observed: Observation) -> str:
     return f"{observed.manager} says {status}"
 
 
-def _why_not_ready(observed: Observation) -> str:
+def _why_not_ready(observed: InstanceObservation) -> str:
     if observed.syncer is not None and observed.syncer.mode is Mode.SERVICE:
         return "no endpoint of its Service is ready, or was not when the operator looked last"
     if observed.endpoint is None:
@@ -178,11 +178,11 @@ def _why_not_ready(observed: Observation) -> str:
         return "its pod is being deleted"
     if is_ready(observed.endpoint):
         return "Kubernetes says that it is ready: the operator has not brought that to Eureka yet"
-    why = _unready_parts(observed.pod) if observed.pod is not None else ""
+    why = _describe_unready_parts(observed.pod) if observed.pod is not None else ""
     return f"Kubernetes says that its endpoint is not ready{f': {why}' if why else ''}"
 
 
-def _unready_parts(pod: Object) -> str:
+def _describe_unready_parts(pod: Object) -> str:
     """Return the parts of a pod that are not ready, as its status says."""
     status = pod.get("status") or {}
     found = []
@@ -201,17 +201,17 @@ def _unready_parts(pod: Object) -> str:
     return "; ".join(found)
 
 
-def _renewed_by(instance: Instance, manager: Manager) -> str:
+def _describe_renewer(instance: Instance, manager: Manager) -> str:
     if manager.kind is ManagerKind.SYNCER:
         return "the operator of this cluster, whichever replica leads"
     if manager.kind is ManagerKind.OTHER_CLUSTER:
         return f"the operator of cluster {manager.name.partition('/')[0]}"
-    if manager.kind is ManagerKind.STACK and instance.renewer not in (None, SELF_RENEWED):
+    if manager.kind is ManagerKind.STACK and instance.renewer not in (None, SELF_RENEWER_VALUE):
         return f"the operator, or `eurekube keepalive`, that is called {instance.renewer!r}"
     return "its application" if manager.kind is not ManagerKind.OTHER else f"the owner {manager.name}"
 
 
-def _renewals(observed: Observation, now_ms: float) -> str:
+def _describe_last_renewals(observed: InstanceObservation, now_ms: float) -> str:
     duration = observed.instance.lease.duration_seconds
     ages = {
         url: (now_ms - one.lease_ends_ms) / 1000 + duration
@@ -228,7 +228,7 @@ def _renewals(observed: Observation, now_ms: float) -> str:
     return f"{renewals}{f': that is longer than its Eureka lease of {duration} s' if late else ''}"
 
 
-def _in_kubernetes(observed: Observation) -> str:
+def _describe_endpoint(observed: InstanceObservation) -> str:
     if observed.manager.kind is not ManagerKind.SYNCER or not observed.has_kubernetes:
         return ""
     if observed.syncer is None:
@@ -244,7 +244,7 @@ def _in_kubernetes(observed: Observation) -> str:
     return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {terminating or ready}"
 
 
-def _servers(observed: Observation) -> str:
+def _describe_server_differences(observed: InstanceObservation) -> str:
     """Return a sentence on differences between the servers, and on servers that did not answer."""
     statuses = {url: str(one.status) if one else "not there" for url, one in observed.by_server.items()}
     sentences = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
-from eurekube_provider.comparison.ranked import Ranked
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, FindingName
 from eurekube_provider.core.problem import Problem
@@ -17,11 +17,11 @@ from eurekube_provider.core.problem import Problem
 if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
-MOST_SUBJECTS = 5
+MAX_NAMED_SUBJECTS = 5
 """The number of objects with a finding that are named."""
 
 
-class Severity(Ranked):
+class Severity(RankedEnum):
     """The severities of a finding, worst first."""
 
     FAULT = "fault"
@@ -49,9 +49,9 @@ class StatusFinding:
     @property
     def subjects_text(self) -> str:
         """Return the names of the objects with this finding; empty if it is about no object."""
-        named = ", ".join(self.subjects[:MOST_SUBJECTS])
-        more = len(self.subjects) - MOST_SUBJECTS
-        return f"{named} and {more} more" if more > 0 else named
+        names = ", ".join(self.subjects[:MAX_NAMED_SUBJECTS])
+        more = len(self.subjects) - MAX_NAMED_SUBJECTS
+        return f"{names} and {more} more" if more > 0 else names
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON values."""
@@ -63,7 +63,7 @@ class StatusFinding:
         }
 
 
-_SEVERITIES = {
+_SEVERITY_BY_STATE = {
     SyncState.NOT_READY: Severity.FAULT,
     SyncState.NOT_KNOWN: Severity.WARNING,
     SyncState.NOT_SYNCED: Severity.WARNING,
@@ -82,22 +82,24 @@ def status_findings(
         cause.
     """
     found = [
-        *_findings_by_reason(comparisons, _name_of),
+        *_findings_by_reason(comparisons, _subject_of_comparison),
         *_findings_by_reason(mirrors, lambda one: one.subject),
     ]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 
-_Shown = TypeVar("_Shown", Comparison, "MirrorState")
+_ComparisonOrMirror = TypeVar("_ComparisonOrMirror", Comparison, "MirrorState")
 
 
-def _findings_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[StatusFinding]:
+def _findings_by_reason(
+    rows: Iterable[_ComparisonOrMirror], name_of: Callable[[_ComparisonOrMirror], str]
+) -> list[StatusFinding]:
     """Return one finding for each severity and reason, those with the most objects first."""
     by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
-    for one in shown:
+    for one in rows:
         if one.problem is not None:
-            key = (_SEVERITIES[one.state], one.problem.reason)
-            by_reason.setdefault(key, []).append((one.problem, named(one)))
+            key = (_SEVERITY_BY_STATE[one.state], one.problem.reason)
+            by_reason.setdefault(key, []).append((one.problem, name_of(one)))
     found = []
     for (severity, _), those in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         problem, name = those[0]
@@ -107,12 +109,12 @@ def _findings_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str])
     return found
 
 
-def _name_of(comparison: Comparison) -> str:
+def _subject_of_comparison(comparison: Comparison) -> str:
     name = comparison.manager.name
     return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 
 
-def finding(
+def build_finding(
     severity: Severity, name: FindingName, message: str, subjects: Sequence[str] = ()
 ) -> StatusFinding:
     """Return a finding that is about no application, with its remedy."""
@@ -120,23 +122,30 @@ def finding(
 
 
 def eureka_findings(
-    name: str, *, error: str, away: Iterable[tuple[str, str]], endangered: Sequence[str], warning: str = ""
+    name: str,
+    *,
+    error: str,
+    failed_servers: Iterable[tuple[str, str]],
+    endangered: Sequence[str],
+    share_warning: str = "",
 ) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
     :param error: the reason why Eureka cannot be read; empty where it can.
-    :param away: the servers that do not answer, with the reason.
+    :param failed_servers: the servers that do not answer, with the reason.
     :param endangered: the servers in self-preservation, or that one more missing renewal would put there.
-    :param warning: a warning about our share of this Eureka's renewals.
+    :param share_warning: a warning about our share of this Eureka's renewals.
     """
     eureka = f"Eureka {name}"
     found = []
     if error:
         message = f"{eureka} cannot be read: {error}"
-        found.append(finding(Severity.FAULT, FindingName.EUREKA_UNREACHABLE, message, (eureka,)))
+        found.append(build_finding(Severity.FAULT, FindingName.EUREKA_UNREACHABLE, message, (eureka,)))
     found += [
-        finding(Severity.WARNING, FindingName.SERVER_AWAY, f"the Eureka server {url} is away: {why}", (url,))
-        for url, why in away
+        build_finding(
+            Severity.WARNING, FindingName.SERVER_AWAY, f"the Eureka server {url} is away: {why}", (url,)
+        )
+        for url, why in failed_servers
         if not error
     ]
     if endangered:
@@ -144,9 +153,11 @@ def eureka_findings(
             "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and"
             " callers call them"
         )
-        found.append(finding(Severity.WARNING, FindingName.SELF_PRESERVATION, message, tuple(endangered)))
-    if warning:
-        found.append(finding(Severity.NOTE, FindingName.SHARE, warning, (eureka,)))
+        found.append(
+            build_finding(Severity.WARNING, FindingName.SELF_PRESERVATION, message, tuple(endangered))
+        )
+    if share_warning:
+        found.append(build_finding(Severity.NOTE, FindingName.LARGE_RENEWAL_SHARE, share_warning, (eureka,)))
     return found
 
 
@@ -154,13 +165,13 @@ def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] =
     """Return the number of applications in each state, e.g. ``2 not ready, 1 not synced, 7 synced;
     mirrors: 1 synced``.
     """
-    applications = _counted(one.state for one in comparisons)
-    of_mirrors = _counted(one.state for one in mirrors)
+    applications = _format_state_counts(one.state for one in comparisons)
+    of_mirrors = _format_state_counts(one.state for one in mirrors)
     parts = [applications, f"mirrors: {of_mirrors}" if of_mirrors else ""]
     return "; ".join(part for part in parts if part) or "no application is known"
 
 
-def _counted(states: Iterable[SyncState]) -> str:
+def _format_state_counts(states: Iterable[SyncState]) -> str:
     counts = dict.fromkeys(SyncState, 0)
     for one in states:
         counts[one] += 1

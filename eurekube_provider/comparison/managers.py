@@ -45,7 +45,7 @@ class Manager:
     name: str = ""
 
     @property
-    def rank(self) -> tuple[int, str]:
+    def sort_key(self) -> tuple[int, str]:
         """The sort key of this manager."""
         return list(ManagerKind).index(self.kind), self.name
 

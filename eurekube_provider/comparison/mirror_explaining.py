@@ -16,20 +16,24 @@ from eurekube_provider.comparison.mirror_state import (
     mirror_states,
     service_of_application,
 )
-from eurekube_provider.comparison.ranked import Ranked
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, is_own_instance, mirrored_endpoints
-from eurekube_provider.core.mirror_slices import shown_endpoints
+from eurekube_provider.core.mirror_endpoints import (
+    MirrorEndpoint,
+    is_excluded_from_mirror,
+    mirrored_endpoints,
+)
+from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
 from eurekube_provider.core.problem import Problem
 
-_EVERYWHERE = networks_of(["0.0.0.0/0", "::/0"])
-_OF_INSTANCES = (
+_ALL_NETWORKS = parse_networks(["0.0.0.0/0", "::/0"])
+_CONDITIONS_NAMING_INSTANCES = (
     MirrorCondition.ADDRESS_REFUSED,
     MirrorCondition.UNRESOLVABLE,
     MirrorCondition.NO_PORT,
@@ -37,11 +41,11 @@ _OF_INSTANCES = (
 )
 """Conditions whose messages name instances."""
 
-_NOT_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
+_NOT_SHOWN_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
 
 
-class Shown(Ranked):
-    """A mirrored Service's use of an instance, in the order in which instances are shown."""
+class ServiceUse(RankedEnum):
+    """How a mirrored Service treats an instance: the states, in the order in which instances are shown."""
 
     LEFT_OUT = "left out"
     """The instance has no endpoint."""
@@ -66,18 +70,18 @@ class MirrorInventory:
 
     items: Sequence[Object] = ()
     slices: Sequence[Object] = ()
-    own: frozenset[str] = frozenset()
+    cluster_addresses: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class ShownInstance:
+class MirroredInstance:
     """One instance, and its use by a mirrored Service.
 
     :ivar why: the reason why it is not called; empty where it is called.
     """
 
     instance_id: str
-    shown: Shown
+    use: ServiceUse
     address: str = ""
     why: str = ""
 
@@ -85,7 +89,7 @@ class ShownInstance:
         """Return the instance as JSON values."""
         return {
             "instanceId": self.instance_id,
-            "shown": str(self.shown),
+            "shown": str(self.use),
             "address": self.address,
             "why": self.why,
         }
@@ -102,9 +106,9 @@ class MirrorExplanation:
     mirror_state: MirrorState
     application: str
     service: str
-    instances: tuple[ShownInstance, ...]
+    instances: tuple[MirroredInstance, ...]
 
-    def of_instances(self, ids: Iterable[str]) -> MirrorExplanation:
+    def limited_to_instances(self, ids: Iterable[str]) -> MirrorExplanation:
         """Return a copy that explains only these instances."""
         wanted = set(ids)
         return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
@@ -116,13 +120,13 @@ class MirrorExplanation:
             "application": self.application,
             "service": self.service,
             "state": str(self.mirror_state.state),
-            "why": self.mirror_state.why,
+            "why": self.mirror_state.problem_text,
             "instances": [one.to_dict() for one in self.instances],
         }
 
 
 def explain_mirrors(
-    world: MirrorInventory,
+    inventory: MirrorInventory,
     cluster: Cluster,
     application: str,
     instances: Iterable[Instance],
@@ -134,34 +138,32 @@ def explain_mirrors(
     :param instances: the instances that its Eureka lists.
     :param now_seconds: Unix time.
     """
-    there = list(instances)
-    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in world.items}
+    listed = list(instances)
+    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in inventory.items}
     found = []
-    for mirror_state in mirror_states(world.items, now_seconds):
+    for mirror_state in mirror_states(inventory.items, now_seconds):
         item = items[mirror_state.namespace, mirror_state.name]
-        if not mirror_state.concerns(application):
+        if not mirror_state.shows_application(application):
             continue
-        explainer = _Explainer(item, mirror_state, application, cluster, world)
+        explainer = _MirrorExplainer(item, mirror_state, application, cluster, inventory)
         service = service_of_application(item, application)
-        shown = sorted(explainer.instances(there), key=lambda one: (one.shown.rank, one.instance_id))
+        shown = sorted(explainer.explain_instances(listed), key=lambda one: (one.use.rank, one.instance_id))
         found.append(MirrorExplanation(mirror_state, application, service, tuple(shown)))
     return found
 
 
-def applications_shown_for(world: MirrorInventory, word: str) -> set[str]:
-    """Return the applications that mirrors show and that have this name, in any case, or an instance of
-    this id.
-    """
+def find_mirrored_applications(inventory: MirrorInventory, name_or_id: str) -> set[str]:
+    """Return the mirrored applications that have this name, in any case, or an instance with this id."""
     return {
         str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
-        for item in world.slices
-        if (item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) == word.upper()
-        or any(one.instance_id == word for one in shown_endpoints([item]))
+        for item in inventory.slices
+        if (item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) == name_or_id.upper()
+        or any(one.instance_id == name_or_id for one in endpoints_in_slices([item]))
     }
 
 
-class _Explainer:
-    """The explanation of one application in one mirror, instance by instance."""
+class _MirrorExplainer:
+    """Explains, for one application in one mirror, how the Service treats each instance."""
 
     def __init__(
         self,
@@ -169,64 +171,66 @@ class _Explainer:
         mirror_state: MirrorState,
         application: str,
         cluster: Cluster,
-        world: MirrorInventory,
+        inventory: MirrorInventory,
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
         self._cluster = cluster
-        self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
+        self._policy = AddressPolicy(_ALL_NETWORKS, (), inventory.cluster_addresses)
         self._conditions: Mapping[str, Object] = conditions_of(item)
-        self._endpoints = shown_endpoints(
-            one for one in world.slices if _is_endpoint_slice_of(one, mirror_state, application)
+        self._endpoints = endpoints_in_slices(
+            one for one in inventory.slices if _is_endpoint_slice_of(one, mirror_state, application)
         )
         self._holders = {one.address: one.instance_id for one in self._endpoints}
 
-    def instances(self, there: Sequence[Instance]) -> Iterable[ShownInstance]:
+    def explain_instances(self, listed: Sequence[Instance]) -> Iterable[MirroredInstance]:
         """Yield each instance that Eureka lists, and each other one that the Service still shows."""
         by_id: dict[str, list[MirrorEndpoint]] = {}
         for one in self._endpoints:
             by_id.setdefault(one.instance_id, []).append(one)
-        for instance in there:
+        for instance in listed:
             yield self._explain_listed(instance, by_id.pop(instance.instance_id, []))
         for instance_id, endpoints in by_id.items():
-            yield self._unlisted(instance_id, endpoints)
+            yield self._explain_unlisted(instance_id, endpoints)
 
-    def _explain_listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
+    def _explain_listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> MirroredInstance:
         key, address = instance.instance_id, ", ".join(one.address for one in endpoints)
         if any(one.is_ready for one in endpoints):
-            return ShownInstance(key, Shown.CALLED, address)
+            return MirroredInstance(key, ServiceUse.CALLED, address)
         if not endpoints:
-            return ShownInstance(key, Shown.LEFT_OUT, instance.ip_address, self._why_left_out(instance))
+            return MirroredInstance(
+                key, ServiceUse.LEFT_OUT, instance.ip_address, self._why_no_endpoint(instance)
+            )
         why = f"it is {instance.status}, and only what is UP is called"
-        return ShownInstance(
-            key, Shown.NOT_CALLED, address, _NOT_YET if instance.status is Status.UP else why
+        return MirroredInstance(
+            key, ServiceUse.NOT_CALLED, address, _NOT_SHOWN_YET if instance.status is Status.UP else why
         )
 
-    def _unlisted(self, instance_id: str, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
+    def _explain_unlisted(self, instance_id: str, endpoints: Sequence[MirrorEndpoint]) -> MirroredInstance:
         address = ", ".join(one.address for one in endpoints)
         if not instance_id:
             why = "somebody wrote this endpoint by hand: the operator takes it out with its next reconcile"
-            return ShownInstance(instance_id, Shown.HELD, address, why)
+            return MirroredInstance(instance_id, ServiceUse.HELD, address, why)
         if not any(one.is_ready for one in endpoints):
-            return ShownInstance(
-                instance_id, Shown.NOT_CALLED, address, "Eureka lists it no more: its endpoint goes next"
+            return MirroredInstance(
+                instance_id, ServiceUse.NOT_CALLED, address, "Eureka lists it no more: its endpoint goes next"
             )
         if self._has_condition(MirrorCondition.BRAKED):
             said = Problem.of(self._conditions[MirrorCondition.BRAKED]).text
-            return ShownInstance(instance_id, Shown.HELD, address, f"Eureka does not list it: {said}")
+            return MirroredInstance(instance_id, ServiceUse.HELD, address, f"Eureka does not list it: {said}")
         most = f", for {self._mirror.hold_seconds} s at most (spec.holdSeconds)" if self._mirror else ""
         why = f"Eureka lists it no more: it is called until a server says that it left{most}"
-        return ShownInstance(instance_id, Shown.HELD, address, why)
+        return MirroredInstance(instance_id, ServiceUse.HELD, address, why)
 
-    def _why_left_out(self, instance: Instance) -> str:
+    def _why_no_endpoint(self, instance: Instance) -> str:
         mirror = self._mirror
         if mirror is None:
-            return self._mirror_state.why
-        if is_own_instance(mirror, instance, self._cluster):
-            return self._why_own_instance(instance)
+            return self._mirror_state.problem_text
+        if is_excluded_from_mirror(mirror, instance, self._cluster):
+            return self._why_never_mirrored(instance)
         holder = self._holders.get(instance.ip_address)
         if holder is not None:
             return f"its address is shown for {holder} already: two registrations of one process"
-        said = self._said_of(instance)
+        said = self._find_operator_message(instance)
         if said:
             return said
         mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, lambda _: None)
@@ -237,11 +241,11 @@ class _Explainer:
                 continue  # here nothing is resolved, and the operator has no trouble with names
             detail = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
             return f"{problem.reason}: it {detail}"
-        if self._mirror_state.why:
-            return f"its mirror is {self._mirror_state.state}: {self._mirror_state.why}"
-        return _NOT_YET
+        if self._mirror_state.problem_text:
+            return f"its mirror is {self._mirror_state.state}: {self._mirror_state.problem_text}"
+        return _NOT_SHOWN_YET
 
-    def _why_own_instance(self, instance: Instance) -> str:
+    def _why_never_mirrored(self, instance: Instance) -> str:
         manager = manager_of(instance, self._cluster.name)
         if (instance.owner or "").startswith(f"cluster/{self._cluster.name}/"):
             return f"{manager} of this cluster registered it: what this cluster registers is never mirrored"
@@ -250,10 +254,10 @@ class _Explainer:
     def _has_condition(self, kind: MirrorCondition) -> bool:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
-    def _said_of(self, instance: Instance) -> str:
+    def _find_operator_message(self, instance: Instance) -> str:
         """Return the operator's sentence about an instance in a condition of the mirror."""
         start = f"{instance.application} {instance.instance_id} "
-        for kind in _OF_INSTANCES:
+        for kind in _CONDITIONS_NAMING_INSTANCES:
             if not self._has_condition(kind):
                 continue
             for sentence in Problem.of(self._conditions[kind]).message.split("; "):

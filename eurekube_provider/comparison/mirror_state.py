@@ -8,21 +8,21 @@ from datetime import datetime
 from typing import Any
 
 from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of
-from eurekube_provider.comparison.seen_remedies import Seen, seen
+from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredService
-from eurekube_provider.core.mirror_names import mirrored_name
+from eurekube_provider.core.mirror_names import mirrored_service_name
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 
-STALE_SECONDS = 900.0
-"""Seconds after which a mirror's status is stale, so that no operator serves it: an operator writes it
-every five minutes even without news.
+STALE_STATUS_SECONDS = 900.0
+"""Seconds after which a mirror's status is stale: an operator that serves the mirror writes the status every
+five minutes, even without changes.
 """
 
-MOST_NAMED = 20
+MAX_NAMED_SERVICES = 20
 """The number of Services of one mirror that are named."""
 
 
@@ -36,8 +36,8 @@ class MirrorState:
     :ivar mirrored: the number of the mirror's Services.
     :ivar state: the conditions Ready and Synced as one word.
     :ivar problem: the problem of the mirror; None without one.
-    :ivar read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is not
-        known.
+    :ivar eureka_read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is
+        not known.
     """
 
     namespace: str
@@ -46,14 +46,14 @@ class MirrorState:
     application: str
     eureka_name: str
     services: tuple[MirroredService, ...]
-    mirrored: int
-    endpoints: int
-    ready: int
-    held: int
+    service_count: int
+    endpoint_count: int
+    ready_count: int
+    held_count: int
     reported: ReportedState
     state: SyncState
     problem: Problem | None
-    read_at: str
+    eureka_read_at: str
 
     @property
     def subject(self) -> str:
@@ -61,19 +61,19 @@ class MirrorState:
         return f"EurekaMirror {self.namespace}/{self.name}"
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def sort_key(self) -> tuple[object, ...]:
         """The sort key: worst first, then by name."""
         return (self.state.rank, self.application, self.namespace, self.name)
 
     @property
-    def service(self) -> str:
+    def services_text(self) -> str:
         """The mirror's Service, or the first one and the number of others."""
-        more = max(self.mirrored, len(self.services)) - 1
+        more = max(self.service_count, len(self.services)) - 1
         name = self.services[0].service if self.services else ""
         return f"{name} and {more} more" if name and more > 0 else name
 
     @property
-    def why(self) -> str:
+    def problem_text(self) -> str:
         """The problem in one line, without its remedy; empty without a problem."""
         return str(self.problem or "")
 
@@ -82,19 +82,19 @@ class MirrorState:
         """All applications that the mirror shows or names."""
         return frozenset({self.application, *(one.application for one in self.services)})
 
-    def concerns(self, application: str) -> bool:
+    def shows_application(self, application: str) -> bool:
         """Return whether the mirror shows, or would show, an application, given in upper case."""
         return application in self.applications or (
-            self.mirror is not None and self.mirror.means(application)
+            self.mirror is not None and self.mirror.selects_application(application)
         )
 
-    def read_seconds_ago(self, now_seconds: float) -> float | None:
+    def seconds_since_eureka_read(self, now_seconds: float) -> float | None:
         """Return the seconds since Eureka was last read for the mirror; None where that is not known.
 
         :param now_seconds: Unix time.
         """
         try:
-            return now_seconds - datetime.fromisoformat(self.read_at).timestamp()
+            return now_seconds - datetime.fromisoformat(self.eureka_read_at).timestamp()
         except ValueError:
             return None
 
@@ -107,14 +107,14 @@ class MirrorState:
             "eureka": self.eureka_name,
             "state": str(self.state),
             **self.reported.to_dict(),
-            "why": self.why,
-            "services": self.mirrored,
-            "service": self.service,
-            "serviceNames": [one.service for one in self.services[:MOST_NAMED]],
-            "endpoints": self.endpoints,
-            "readyEndpoints": self.ready,
-            "heldEndpoints": self.held,
-            "lastReadAt": self.read_at or None,
+            "why": self.problem_text,
+            "services": self.service_count,
+            "service": self.services_text,
+            "serviceNames": [one.service for one in self.services[:MAX_NAMED_SERVICES]],
+            "endpoints": self.endpoint_count,
+            "readyEndpoints": self.ready_count,
+            "heldEndpoints": self.held_count,
+            "lastReadAt": self.eureka_read_at or None,
         }
 
 
@@ -124,10 +124,10 @@ def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorSta
     :param items: the EurekaMirrors.
     :param now_seconds: Unix time.
     """
-    return sorted((_mirror_state_of(item, now_seconds) for item in items), key=lambda one: one.order)
+    return sorted((_mirror_state_of(item, now_seconds) for item in items), key=lambda one: one.sort_key)
 
 
-def mirror_of(item: Object) -> Mirror | None:
+def try_parse_mirror(item: Object) -> Mirror | None:
     """Return a mirror's parsed spec; None where the spec cannot be read."""
     try:
         return Mirror.from_object(item)
@@ -139,52 +139,56 @@ def service_of_application(item: Object, application: str) -> str:
     """Return the name of the Service with which a mirror shows, or would show, an application; empty for
     none.
     """
-    for one in _services_of(item):
+    for one in _services_in_status(item):
         if one.application == application:
             return one.service
-    mirror = mirror_of(item)
+    mirror = try_parse_mirror(item)
     if mirror is None:
         return ""
-    return mirror.attach_to or mirrored_name(mirror.service_name, application) or ""
+    return mirror.attach_to or mirrored_service_name(mirror.service_name, application) or ""
 
 
 def _mirror_state_of(item: Object, now_seconds: float) -> MirrorState:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     application = str(spec.get("application") or spec.get("pattern") or "").upper()
-    services = tuple(_services_of(item))
-    mirrored = int(status.get("mirrored") or 0)
+    services = tuple(_services_in_status(item))
+    service_count = int(status.get("mirrored") or 0)
     if not services and spec.get("application") and (name := service_of_application(item, application)):
         services = (MirroredService(application, name),)
     reported = reported_state_of(item)
     found = MirrorState(
         namespace=str(item["metadata"]["namespace"]),
         name=str(item["metadata"]["name"]),
-        mirror=mirror_of(item),
+        mirror=try_parse_mirror(item),
         application=application,
         eureka_name=str(spec.get("eureka") or DEFAULT_CONNECTION),
         services=services,
-        mirrored=mirrored,
-        endpoints=int(status.get("endpoints") or 0),
-        ready=int(status.get("ready") or 0),
-        held=int(status.get("held") or 0),
+        service_count=service_count,
+        endpoint_count=int(status.get("endpoints") or 0),
+        ready_count=int(status.get("ready") or 0),
+        held_count=int(status.get("held") or 0),
         reported=reported,
         state=reported.state,
         problem=reported.problem,
-        read_at=str(status.get("lastReadTime") or ""),
+        eureka_read_at=str(status.get("lastReadTime") or ""),
     )
     if item["metadata"].get("deletionTimestamp"):
-        problem = seen(Seen.DELETED, "it was deleted, and waits until its Services are gone")
+        problem = observed_problem(
+            ObservedReason.DELETED, "it was deleted, and waits until its Services are gone"
+        )
         return replace(found, state=SyncState.NOT_SYNCED, problem=problem)
-    age = found.read_seconds_ago(now_seconds)
-    if found.state is SyncState.SYNCED and age is not None and age > STALE_SECONDS:
+    age = found.seconds_since_eureka_read(now_seconds)
+    if found.state is SyncState.SYNCED and age is not None and age > STALE_STATUS_SECONDS:
         message = (
             f"Eureka was last read for it {age / 60:.0f} min ago: no operator with --mirrors looks after it"
         )
-        return replace(found, state=SyncState.NOT_KNOWN, problem=seen(Seen.STALE, message))
+        return replace(
+            found, state=SyncState.NOT_KNOWN, problem=observed_problem(ObservedReason.STALE, message)
+        )
     return found
 
 
-def _services_of(item: Object) -> Iterable[MirroredService]:
+def _services_in_status(item: Object) -> Iterable[MirroredService]:
     listed: Iterable[Mapping[str, Any]] = (item.get("status") or {}).get("services") or ()
     for one in listed:
         yield MirroredService(

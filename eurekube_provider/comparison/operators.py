@@ -11,17 +11,17 @@ from datetime import datetime
 from itertools import combinations
 from typing import Any
 
-from eurekube_provider.comparison.findings import Severity, StatusFinding, finding
+from eurekube_provider.comparison.findings import Severity, StatusFinding, build_finding
 from eurekube_provider.comparison.seen_remedies import FindingName
-from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, read_notes
-from eurekube_provider.core.objects import Object, qualified
-from eurekube_provider.core.served import LEASE_SECONDS
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, parse_lease_notes
+from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.served import UNRENEWED_LIMIT_SECONDS
+from eurekube_provider.core.wording import format_count
 
-CLOCKS_DIFFER_SECONDS = 60.0
+CLOCK_TOLERANCE_SECONDS = 60.0
 """Seconds by which the clocks of two machines may differ, when a Lease is judged by its own times."""
 
-NOT_READ_SECONDS = 90.0
+EUREKA_UNREAD_AFTER_SECONDS = 90.0
 """Seconds after which a Eureka counts as not read: a leader reads each one several times a minute."""
 
 
@@ -29,61 +29,64 @@ NOT_READ_SECONDS = 90.0
 class OperatorState:
     """One operator, as its Lease shows it.
 
-    :ivar lease: the namespace and name of the Lease.
+    :ivar lease_name: the namespace and name of the Lease.
     :ivar holder: the identity of the holder; empty for none.
     :ivar renewed_at: the time of the Lease's last renewal, as Unix time.
     :ivar was_seen_renewed: True if the Lease was renewed between two reads, whatever the clocks say.
     """
 
-    lease: str
+    lease_name: str
     holder: str
     renewed_at: float | None
     duration_seconds: float
     notes: LeaseNotes
     was_seen_renewed: bool = False
 
-    def is_alive(self, now: float) -> bool:
+    def is_leading(self, now: float) -> bool:
         """Return whether the holder of the Lease still leads."""
         if not self.holder or self.renewed_at is None:
             return False
         return self.was_seen_renewed or abs(now - self.renewed_at) <= self.duration_seconds
 
-    def may_be_alive(self, now: float) -> bool:
+    def needs_second_read(self, now: float) -> bool:
         """Return whether a second read is needed to know that the holder leads, since clocks may differ."""
-        if not self.holder or self.renewed_at is None or self.is_alive(now):
+        if not self.holder or self.renewed_at is None or self.is_leading(now):
             return False
-        return abs(now - self.renewed_at) <= self.duration_seconds + CLOCKS_DIFFER_SECONDS
+        return abs(now - self.renewed_at) <= self.duration_seconds + CLOCK_TOLERANCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorsRead:
+class OperatorsSnapshot:
     """The cluster's operators, as far as they could be read.
 
-    :ivar error: the reason why their Leases could not be read; empty where they were read.
-    :ivar renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
+    :ivar lease_error: the reason why their Leases could not be read; empty where they were read.
+    :ivar instances_renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
         instances, or where no server gives the time.
     """
 
     states: tuple[OperatorState, ...] = ()
-    error: str = ""
-    renewed_at: float | None = None
+    lease_error: str = ""
+    instances_renewed_at: float | None = None
 
     @property
-    def last(self) -> OperatorState | None:
+    def last_leader(self) -> OperatorState | None:
         """The operator whose Lease was renewed last."""
         return max(self.states, key=lambda one: one.renewed_at or 0.0, default=None)
 
-    def shown(self, now: float) -> list[OperatorState]:
+    def leading_or_last(self, now: float) -> list[OperatorState]:
         """Return the operators that lead; without any, the one that led last."""
-        alive = [one for one in self.states if one.is_alive(now)]
-        return alive or ([self.last] if self.last else [])
+        alive = [one for one in self.states if one.is_leading(now)]
+        return alive or ([self.last_leader] if self.last_leader else [])
 
-    def is_renewed(self, now: float) -> bool:
+    def are_instances_renewed(self, now: float) -> bool:
         """Return whether the cluster's instances are being renewed."""
-        return self.renewed_at is not None and now - self.renewed_at <= LEASE_SECONDS
+        return (
+            self.instances_renewed_at is not None
+            and now - self.instances_renewed_at <= UNRENEWED_LIMIT_SECONDS
+        )
 
 
-def operator_of(lease: Object, before: OperatorState | None = None) -> OperatorState:
+def operator_state_from_lease(lease: Object, before: OperatorState | None = None) -> OperatorState:
     """Return the state of the operator that has a Lease.
 
     :param before: the state some seconds ago, from the same Lease.
@@ -93,30 +96,30 @@ def operator_of(lease: Object, before: OperatorState | None = None) -> OperatorS
     with suppress(ValueError):  # it was never renewed, or by somebody who writes no time
         renewed_at = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
     return OperatorState(
-        qualified(lease),
+        qualified_name(lease),
         str(spec.get("holderIdentity") or ""),
         renewed_at,
         float(spec.get("leaseDurationSeconds") or 0),
-        read_notes(metadata),
+        parse_lease_notes(metadata),
         before is not None and before.renewed_at != renewed_at,
     )
 
 
-def operator_lines(read: OperatorsRead, now: float) -> Iterator[str]:
+def describe_operators(read: OperatorsSnapshot, now: float) -> Iterator[str]:
     """Yield lines for a person: each operator's leader, and when each server was read.
 
     :param now: Unix time.
     """
-    for one in read.shown(now):
+    for one in read.leading_or_last(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
-        who = f"{one.holder} leads" if one.is_alive(now) else "nobody leads"
-        last = "" if one.is_alive(now) else f" by {one.holder}" if one.holder else ", and released"
-        yield f"{name}: {who} by the Lease {one.lease}, renewed {_ago(one.renewed_at, now)}{last}"
+        who = f"{one.holder} leads" if one.is_leading(now) else "nobody leads"
+        last = "" if one.is_leading(now) else f" by {one.holder}" if one.holder else ", and released"
+        yield f"{name}: {who} by the Lease {one.lease_name}, renewed {_format_age(one.renewed_at, now)}{last}"
         if notes.cluster_name:
             watched = "all namespaces" if ALL_NAMESPACES in notes.namespaces else ", ".join(notes.namespaces)
             yield f"  it calls the cluster {notes.cluster_name}, and watches {watched}"
-        if notes.cluster_name and not notes.is_name_given:
+        if notes.cluster_name and not notes.is_cluster_name_given:
             yield (
                 "  its settings do not give that name: started while the Kubernetes API does not answer, it"
                 f" would renew nothing, and all its instances would lapse; set --cluster-name"
@@ -124,23 +127,26 @@ def operator_lines(read: OperatorsRead, now: float) -> Iterator[str]:
             )
         for server in notes.servers:
             said = (
-                f"failed: {server.error}" if server.error else f"answered {_since(server.answered_at, now)}"
+                f"failed: {server.error}"
+                if server.error
+                else f"answered {_format_time_since(server.answered_at, now)}"
             )
-            yield f"  Eureka {server.eureka} was read {_since(server.read_at, now)}; {server.url} {said}"
+            since = _format_time_since(server.read_at, now)
+            yield f"  Eureka {server.eureka} was read {since}; {server.url} {said}"
     if not read.states:
-        why = f"its Lease cannot be read ({read.error})" if read.error else "it has no Lease"
+        why = f"its Lease cannot be read ({read.lease_error})" if read.lease_error else "it has no Lease"
         yield f"operator: {why}"
-    if read.renewed_at is not None:
-        yield f"its instances in Eureka were renewed {max(0.0, now - read.renewed_at):.0f} s ago"
+    if read.instances_renewed_at is not None:
+        yield f"its instances in Eureka were renewed {max(0.0, now - read.instances_renewed_at):.0f} s ago"
 
 
-def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
+def operators_to_dict(read: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
     """Return the operators as JSON values."""
     return [
         {
-            "lease": one.lease,
+            "lease": one.lease_name,
             "holder": one.holder,
-            "isAlive": one.is_alive(now),
+            "isAlive": one.is_leading(now),
             "renewedSecondsAgo": None if one.renewed_at is None else round(now - one.renewed_at),
             "operator": one.notes.operator,
             "cluster": one.notes.cluster_name,
@@ -160,63 +166,70 @@ def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
     ]
 
 
-def findings_of_operators(
-    read: OperatorsRead, objects: Sequence[Object], now: float
+def findings_about_operators(
+    read: OperatorsSnapshot, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
     """Yield findings about operators that do not serve syncers or mirrors.
 
     :param objects: the cluster's syncers and mirrors.
     :param now: Unix time.
     """
-    alive = [one for one in read.states if one.is_alive(now)]
+    alive = [one for one in read.states if one.is_leading(now)]
     if not alive and objects:
-        yield from _nobody_leads(read, now)
-    if alive and read.renewed_at is not None and not read.is_renewed(now):
+        yield from _findings_without_leader(read, now)
+    if alive and read.instances_renewed_at is not None and not read.are_instances_renewed(now):
         message = (
             f"{alive[0].holder} leads, and nobody has renewed the cluster's instances in Eureka for"
-            f" {now - read.renewed_at:.0f} s: they lapse"
+            f" {now - read.instances_renewed_at:.0f} s: they lapse"
         )
-        yield finding(Severity.FAULT, FindingName.NOT_RENEWED, message)
+        yield build_finding(Severity.FAULT, FindingName.INSTANCES_NOT_RENEWED, message)
     for one, other in combinations(alive, 2):
-        shared = _shared(one.notes, other.notes)
+        shared = _describe_shared_namespaces(one.notes, other.notes)
         if shared:
             message = (
-                f"two operators lead, by the Leases {one.lease} and {other.lease}, and both serve {shared}:"
+                f"two operators lead, by the Leases {one.lease_name} and {other.lease_name}, and both serve "
+                f"{shared}:"
                 " they change the same instances"
             )
-            yield finding(Severity.WARNING, FindingName.OPERATOR_TWICE, message)
+            yield build_finding(Severity.WARNING, FindingName.TWO_OPERATORS, message)
     for one in alive:
         for server in one.notes.servers:
             seconds = _seconds_since(server.read_at, now)
-            if seconds is None or seconds > NOT_READ_SECONDS:
-                when = _since(server.read_at, now)
+            if seconds is None or seconds > EUREKA_UNREAD_AFTER_SECONDS:
+                when = _format_time_since(server.read_at, now)
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
-                yield finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
+                yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.namespaces for one in alive):
-        yield from _not_watched(alive, objects)
+        yield from _findings_for_unwatched(alive, objects)
 
 
-def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[StatusFinding]:
-    last = read.last
+def _findings_without_leader(read: OperatorsSnapshot, now: float) -> Iterator[StatusFinding]:
+    last = read.last_leader
     led_at = last.renewed_at or 0.0 if last is not None else 0.0
     # What was renewed just before the leader ended does not show that somebody goes on.
-    if read.renewed_at is not None and read.is_renewed(now) and read.renewed_at > led_at + LEASE_SECONDS:
+    if (
+        read.instances_renewed_at is not None
+        and read.are_instances_renewed(now)
+        and read.instances_renewed_at > led_at + UNRENEWED_LIMIT_SECONDS
+    ):
         message = (
             "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
         )
-        yield finding(Severity.NOTE, FindingName.OPERATOR_AWAY, message)
+        yield build_finding(Severity.NOTE, FindingName.OPERATOR_AWAY, message)
         return
-    if read.error:
+    if read.lease_error:
         return  # which is said as something that could not be read
     message = "no operator has a Lease in this cluster"
     if last is not None:
-        who, when = last.holder or "a replica that released it", _ago(last.renewed_at, now)
-        message = f"no operator leads: the Lease {last.lease} was renewed {when} by {who}"
+        who, when = last.holder or "a replica that released it", _format_age(last.renewed_at, now)
+        message = f"no operator leads: the Lease {last.lease_name} was renewed {when} by {who}"
     message += ": nothing is registered, renewed or removed, and what is in Eureka lapses"
-    yield finding(Severity.FAULT, FindingName.OPERATOR_AWAY, message)
+    yield build_finding(Severity.FAULT, FindingName.OPERATOR_AWAY, message)
 
 
-def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> Iterator[StatusFinding]:
+def _findings_for_unwatched(
+    alive: Iterable[OperatorState], objects: Iterable[Object]
+) -> Iterator[StatusFinding]:
     watched = {namespace for one in alive for namespace in one.notes.namespaces}
     if ALL_NAMESPACES in watched:
         return
@@ -224,12 +237,14 @@ def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> I
     if left:
         message = (
             f"no operator that runs watches their namespaces ({', '.join(sorted(watched))} are watched):"
-            f" {counted(len(left), 'object')} that nobody serves, whatever their status says"
+            f" {format_count(len(left), 'object')} that nobody serves, whatever their status says"
         )
-        yield finding(Severity.FAULT, FindingName.NOT_WATCHED, message, [qualified(one) for one in left])
+        yield build_finding(
+            Severity.FAULT, FindingName.NAMESPACE_NOT_WATCHED, message, [qualified_name(one) for one in left]
+        )
 
 
-def _shared(one: LeaseNotes, other: LeaseNotes) -> str:
+def _describe_shared_namespaces(one: LeaseNotes, other: LeaseNotes) -> str:
     """Return the namespaces that two operators both watch, as text."""
     if not one.namespaces or not other.namespaces:
         return "perhaps the same namespaces"
@@ -239,7 +254,7 @@ def _shared(one: LeaseNotes, other: LeaseNotes) -> str:
     return ", ".join(sorted({*one.namespaces} & {*other.namespaces}))
 
 
-def _ago(at: float | None, now: float) -> str:
+def _format_age(at: float | None, now: float) -> str:
     return "never" if at is None else f"{max(0.0, now - at):.0f} s ago"
 
 
@@ -250,6 +265,6 @@ def _seconds_since(stamp: str, now: float) -> float | None:
         return None
 
 
-def _since(stamp: str, now: float) -> str:
+def _format_time_since(stamp: str, now: float) -> str:
     seconds = _seconds_since(stamp, now)
     return "never" if seconds is None else f"{max(0.0, seconds):.0f} s ago"

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, endpoint_name, is_ready, is_terminating
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EndpointInstancePair:
     """One endpoint and the instance at its address.
 
     :ivar endpoint: the pod's name, else the address; empty where no endpoint has the address.
@@ -47,17 +47,17 @@ class Pair:
         }
 
 
-def pairs_of(
+def pair_endpoints_with_instances(
     slices: Iterable[Object], instances: Iterable[Instance], others: Mapping[str, tuple[Instance, str]]
-) -> list[Pair]:
+) -> list[EndpointInstancePair]:
     """Pair endpoints and instances by names and addresses; pairs that do not agree come first.
 
     :param instances: the instances of one manager.
     :param others: by address, an instance of the same application that another manager keeps, and that
         manager: shown where the first manager has none.
     """
-    there = {(endpoint_of(one.instance_id)[0], one.ip_address): one for one in instances}
-    found: dict[tuple[str, str], Pair] = {}
+    there = {(pod_and_namespace_of_id(one.instance_id)[0], one.ip_address): one for one in instances}
+    found: dict[tuple[str, str], EndpointInstancePair] = {}
     for endpoint in (one for each in slices for one in each.get("endpoints") or ()):
         address = str(endpoint["addresses"][0])
         place = endpoint_name(endpoint), address  # pods on one node may share its address
@@ -67,7 +67,7 @@ def pairs_of(
         if instance is None and address in others:
             instance, manager = others[address]
         target = endpoint.get("targetRef") or {}
-        found[place] = Pair(
+        found[place] = EndpointInstancePair(
             address,
             str(target.get("name") or address),
             "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready",
@@ -76,5 +76,7 @@ def pairs_of(
             manager,
         )
     for place, one in there.items():
-        found[place] = Pair(one.ip_address, instance_id=one.instance_id, status=str(one.status))
+        found[place] = EndpointInstancePair(
+            one.ip_address, instance_id=one.instance_id, status=str(one.status)
+        )
     return sorted(found.values(), key=lambda one: (one.agrees, one.endpoint or one.instance_id))

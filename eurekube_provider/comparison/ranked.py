@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Ranked(StrEnum):
+class RankedEnum(StrEnum):
     """An enumeration whose members are ordered as they are written."""
 
     @property

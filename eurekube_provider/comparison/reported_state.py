@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.comparison.ranked import Ranked
-from eurekube_provider.comparison.seen_remedies import Seen, seen
+from eurekube_provider.comparison.ranked import RankedEnum
+from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
 
 
-class SyncState(Ranked):
+class SyncState(RankedEnum):
     """The states of an application, worst first, in the order in which they are shown."""
 
     NOT_READY = "not ready"
@@ -33,7 +33,7 @@ class SyncState(Ranked):
     """
 
     @property
-    def is_fault(self) -> bool:
+    def needs_attention(self) -> bool:
         """Return whether the state needs a person's attention."""
         return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
 
@@ -42,8 +42,9 @@ class SyncState(Ranked):
 class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
-    :ivar is_ready: True if callers find the syncer's instances; None where that is not known. :ivar
-        is_synced: True if Eureka holds the instances that the syncer wants; None before the first reconcile.
+    :ivar is_ready: True if callers find the syncer's instances; None where that is not known.
+    :ivar is_synced: True if Eureka holds the instances that the syncer wants; None before the first
+        reconcile.
     """
 
     is_ready: bool | None
@@ -81,9 +82,9 @@ class ReportedState:
 
 NEVER_RECONCILED = ReportedState(
     is_ready=None,
-    ready=seen(Seen.NOT_LOOKED_AT, "no operator has looked at it yet"),
+    ready=observed_problem(ObservedReason.NOT_LOOKED_AT, "no operator has looked at it yet"),
     is_synced=None,
-    synced=Problem(Seen.NOT_LOOKED_AT, ""),
+    synced=Problem(ObservedReason.NOT_LOOKED_AT, ""),
 )
 
 

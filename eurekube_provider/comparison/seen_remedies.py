@@ -10,23 +10,25 @@ from enum import StrEnum
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 
 
-class Seen(StrEnum):
-    """Reasons that no operator gives, since they are what a look at both worlds shows."""
+class ObservedReason(StrEnum):
+    """Reasons of problems that only a comparison of Kubernetes with Eureka shows: no operator reports
+    them.
+    """
 
     NOT_LOOKED_AT = "NotLookedAt"
-    """No operator has looked at it."""
+    """No operator has reconciled the object yet."""
 
     DIFFERS = "Differs"
-    """Its conditions say that all is well, and both worlds differ."""
+    """The conditions report no problem, and Kubernetes and Eureka differ."""
 
     DELETED = "Deleted"
-    """It was deleted, and what it registered or made is still there."""
+    """The object was deleted, and its instances or Services still exist."""
 
     NO_SUCH_SYNCER = "NoSuchSyncer"
-    """Eureka has instances of a syncer that is not there."""
+    """Eureka has instances of a syncer that does not exist."""
 
     NONE_UP = "NoneUp"
     """A stack, another cluster or the application itself keeps instances, and none of them is UP."""
@@ -35,7 +37,7 @@ class Seen(StrEnum):
     """None of an application's instances is UP, and some of them cannot be read."""
 
     STALE = "Stale"
-    """The mirror's status about Eureka is too old to be true."""
+    """The mirror's status is too old to be relied on."""
 
 
 class FindingName(StrEnum):
@@ -48,13 +50,13 @@ class FindingName(StrEnum):
     """One server of a Eureka does not answer; others do."""
 
     SELF_PRESERVATION = "SelfPreservation"
-    """A server of Eureka forgets nobody, or will not with the next renewal that is missing."""
+    """A Eureka server evicts nothing, or will not once one more renewal is missing."""
 
-    SHARE = "Share"
+    LARGE_RENEWAL_SHARE = "Share"
     """The operator renews so many of a Eureka's instances that a long stop would begin self-preservation."""
 
     OPERATOR_STUCK = "OperatorStuck"
-    """A loop of the operator does not go on."""
+    """A loop of the operator has stopped making progress."""
 
     OPERATOR_NOT_READY = "OperatorNotReady"
     """The operator has not read all that it needs, and changes nothing yet."""
@@ -62,43 +64,43 @@ class FindingName(StrEnum):
     OPERATOR_AWAY = "OperatorAway"
     """No operator of the cluster leads."""
 
-    OPERATOR_TWICE = "OperatorTwice"
+    TWO_OPERATORS = "OperatorTwice"
     """Two operators serve the same syncers."""
 
-    NOT_RENEWED = "NotRenewed"
+    INSTANCES_NOT_RENEWED = "NotRenewed"
     """An operator leads, and nobody renews the cluster's instances."""
 
     EUREKA_NOT_READ = "EurekaNotRead"
     """The operator has not read a Eureka for long."""
 
-    NOT_WATCHED = "NotWatched"
+    NAMESPACE_NOT_WATCHED = "NotWatched"
     """No operator that runs watches the namespace of a syncer or mirror."""
 
     KUBERNETES_UNREAD = "KubernetesUnread"
     """The operator cannot read a kind of object at the moment, and works with what it read before."""
 
 
-SEEN_REMEDIES: Mapping[str, str] = {
-    Seen.NOT_LOOKED_AT: (
+OBSERVED_REASON_REMEDIES: Mapping[str, str] = {
+    ObservedReason.NOT_LOOKED_AT: (
         "start an operator that serves this namespace; if one runs, read its log, and run"
         " `eurekube operator --check`, which names each right that is missing"
     ),
-    Seen.DIFFERS: (
+    ObservedReason.DIFFERS: (
         "wait half a minute, since Eureka's list may be that old; if it stays, read the operator's log"
     ),
-    Seen.DELETED: (
+    ObservedReason.DELETED: (
         "wait until the operator has finished; if none runs, start one, or make one pass:"
         " `eurekube operator --once`"
     ),
-    Seen.NO_SUCH_SYNCER: (
+    ObservedReason.NO_SUCH_SYNCER: (
         "wait until the operator has deregistered them; if none runs, start one, or make one pass:"
         " `eurekube operator --once`"
     ),
-    Seen.NONE_UP: (
+    ObservedReason.NONE_UP: (
         "run `eurekube explain` with the application's name: it says of each instance why it is not UP"
     ),
-    Seen.UNREADABLE_INSTANCE: REMEDIES[ConditionType.UNREADABLE_INSTANCE],
-    Seen.STALE: "start an operator with --mirrors; if one runs, read its log",
+    ObservedReason.UNREADABLE_INSTANCE: SYNCER_REMEDIES[ConditionType.UNREADABLE_INSTANCE],
+    ObservedReason.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
 """The remedy for each reason of an application or a mirror."""
 
@@ -112,7 +114,9 @@ FINDING_REMEDIES: Mapping[str, str] = {
     FindingName.SELF_PRESERVATION: (
         "find out which instances are no longer renewed, and start them again or deregister them"
     ),
-    FindingName.SHARE: "run three replicas of the operator, so that the renewals go on when one stops",
+    FindingName.LARGE_RENEWAL_SHARE: (
+        "run three replicas of the operator, so that the renewals go on when one stops"
+    ),
     FindingName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
     FindingName.OPERATOR_NOT_READY: (
         "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
@@ -121,12 +125,12 @@ FINDING_REMEDIES: Mapping[str, str] = {
         "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and"
         " read its log"
     ),
-    FindingName.OPERATOR_TWICE: (
+    FindingName.TWO_OPERATORS: (
         "uninstall one of the two; or give each namespaces of its own with --watch-namespace"
     ),
-    FindingName.NOT_RENEWED: "read the log of the operator that leads, and restart it",
+    FindingName.INSTANCES_NOT_RENEWED: "read the log of the operator that leads, and restart it",
     FindingName.EUREKA_NOT_READ: "find out why the operator does not reach it: read its log",
-    FindingName.NOT_WATCHED: (
+    FindingName.NAMESPACE_NOT_WATCHED: (
         "add the namespaces to --watch-namespace of the operator, or start one that watches them"
     ),
     FindingName.KUBERNETES_UNREAD: (
@@ -136,6 +140,6 @@ FINDING_REMEDIES: Mapping[str, str] = {
 """The remedy for each finding that is about no application."""
 
 
-def seen(reason: Seen, message: str) -> Problem:
+def observed_problem(reason: ObservedReason, message: str) -> Problem:
     """Return the problem of an application or a mirror, with its remedy."""
-    return Problem(reason, message, SEEN_REMEDIES[reason])
+    return Problem(reason, message, OBSERVED_REASON_REMEDIES[reason])

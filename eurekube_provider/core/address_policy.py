@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.networks import Network, ambiguity
+from eurekube_provider.core.networks import Network, describe_ambiguous_address
 from eurekube_provider.core.objects import Object
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-MOST_REMEMBERED = 20_000
-"""The number of judgements that one policy caches: a change of one instance judges all addresses of its
+MAX_CACHED_JUDGEMENTS = 20_000
+"""The most judgements that one policy caches: a change of one instance judges all addresses of its
 application, which may be thousands.
 """
 
@@ -30,58 +30,60 @@ class JudgedAddress:
 
     :ivar text: the address as Kubernetes writes it.
     :ivar family: ``IPv4`` or ``IPv6``.
-    :ivar refusal: why the address is not mirrored; empty where it may be.
+    :ivar refusal_reason: why the address is not mirrored; empty where it may be.
     """
 
     text: str
     family: str
-    refusal: str
+    refusal_reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """The rules by which an address may be mirrored, or given by hand in a syncer.
 
-    :ivar allowed: the operator's networks; nothing is allowed without one.
-    :ivar cluster: networks of the cluster itself: of its Services and its pods.
-    :ivar option: the operator's option that says what is allowed.
+    :ivar allowed_networks: the operator's networks; nothing is allowed without one.
+    :ivar cluster_networks: networks of the cluster itself: of its Services and its pods.
+    :ivar option_name: the name of the operator's option that lists the allowed networks, for messages.
     :ivar own: single addresses of its Services and pods.
     """
 
-    allowed: tuple[Network, ...]
-    cluster: tuple[Network, ...] = ()
-    own: AbstractSet[str] = field(default_factory=frozenset)
-    option: str = "--mirror-cidrs"
-    _judged: dict[tuple[str, tuple[Network, ...]], JudgedAddress | None] = field(
+    allowed_networks: tuple[Network, ...]
+    cluster_networks: tuple[Network, ...] = ()
+    own_addresses: AbstractSet[str] = field(default_factory=frozenset)
+    option_name: str = "--mirror-cidrs"
+    _judgement_cache: dict[tuple[str, tuple[Network, ...]], JudgedAddress | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def judged(self, text: str, narrower: tuple[Network, ...] = ()) -> JudgedAddress | None:
+    def judge_address(self, text: str, narrower_networks: tuple[Network, ...] = ()) -> JudgedAddress | None:
         """Return the judgement on an address as instances give it; None for a host name.
 
-        :param narrower: as for :meth:`refusal`.
+        :param narrower_networks: as for :meth:`refusal_reason`.
         """
-        place = (text, narrower)
+        place = (text, narrower_networks)
         try:
-            return self._judged[place]
+            return self._judgement_cache[place]
         except KeyError:
             pass
-        if len(self._judged) >= MOST_REMEMBERED:
-            self._judged.clear()
-        parsed, unlike = parsed_address(text), ambiguity(text.strip())
+        if len(self._judgement_cache) >= MAX_CACHED_JUDGEMENTS:
+            self._judgement_cache.clear()
+        parsed, unlike = parse_ip_address(text), describe_ambiguous_address(text.strip())
         found = None
         if unlike:  # a resolver would read it as one of them
             found = JudgedAddress(text, "IPv4", unlike)
         elif parsed is not None:
-            found = JudgedAddress(str(parsed), f"IPv{parsed.version}", self.refusal(parsed, narrower))
-        self._judged[place] = found
+            found = JudgedAddress(
+                str(parsed), f"IPv{parsed.version}", self.refusal_reason(parsed, narrower_networks)
+            )
+        self._judgement_cache[place] = found
         return found
 
-    def refusal(self, address: IpAddress, narrower: tuple[Network, ...] = ()) -> str:
+    def refusal_reason(self, address: IpAddress, narrower_networks: tuple[Network, ...] = ()) -> str:
         """Return why an address is not mirrored; empty where it may be.
 
-        :param narrower: the mirror's own networks; the address must be in one of them, too. Empty for no such
-            limit.
+        :param narrower_networks: the mirror's own networks; the address must be in one of them, too. Empty
+            for no such limit.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             return "is an IPv4 address in the form of an IPv6 one, which Kubernetes takes for neither"
@@ -95,16 +97,18 @@ class AddressPolicy:
         ):
             if is_so:
                 return what
-        if str(address) in self.own or any(_contains(one, address) for one in self.cluster):
+        if str(address) in self.own_addresses or any(
+            _contains(one, address) for one in self.cluster_networks
+        ):
             return "is one of this cluster's own Services or pods: call that by its own name"
-        if not any(_contains(one, address) for one in self.allowed):
-            return f"is in none of the networks that the operator's configuration allows ({self.option})"
-        if narrower and not any(_contains(one, address) for one in narrower):
+        if not any(_contains(one, address) for one in self.allowed_networks):
+            return f"is in none of the networks that the operator's configuration allows ({self.option_name})"
+        if narrower_networks and not any(_contains(one, address) for one in narrower_networks):
             return "is in none of spec.allowedCIDRs"
         return ""
 
 
-def own_addresses(services: Iterable[Object], slices: Iterable[Object]) -> frozenset[str]:
+def collect_cluster_addresses(services: Iterable[Object], slices: Iterable[Object]) -> frozenset[str]:
     """Return the addresses of a cluster's own Services and pods.
 
     :param slices: all EndpointSlices but those of mirrors.
@@ -124,7 +128,7 @@ def own_addresses(services: Iterable[Object], slices: Iterable[Object]) -> froze
     )
 
 
-def parsed_address(text: str) -> IpAddress | None:
+def parse_ip_address(text: str) -> IpAddress | None:
     """Parse an IP address as instances give it, with or without brackets; return None for a host name."""
     try:
         return ipaddress.ip_address(text.strip().removeprefix("[").removesuffix("]"))

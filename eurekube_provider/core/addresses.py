@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified
+from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified_name
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.wording import join_sentences
 
-AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
+AUTO_ADVERTISE_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
 """The kinds of addresses that ``advertise: Auto`` tries, in order.
 
 Node ports and DNS names are taken on request only: a node port binds callers to one node, a DNS name works in
 the cluster alone.
 """
 
-_WHAT = {
+_MISSING_ADDRESS_WORDS = {
     Advertise.LOAD_BALANCER: "load balancer's address in its status",
     Advertise.EXTERNAL_IP: "external IP",
     Advertise.CLUSTER_IP: "cluster IP",
@@ -64,40 +64,44 @@ def service_address(
     if advertise is Advertise.CLUSTER_DNS:
         metadata = service["metadata"]
         host = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
-        return Address(host, _service_has(service, Advertise.CLUSTER_IP) or host)
+        return Address(host, _find_service_address(service, Advertise.CLUSTER_IP) or host)
     if advertise is Advertise.NODE_PORT:
-        found = node_addresses(service, slices, nodes, most=1)
+        found = node_addresses(service, slices, nodes, max_nodes=1)
         return found if isinstance(found, Problem) else found[0][1]
     awaits_balancer = (service.get("spec") or {}).get("type") == "LoadBalancer"
-    order: Sequence[Advertise] = AUTO_ORDER if advertise is Advertise.AUTO else (advertise,)
+    order: Sequence[Advertise] = AUTO_ADVERTISE_ORDER if advertise is Advertise.AUTO else (advertise,)
     if advertise is Advertise.AUTO and awaits_balancer:
         order = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP)
     for kind in order:
-        address = _service_has(service, kind, ports)
+        address = _find_service_address(service, kind, ports)
         if address:
             return Address.of(address)
-    missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
+    missing = (
+        f"no {_MISSING_ADDRESS_WORDS[order[-1]]}"
+        if len(order) == 1
+        else "neither a load balancer's address nor an IP"
+    )
     remedy = "use mode pod, or give it an address"
     if awaits_balancer and order[0] is Advertise.LOAD_BALANCER:
-        missing = _balancer_problem(service, ports)
+        missing = _describe_missing_load_balancer(service, ports)
         remedy = (
             "wait for the load balancer; where none comes, use mode pod, or for callers in the cluster set"
             " spec.advertise to ClusterIP"
         )
-    return Problem(ConditionType.NO_ADDRESS, f"Service {qualified(service)} has {missing}", remedy)
+    return Problem(ConditionType.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
 
 
-def _balancer_problem(service: Object, ports: Collection[int]) -> str:
+def _describe_missing_load_balancer(service: Object, ports: Collection[int]) -> str:
     errors = [
         f"port {port['port']}: {port['error']}"
-        for ingress in _ingresses(service)
+        for ingress in _load_balancer_ingresses(service)
         for port in _failed_ports(ingress, ports)
     ]
-    detail = f" without an error of a port ({joined(errors)})" if errors else ""
+    detail = f" without an error of a port ({join_sentences(errors)})" if errors else ""
     return f"no load balancer's address in its status{detail}"
 
 
-def _ingresses(service: Object) -> Sequence[Object]:
+def _load_balancer_ingresses(service: Object) -> Sequence[Object]:
     found: Sequence[Object] = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return found
 
@@ -107,12 +111,12 @@ def _failed_ports(ingress: Object, ports: Collection[int]) -> list[Object]:
     return [one for one in ingress.get("ports") or () if one.get("error") and one.get("port") in ports]
 
 
-def _service_has(service: Object, kind: Advertise, ports: Collection[int] = ()) -> str | None:
+def _find_service_address(service: Object, kind: Advertise, ports: Collection[int] = ()) -> str | None:
     spec = service.get("spec") or {}
     if kind is Advertise.LOAD_BALANCER:
         given = (
             one.get("ip") or one.get("hostname")
-            for one in _ingresses(service)
+            for one in _load_balancer_ingresses(service)
             if not _failed_ports(one, ports)
         )
         return next((str(address) for address in given if address), None)
@@ -123,7 +127,7 @@ def _service_has(service: Object, kind: Advertise, ports: Collection[int] = ()) 
 
 
 def node_addresses(
-    service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, most: int
+    service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, max_nodes: int
 ) -> tuple[tuple[str, Address], ...] | Problem:
     """List ready nodes by name and address: only nodes with an external address if there are any.
 
@@ -131,7 +135,7 @@ def node_addresses(
     Services spread over the nodes, and a node keeps its place while other nodes come and go.
 
     :param nodes: None as long as they have not been read.
-    :param most: the largest number of nodes to list.
+    :param max_nodes: the largest number of nodes to list.
     """
     if nodes is None:
         return Problem(
@@ -155,17 +159,17 @@ def node_addresses(
         found = [
             (node["metadata"]["name"], Address.of(address))
             for node in ready
-            if (address := _address_of(node, kind)) is not None
+            if (address := _node_address(node, kind)) is not None
         ]
         if found:
-            where = qualified(service)
+            where = qualified_name(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
-            return (found[0], *others[: most - 1])
+            return (found[0], *others[: max_nodes - 1])
     return Problem(
-        ConditionType.NO_ADDRESS, f"Service {qualified(service)}: {words} is ready and has an IP address"
+        ConditionType.NO_ADDRESS, f"Service {qualified_name(service)}: {words} is ready and has an IP address"
     )
 
 
-def _address_of(node: Object, kind: str) -> str | None:
+def _node_address(node: Object, kind: str) -> str | None:
     addresses = (node.get("status") or {}).get("addresses") or ()
     return next((str(one["address"]) for one in addresses if one["type"] == kind), None)

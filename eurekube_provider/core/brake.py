@@ -13,42 +13,42 @@ from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.identity import NODE_KEY
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.sliding_window import RecentChanges, losses
+from eurekube_provider.core.sliding_window import RecentChanges, count_losses
 
-HOLD_SECONDS = 60.0
+BRAKE_HOLD_SECONDS = 60.0
 """Seconds for which a braked removal waits; it is carried out afterwards if the source still asks for it."""
 
-REPACK_SECONDS = 10.0
+REPACK_HOLD_SECONDS = 10.0
 """Seconds for which removals wait while Kubernetes packs a Service's EndpointSlices again for other ports.
 
 Kubernetes needs a few seconds for that. Where pods have different ports for long, an endpoint that ended
 unseen is kept for no longer than this time.
 """
 
-WINDOW_SECONDS = 60.0
+LOSS_WINDOW_SECONDS = 60.0
 """Seconds over which the removals of all the operator's syncers are summed, less the arrivals at the same
 syncers.
 """
 
-LARGEST_SHARE_OF_SYNCER = 0.5
-LARGEST_SHARE_OF_OPERATOR = 0.3
-FEWEST = 10
+MAX_LOSS_SHARE_OF_SYNCER = 0.5
+MAX_LOSS_SHARE_OF_OPERATOR = 0.3
+MIN_REMOVALS_FOR_SHARES = 10
 """The number of removals below which the brake checks no share: shares mean nothing in small numbers."""
 
-RELEASE_ANNOTATION = "eurekube.io/release-brake"
+RELEASE_BRAKE_ANNOTATION = "eurekube.io/release-brake"
 """The annotation by which a person releases a syncer's brake: the held removals are carried out at once.
 
 Any value will do. The operator removes the annotation once it has obeyed.
 """
 
 
-_NOTHING_RECENT = RecentChanges()
+_NO_RECENT_CHANGES = RecentChanges()
 
 
-def _none_aside(_: Iterable[Instance]) -> Collection[str]:
+def _return_no_ids(_: Iterable[Instance]) -> Collection[str]:
     return ()
 
 
@@ -70,118 +70,126 @@ class HeldRemovals:
 
 
 @dataclass(frozen=True, slots=True)
-class Siblings:
-    """The syncers that are derived from the same one, all together.
+class SiblingTotals:
+    """Totals over all syncers that are derived from the same namespace's syncer.
 
-    :ivar of: the namespace and the name of that one.
-    :ivar up: how many of their instances are UP, those of the judged syncer included.
-    :ivar recent: their changes within :data:`WINDOW_SECONDS`.
+    :ivar parent: namespace and name of the namespace's syncer.
+    :ivar up_count: how many of their instances are UP, those of the judged syncer included.
+    :ivar recent_changes: their changes within :data:`LOSS_WINDOW_SECONDS`.
     """
 
-    of: str
-    up: int
-    recent: RecentChanges
+    parent: str
+    up_count: int
+    recent_changes: RecentChanges
 
 
 @dataclass(frozen=True, slots=True)
 class BrakeHistory:
     """Facts, beside the plan itself, by which the brake judges a plan.
 
-    :ivar registered_up: how many instances of the syncer are UP, at all registries.
-    :ivar operator_up: how many instances of all the operator's syncers are UP.
-    :ivar recent: the instances that left without having been seen terminating within :data:`WINDOW_SECONDS`,
-        and those that came.
+    :ivar syncer_up_count: how many instances of the syncer are UP, at all registries.
+    :ivar operator_up_count: how many instances of all the operator's syncers are UP.
+    :ivar recent_changes: the instances that left without having been seen terminating within
+        :data:`LOSS_WINDOW_SECONDS`, and those that came.
     :ivar held: the removals that waited after the last decision.
     :ivar is_released: True if a person released the brake.
     :ivar siblings: all syncers that are derived from the same one; None for a syncer that is not derived.
     """
 
-    registered_up: int = 0
-    operator_up: int = 0
-    recent: RecentChanges = _NOTHING_RECENT
+    syncer_up_count: int = 0
+    operator_up_count: int = 0
+    recent_changes: RecentChanges = _NO_RECENT_CHANGES
     held: HeldRemovals | None = None
     is_released: bool = False
-    siblings: Siblings | None = None
+    siblings: SiblingTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Braked:
+class BrakeJudgement:
     """The brake's judgement of one plan.
 
-    :ivar changes: the changes that must wait: they take an instance that is UP from callers, and it was not
-        seen terminating. Removals of instances that callers do not use wait with them: the removal of one
+    :ivar held_changes: the changes that must wait: they take an instance that is UP from callers, and it was
+        not seen terminating. Removals of instances that callers do not use wait with them: the removal of one
         that a person took out of service would lose that wish, and the source, once repaired, would bring the
         instance up.
     :ivar held: why the changes wait, and until when; None where none does.
-    :ivar left: the keys of instances that go without having been seen terminating.
-    :ivar came: the keys of instances that become usable.
+    :ivar left_keys: the keys of instances that go without having been seen terminating.
+    :ivar arrived_keys: the keys of instances that become usable.
     :ivar is_released: True if the removals go because a person released the brake.
     """
 
-    changes: tuple[Change, ...] = ()
+    held_changes: tuple[Change, ...] = ()
     held: HeldRemovals | None = None
-    left: frozenset[Key] = frozenset()
-    came: frozenset[Key] = frozenset()
+    left_keys: frozenset[InstanceKey] = frozenset()
+    arrived_keys: frozenset[InstanceKey] = frozenset()
     is_released: bool = False
 
 
-def judge(
+def judge_removals(
     plan: Plan,
     history: BrakeHistory,
     seen_terminating: Callable[[str], bool],
     now: float,
     unix_now: float,
     *,
-    is_repacked: bool = False,
-    ids_aside: Callable[[Iterable[Instance]], Collection[str]] = _none_aside,
-) -> Braked:
+    are_slices_repacked: bool = False,
+    ids_of_other_services: Callable[[Iterable[Instance]], Collection[str]] = _return_no_ids,
+) -> BrakeJudgement:
     """Decide whether ``plan`` looks like the result of a broken source, and which changes must then wait.
 
     :param seen_terminating: returns True for an instance id whose endpoint was seen terminating.
     :param now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
-    :param is_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
-        :class:`.mapping.Desired`.
-    :param ids_aside: returns the ids of those among the instances that belong to a Service which the selector
-        finds and which is not the one meant. They leave because another Service is chosen, and not because
-        anything happened to them.
+    :param are_slices_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
+        :class:`.mapping.DesiredInstances`.
+    :param ids_of_other_services: returns the ids of those among the instances that belong to a Service which
+        the selector finds and which is not the one meant. They leave because another Service is chosen, and
+        not because anything happened to them.
     """
-    came = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
+    arrived_keys = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
     leaving = [change for change in plan.changes if removes_capacity(change)]
     doubted = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
     if not doubted:
-        return Braked(came=came)
-    left = frozenset(change.instance.key for change in doubted)
-    count, up, recent, arriving = len(doubted), history.registered_up, history.recent, len(came)
-    # What is tried again counts once.
-    left_before, came_before = len(recent.left - left), len(recent.came - came)
-    gone = count + left_before + recent.elsewhere
-    lost = recent.elsewhere + max(0, count + left_before - arriving - came_before)
+        return BrakeJudgement(arrived_keys=arrived_keys)
+    left_keys = frozenset(change.instance.key for change in doubted)
+    count, up, recent_changes, arriving = (
+        len(doubted),
+        history.syncer_up_count,
+        history.recent_changes,
+        len(arrived_keys),
+    )
+    # A change that is retried counts once.
+    left_before, came_before = (
+        len(recent_changes.left_keys - left_keys),
+        len(recent_changes.arrived_keys - arrived_keys),
+    )
+    gone = count + left_before + recent_changes.losses_elsewhere
+    lost = recent_changes.losses_elsewhere + max(0, count + left_before - arriving - came_before)
     vanished = tuple(one for one in doubted if one.action is Action.DEREGISTER)
-    ids = ids_aside([one.instance for one in vanished])
+    ids = ids_of_other_services([one.instance for one in vanished])
     aside = tuple(one for one in vanished if one.instance.instance_id in ids)
-    seconds = HOLD_SECONDS
+    seconds = BRAKE_HOLD_SECONDS
     if removes_all(up, len(leaving), arriving):
         reason = f"all {up} instances would go"
     elif removes_majority(up, count, arriving):
         reason = f"{count} of {up} instances would go"
-    elif siblings := _suspicious_siblings(history.siblings, left, came):
+    elif siblings := _describe_sibling_losses(history.siblings, left_keys, arrived_keys):
         reason = siblings
-    elif gone >= FEWEST and lost > history.operator_up * LARGEST_SHARE_OF_OPERATOR:
-        reason = f"{gone} of this operator's {history.operator_up} instances would go within a minute"
+    elif gone >= MIN_REMOVALS_FOR_SHARES and lost > history.operator_up_count * MAX_LOSS_SHARE_OF_OPERATOR:
+        reason = f"{gone} of this operator's {history.operator_up_count} instances would go within a minute"
     elif len(aside) > arriving + came_before:
-        doubted, count = (vanished if is_repacked else aside), len(aside)
+        doubted, count = (vanished if are_slices_repacked else aside), len(aside)
         reason = f"{count} of {up} instances would go, which are of other Services with the selected labels"
-    elif is_repacked and vanished:
-        doubted, count, seconds = vanished, len(vanished), REPACK_SECONDS
+    elif are_slices_repacked and vanished:
+        doubted, count, seconds = vanished, len(vanished), REPACK_HOLD_SECONDS
         reason = f"{count} of {up} instances would go while EndpointSlices have different ports"
     else:
-        return Braked(left=left, came=came)
+        return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys)
     ends = datetime.fromtimestamp(unix_now + seconds, UTC)
     since, until = now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"
     if history.held is not None:
         since, until = history.held.since, history.held.until
     if history.is_released or now - since >= seconds:
-        return Braked(left=left, came=came, is_released=history.is_released)
+        return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys, is_released=history.is_released)
     others = tuple(
         change
         for change in plan.of(Action.DEREGISTER)
@@ -191,30 +199,36 @@ def judge(
         ConditionType.BRAKED,
         f"{reason}, and {count} of them without having been seen terminating: held back until {until} in case"
         " the source is broken",
-        f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now",
+        f"if the removals are meant, annotate the syncer with {RELEASE_BRAKE_ANNOTATION}=now",
     )
     held = HeldRemovals(problem, since, until, seconds - (now - since) + 0.1, now - since)
-    return Braked((*doubted, *others), held, came=came)
+    return BrakeJudgement((*doubted, *others), held, arrived_keys=arrived_keys)
 
 
-def _suspicious_siblings(siblings: Siblings | None, left: frozenset[Key], came: frozenset[Key]) -> str:
-    """Say that all or most instances of a namespace's syncers would go within a minute; empty if not.
+def _describe_sibling_losses(
+    siblings: SiblingTotals | None, left_keys: frozenset[InstanceKey], arrived_keys: frozenset[InstanceKey]
+) -> str:
+    """Return a sentence if all or most instances of a namespace's syncers would go within a minute; else
+    an empty text.
 
-    :param left: the keys that would leave now, and ``came`` those that would come, of the judged syncer.
+    :param left_keys: the keys that would leave now, and ``arrived_keys`` those that would come, of the judged
+        syncer.
     """
     if siblings is None:
         return ""
-    recent = siblings.recent
-    short_lived = recent.short_lived | (left & recent.came)
-    gone, new = recent.left | left, (recent.came | came) - left
-    lost = recent.elsewhere + losses(len(gone), len(new), len(short_lived))
-    before = siblings.up + len(recent.left - left) + recent.elsewhere
-    if recent.elsewhere and (removes_all(before, lost, 0) or removes_majority(before, lost, 0)):
-        return f"{lost} of {before} instances of all Services of {siblings.of} would go within a minute"
+    recent_changes = siblings.recent_changes
+    short_lived = recent_changes.short_lived | (left_keys & recent_changes.arrived_keys)
+    gone, new = recent_changes.left_keys | left_keys, (recent_changes.arrived_keys | arrived_keys) - left_keys
+    lost = recent_changes.losses_elsewhere + count_losses(len(gone), len(new), len(short_lived))
+    before = siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_elsewhere
+    if recent_changes.losses_elsewhere and (
+        removes_all(before, lost, 0) or removes_majority(before, lost, 0)
+    ):
+        return f"{lost} of {before} instances of all Services of {siblings.parent} would go within a minute"
     return ""
 
 
-def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
+def describe_broken_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
     """Return why a change of the addresses that a stack follows looks like a broken source; empty if it does
     not.
 
@@ -241,10 +255,10 @@ def removes_majority(up: int, doubted: int, arriving: int) -> bool:
     """Return whether the doubted removals, less the arrivals, are a large share of the instances that are
     UP.
     """
-    return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
+    return doubted >= MIN_REMOVALS_FOR_SHARES and doubted - arriving > up * MAX_LOSS_SHARE_OF_SYNCER
 
 
-def counts(instance: Instance) -> bool:
+def counts_for_brake(instance: Instance) -> bool:
     """Return whether the brake counts an instance: all but a Service's addresses at nodes, which come and
     go.
     """
@@ -253,7 +267,7 @@ def counts(instance: Instance) -> bool:
 
 def adds_capacity(change: Change) -> bool:
     """Return whether a change gives callers an instance that they cannot use now."""
-    if not counts(change.instance):
+    if not counts_for_brake(change.instance):
         return False
     if change.action is Action.DEREGISTER or change.instance.status is not Status.UP:
         return False
@@ -263,6 +277,6 @@ def adds_capacity(change: Change) -> bool:
 def removes_capacity(change: Change) -> bool:
     """Return whether a change takes from callers an instance that they can use now."""
     actual = change.actual
-    if actual is None or actual.status is not Status.UP or not counts(actual):
+    if actual is None or actual.status is not Status.UP or not counts_for_brake(actual):
         return False
     return change.action is Action.DEREGISTER or change.instance.status is not Status.UP

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-NOT_SERVED_YET = "AwaitingOperator"
+AWAITING_OPERATOR_REASON = "AwaitingOperator"
 """Reason of the condition Ready that the CRDs give to a custom resource that no operator has looked at."""
 
-PROGRESS = ("Reconciling", "Stalled")
+PROGRESS_CONDITIONS = ("Reconciling", "Stalled")
 """The standard conditions of kstatus and Flux, for tools that do not know Eurekube's own."""
 
 
@@ -19,7 +19,7 @@ class StatusCondition(StrEnum):
     """
 
     @property
-    def is_always_there(self) -> bool:
+    def is_in_every_status(self) -> bool:
         """True if every status has the condition."""
         return self in ("Ready", "Synced")
 

@@ -22,13 +22,13 @@ from eurekube_provider.core.objects import (
     conditions_of,
     is_external_name,
     is_mirrored,
-    qualified,
+    qualified_name,
 )
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import REGISTER_BEFORE_READY
 from eurekube_provider.core.syncer import Mode, Syncer
 
-KIND = "EurekaSyncer"
+SYNCER_KIND = "EurekaSyncer"
 API_VERSION = "eurekube.io/v1alpha1"
 
 DERIVED_LABEL = "eurekube.io/derived-from"
@@ -39,7 +39,7 @@ reference.
 SYNC_ANNOTATION = "eurekube.io/sync"
 """The annotation of a Service: ``pod``, ``service`` or ``"true"`` to join, ``"false"`` to opt out."""
 
-INHERITED = {"labels": STACK_LABEL, "annotations": REGISTER_BEFORE_READY}
+INHERITED_METADATA_KEYS = {"labels": STACK_LABEL, "annotations": REGISTER_BEFORE_READY}
 """The label and the annotation that a derived syncer inherits from its namespace's syncer.
 
 The label names the stack that created the syncer, so that a stack which removes its operator finds them.
@@ -48,7 +48,7 @@ The label names the stack that created the syncer, so that a stack which removes
 METADATA_PREFIX = "eurekube.io/metadata."
 """The prefix of annotations of a Service that set a metadata key."""
 
-FIELDS: Mapping[str, str] = {
+FIELDS_BY_ANNOTATION: Mapping[str, str] = {
     "eurekube.io/application": "application",
     "eurekube.io/vip-address": "vipAddress",
     "eurekube.io/secure-vip-address": "secureVipAddress",
@@ -61,17 +61,17 @@ FIELDS: Mapping[str, str] = {
 }
 """The field of the spec that each annotation of a Service overrides."""
 
-MOST_SHOWN = 5
+MAX_WORST_SERVICES = 5
 """The number of the worst Services that a status names."""
 
-DEFAULT_TEMPLATE = "{service}"
+DEFAULT_APPLICATION_TEMPLATE = "{service}"
 
-_PORTS = ("port", "securePort", "healthCheckPort")
-_NUMBER = re.compile(r"[0-9]{1,10}")
-_API_SERVER_LABELS = {"component": "apiserver", "provider": "kubernetes"}
+_PORT_FIELDS = ("port", "securePort", "healthCheckPort")
+_PORT_NUMBER_PATTERN = re.compile(r"[0-9]{1,10}")
+_API_SERVER_SERVICE_LABELS = {"component": "apiserver", "provider": "kubernetes"}
 
 
-class Services(StrEnum):
+class ServiceScope(StrEnum):
     """The choices of the Services that a namespace's syncer serves."""
 
     ANNOTATED = "Annotated"
@@ -92,7 +92,7 @@ class Membership(Enum):
     """There is no such Service, or it has no annotation and the syncer serves annotated Services only."""
 
 
-def is_of_namespace(item: Object | None) -> bool:
+def is_namespace_syncer(item: Object | None) -> bool:
     """Return True if a custom resource is a syncer for the Services of its namespace."""
     return bool(_selector(item).get("services"))
 
@@ -108,10 +108,10 @@ def split_derived_name(name: str) -> tuple[str, str]:
     return (syncer, service) if syncer and service else ("", "")
 
 
-def controller_of(item: Object | None) -> tuple[str, str]:
+def parent_of_derived_syncer(item: Object | None) -> tuple[str, str]:
     """Return the name and the UID of the syncer from which a syncer is derived; empty for any other."""
     for one in (item["metadata"].get("ownerReferences") or ()) if item is not None else ():
-        if one.get("kind") == KIND and one.get("controller") and one.get("apiVersion") == API_VERSION:
+        if one.get("kind") == SYNCER_KIND and one.get("controller") and one.get("apiVersion") == API_VERSION:
             return str(one.get("name") or ""), str(one.get("uid") or "")
     return "", ""
 
@@ -124,8 +124,10 @@ def membership_of(item: Object, service: Object | None) -> Membership:
     if said is not None:
         return Membership.OPTED_OUT if said.lower() == "false" else Membership.MEMBER
     labels = (service["metadata"].get("labels") or {}).items()
-    is_meant = not is_external_name(service) and not _API_SERVER_LABELS.items() <= labels
-    return Membership.MEMBER if is_meant and _selector(item)["services"] == Services.ALL else Membership.NONE
+    is_meant = not is_external_name(service) and not _API_SERVER_SERVICE_LABELS.items() <= labels
+    return (
+        Membership.MEMBER if is_meant and _selector(item)["services"] == ServiceScope.ALL else Membership.NONE
+    )
 
 
 def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
@@ -138,17 +140,17 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
     # An address is chosen for one mode.
     dropped = ("selector", "annotations", *(("advertise", "nodes") if "mode" in own else ()))
     inherited = {key: value for key, value in item["spec"].items() if key not in dropped}
-    application = _expand_template(str(inherited.get("application") or DEFAULT_TEMPLATE), service)
+    application = _expand_template(str(inherited.get("application") or DEFAULT_APPLICATION_TEMPLATE), service)
     spec = {
         **inherited,
         "selector": {"service": name},
         "application": application,
         **own,
     }
-    marks = inherited_marks(item)
+    marks = inherited_metadata(item)
     made = {
         "apiVersion": API_VERSION,
-        "kind": KIND,
+        "kind": SYNCER_KIND,
         "metadata": {
             "namespace": metadata["namespace"],
             "name": derived_name(metadata["name"], name),
@@ -157,7 +159,7 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
-                    "kind": KIND,
+                    "kind": SYNCER_KIND,
                     "name": metadata["name"],
                     "uid": metadata["uid"],
                     "controller": True,
@@ -170,12 +172,12 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
     return made
 
 
-def inherited_marks(item: Object) -> dict[str, dict[str, str]]:
+def inherited_metadata(item: Object) -> dict[str, dict[str, str]]:
     """Return the labels and annotations of a syncer that its derived syncers inherit."""
     metadata = item["metadata"]
     return {
         kind: {key: value for key, value in (metadata.get(kind) or {}).items() if key == inherited}
-        for kind, inherited in INHERITED.items()
+        for kind, inherited in INHERITED_METADATA_KEYS.items()
     }
 
 
@@ -186,12 +188,14 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
     """
     listed: Collection[str] = spec.get("annotations") or ()
     written, found = _annotations(service), dict[str, Any]()
-    for annotation, field in FIELDS.items():
+    for annotation, field in FIELDS_BY_ANNOTATION.items():
         if field in listed and annotation in written:
             value = written[annotation]
             if not value:
-                raise _refused(service, annotation, "is empty")
-            found[field] = int(value) if field in _PORTS and _NUMBER.fullmatch(value) else value
+                raise _annotation_error(service, annotation, "is empty")
+            found[field] = (
+                int(value) if field in _PORT_FIELDS and _PORT_NUMBER_PATTERN.fullmatch(value) else value
+            )
     if "metadata" in listed:
         given = {
             key.removeprefix(METADATA_PREFIX): value
@@ -199,7 +203,7 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
             if key.startswith(METADATA_PREFIX)
         }
         if key := next((key for key in given if key.startswith(RESERVED_PREFIX)), ""):
-            raise _refused(
+            raise _annotation_error(
                 service,
                 METADATA_PREFIX + key,
                 f"would be Eurekube's own: metadata keys that start with {RESERVED_PREFIX} cannot be set",
@@ -209,10 +213,12 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
     said = written.get(SYNC_ANNOTATION, "true")
     if said.lower() != "true":
         if said not in list(Mode):
-            raise _refused(service, SYNC_ANNOTATION, f"is {said!r}; it must be pod, service, true or false")
+            raise _annotation_error(
+                service, SYNC_ANNOTATION, f"is {said!r}; it must be pod, service, true or false"
+            )
         if said != spec["mode"]:
             if "mode" not in listed:
-                raise _refused(
+                raise _annotation_error(
                     service,
                     SYNC_ANNOTATION,
                     f"is {said!r}, and the syncer's mode is {spec['mode']!r}: its spec.annotations does not"
@@ -227,8 +233,8 @@ def _expand_template(template: str, service: Object) -> str:
     return template.replace("{service}", metadata["name"]).replace("{namespace}", metadata["namespace"])
 
 
-def _refused(service: Object, annotation: str, sentence: str) -> ConfigurationError:
-    return ConfigurationError(f"annotation {annotation} of Service {qualified(service)} {sentence}")
+def _annotation_error(service: Object, annotation: str, sentence: str) -> ConfigurationError:
+    return ConfigurationError(f"annotation {annotation} of Service {qualified_name(service)} {sentence}")
 
 
 def _annotations(service: Object) -> Mapping[str, str]:
@@ -243,8 +249,8 @@ def _selector(item: Object | None) -> Mapping[str, Any]:
 class ServiceState:
     """The state of one Service of a namespace's syncer.
 
-    :ivar is_ready: the condition Ready of its syncer; None where it is unknown.
-    :ivar problem: the reason why it is not in sync; None if it is.
+    :ivar is_ready: the condition Ready of the Service's syncer; None where it is unknown.
+    :ivar problem: why the Service's syncer is not in sync; None if it is.
     """
 
     service: str
@@ -262,7 +268,7 @@ class ServiceState:
         return worst, self.service
 
 
-def state_of(
+def read_service_state(
     service: str, item: Object | None, refusal: Problem | None, *, is_up_to_date: bool = True
 ) -> ServiceState:
     """Return the state of a Service.
@@ -317,10 +323,12 @@ class ServiceCounts:
             sum(one.problem is None for one in states),
             sum(one.is_refused for one in states),
             sum(one.is_braked for one in states),
-            tuple(sorted((one for one in states if one.problem), key=lambda one: one.rank)[:MOST_SHOWN]),
+            tuple(
+                sorted((one for one in states if one.problem), key=lambda one: one.rank)[:MAX_WORST_SERVICES]
+            ),
         )
 
-    def in_status(self) -> dict[str, Any]:
+    def to_status_fields(self) -> dict[str, Any]:
         """Return the fields of a status that show the counts."""
         return {
             "applications": {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 from eurekube_provider.core.errors import ConfigurationError
 
-CALLERS_LEAVE_SECONDS = 600.0
+CALLERS_LEAVE_HUNG_SERVER_SECONDS = 600.0
 """Seconds after which callers have left a Eureka server that hangs, and know what another server shows.
 
 Spring's client waits 180 s for an answer, may choose the same server a second time, and doubles its interval
@@ -20,7 +20,7 @@ of 30 s with each fetch that takes longer: it asks another server up to 540 s la
 load balancer's cache adds 35 s.
 """
 
-CALLERS_RETURN_SECONDS = 300.0
+CALLERS_RETURN_TO_SERVER_SECONDS = 300.0
 """Seconds after which callers ask a server again that hung: their fetch interval may have doubled up to
 tenfold.
 """
@@ -111,7 +111,7 @@ class Drain:
         return self.prestop_seconds + shutdown_seconds
 
 
-QUICK = Drain(server_cache_seconds=3, client_fetch_seconds=5, load_balancer_cache_seconds=2)
+QUICK_CACHES_DRAIN = Drain(server_cache_seconds=3, client_fetch_seconds=5, load_balancer_cache_seconds=2)
 """Settings of caches with which callers learn of a change within 10 s, at the price of more requests to
 Eureka.
 """

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BUCKET_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """The distribution of all durations observed so far.
 
-    :param counts: by bound of :data:`BOUNDS_SECONDS`, how many durations were at most that long and longer
-        than the bound before; the last count is of those longer than every bound.
+    :param counts: by bound of :data:`BUCKET_BOUNDS_SECONDS`, how many durations were at most that long and
+        longer than the bound before; the last count is of those longer than every bound.
     """
 
-    counts: tuple[int, ...] = (0,) * (len(BOUNDS_SECONDS) + 1)
+    counts: tuple[int, ...] = (0,) * (len(BUCKET_BOUNDS_SECONDS) + 1)
     total_seconds: float = 0.0
 
     def __add__(self, other: Distribution) -> Distribution:

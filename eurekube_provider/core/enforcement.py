@@ -36,48 +36,48 @@ def status_to_reach(enforce: Status | None, have: Instance | None) -> Status | N
     if enforce is not None or have is None or not have.enforced:
         return enforce
     is_on_its_way = have.status is Status.STARTING and not have.is_overridden
-    return Status.UP if have.is_enforced or is_on_its_way else None
+    return Status.UP if have.is_status_enforced or is_on_its_way else None
 
 
-def being_lifted(have: Instance | None, status: Status | None) -> Status | None:
-    """Return the enforced status that a run began to lift, if the server that was asked shows UP already;
-    else None.
+def enforced_status_being_lifted(have: Instance | None, status: Status | None) -> Status | None:
+    """Return the enforced status that an earlier run began to replace by UP, if the read server shows UP
+    already; else None.
     """
     former, _, later = have.enforced.partition(" ") if have is not None else ("", "", "")
     is_lifted = have is not None and status is Status.UP is have.status and later == Status.UP
     return Status(former) if is_lifted else None
 
 
-def has_another_status(enforce: Status | None, have: Instance | None) -> bool:
-    """Return whether a status is still to be set or cleared: a registration alone does not bring it about,
-    or another server may hold a former one.
+def needs_status_change(enforce: Status | None, have: Instance | None) -> bool:
+    """Return whether a status must be set or cleared by a request of its own: a registration does not bring
+    it about, or another server may hold a former status.
     """
     if have is None:
         return enforce is Status.OUT_OF_SERVICE
     status = status_to_reach(enforce, have)
-    return status not in (None, have.status) or being_lifted(have, status) is not None
+    return status not in (None, have.status) or enforced_status_being_lifted(have, status) is not None
 
 
-def sent_first(want: Instance, enforce: Status | None, have: Instance | None) -> Instance:
+def registration_before_status(want: Instance, enforce: Status | None, have: Instance | None) -> Instance:
     """Return the registration to send before the status is set or cleared.
 
     It marks the enforced status that still stands and the one that follows: if the process dies in between,
     neither is taken for a person's. The mark of the first status is removed after that status is gone.
     """
     status = status_to_reach(enforce, have)
-    sent = replace(want, status=status_to_send(status, have))
+    sent = replace(want, status=status_to_register(status, have))
     if have is not None and _may_be_out_elsewhere(enforce, have):
         sent = replace(sent, metadata={**sent.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
-    if have is not None and being_lifted(have, status):
+    if have is not None and enforced_status_being_lifted(have, status):
         return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: have.enforced})
-    if have is None or status is None or not have.is_enforced or have.status in (status, Status.UP):
+    if have is None or status is None or not have.is_status_enforced or have.status in (status, Status.UP):
         return sent
     if sent.status is status and not have.is_overridden:
         return sent  # it brings the status itself
     return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: f"{have.status} {status}"})
 
 
-def status_to_send(wanted: Status | None, have: Instance | None) -> Status:
+def status_to_register(wanted: Status | None, have: Instance | None) -> Status:
     """Return the status to register with, so that a person's override stays and callers see no state in
     between.
 
@@ -95,27 +95,27 @@ def status_to_send(wanted: Status | None, have: Instance | None) -> Status:
     return wanted
 
 
-def own_status(have: Instance) -> Status:
+def registered_status(have: Instance) -> Status:
     """Return the status that the instance registered, as far as it can be known: UP is assumed under an
     override.
     """
     return Status.UP if have.is_overridden else have.status
 
 
-def as_it_may_stand(want: Instance, enforce: Status | None, held: Instance) -> Instance:
-    """Return ``want`` with the marks that must stay while a server is away that may still hold the marked
-    status.
+def with_pending_marks(want: Instance, enforce: Status | None, held: Instance) -> Instance:
+    """Return ``want`` with the marks of a drain or of an enforced status that a server which is away may
+    still hold.
     """
     marks = dict(want.metadata)
     if _may_be_out_elsewhere(enforce, held):
         marks[LEAVING_KEY] = held.metadata[LEAVING_KEY]
-    if being_lifted(held, status_to_reach(enforce, held)):
+    if enforced_status_being_lifted(held, status_to_reach(enforce, held)):
         marks[ENFORCED_KEY] = held.enforced
     return replace(want, metadata=marks)
 
 
 def _may_be_out_elsewhere(enforce: Status | None, have: Instance) -> bool:
-    """Return whether a drain was undone except at a server that was away: the mark stays until that server
-    was asked.
+    """Return whether a server that was away may still hold the OUT_OF_SERVICE of an undone drain: the mark
+    stays until that server was read.
     """
     return have.is_leaving and have.status is Status.UP and enforce is not Status.OUT_OF_SERVICE

@@ -18,12 +18,13 @@ class EurekubeError(Exception):
     A message may repeat text that others wrote, and Eurekube, Pulumi and Kubernetes show it. So it contains
     no control characters that a terminal would obey.
 
-    :ivar may_be_left: True if the failed operation may have left something behind, which a state should name.
-    :ivar half_made: the id and the state of what was left behind, for an engine that can keep them.
+    :ivar may_leave_resource: True if the failed operation may have left something behind, which a state
+        should name.
+    :ivar partial_resource: the id and the state of what was left behind, for an engine that can keep them.
     """
 
-    may_be_left = False
-    half_made: tuple[str, Mapping[str, Any]] | None = None
+    may_leave_resource = False
+    partial_resource: tuple[str, Mapping[str, Any]] | None = None
 
     def __str__(self) -> str:
         return printable_lines(super().__str__())
@@ -85,7 +86,7 @@ class OwnershipConflict(EurekubeError):
     """The instance in Eureka belongs to another owner. It was left as it is."""
 
 
-class SomeFailed(EurekubeError):
+class SomeRegistrationsFailed(EurekubeError):
     """Some of many registrations that were changed together failed; the message names the first, and why."""
 
 

@@ -2,19 +2,20 @@
 
 A pod whose containers are ready, and that only this gate keeps from being ready, is *held*. The operator
 registers a held pod as if it were ready, and opens the gate once callers know the pod. The view of each
-syncer that selects the pod is a :class:`GateView`; the first of these that is true decides:
+syncer that selects the pod is a :class:`GateView`; the first of these rules that applies decides:
 
-==========================================  ================================================== the syncer's
-wishes are not known yet       the gate waits the syncer is deleted, or in mode service   it opens the syncer
-is refused                       it waits; it opens where nothing is registered no other pod of the Service is
-ready        it opens the syncer is paused                        it waits the pod's endpoint cannot be an
-instance    it opens no server of Eureka answers                 it waits; it opens where the syncer says so a
-server of Eureka hangs                    it waits, until its callers have left it a server does not show the
-pod as UP        it waits a server has not shown it for long enough   it waits else
-callers know the pod: it opens ==========================================
-==================================================
+- The syncer's spec is not known yet: the gate stays closed.
+- The syncer is deleted, or in mode service: the gate opens.
+- The syncer is refused: the gate stays closed; it opens if the syncer has nothing registered.
+- No other pod of the Service is ready: the gate opens.
+- The syncer is paused: the gate stays closed.
+- The pod's endpoint cannot be an instance: the gate opens.
+- No server of Eureka answers: the gate stays closed; it opens if the syncer's settings say so.
+- A server of Eureka hangs: the gate stays closed until callers have left that server.
+- A server does not show the pod as UP, or has not shown it for long enough: the gate stays closed.
+- Otherwise callers know the pod: the gate opens.
 
-The gate of a pod opens when it opens for each of these syncers. Once open, nothing here closes it.
+The gate of a pod opens when it opens for each of these syncers. The operator never closes an open gate.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.decision import State
-from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
-from eurekube_provider.core.objects import Object, conditions_of, is_ready, is_terminating, pod_of, time_of
-from eurekube_provider.core.syncer import GATE, Mode, ReadinessGate, WhenEurekaIsAway
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.decision import SyncerState
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_HUNG_SERVER_SECONDS
+from eurekube_provider.core.objects import (
+    Object,
+    conditions_of,
+    is_ready,
+    is_terminating,
+    parse_api_time,
+    pod_name_of_endpoint,
+)
+from eurekube_provider.core.syncer import READINESS_GATE, Mode, ReadinessGate, WhenEurekaIsAway
+from eurekube_provider.core.wording import format_list
 
-UNWANTED_SECONDS = 5.0
+UNSELECTED_WAIT_SECONDS = 5.0
 """Seconds for which a held pod waits although no syncer selects it: the watches of pods and syncers
 deliver at different times.
 """
@@ -81,19 +89,24 @@ class GateReason(StrEnum):
     """Every server that answers shows the pod; callers' caches may still be older than that."""
 
     @property
-    def opens(self) -> bool:
+    def opens_gate(self) -> bool:
         """True if the gate is open for this reason."""
-        return self in _OPEN
+        return self in _OPENING_REASONS
 
     @property
-    def is_trouble(self) -> bool:
+    def needs_intervention(self) -> bool:
         """True if the pod can go on only after somebody else acts."""
-        return self in _TROUBLE
+        return self in _INTERVENTION_REASONS
 
 
-_TROUBLE = (GateReason.REFUSED, GateReason.PAUSED, GateReason.EUREKA_AWAY, GateReason.EUREKA_HANGS)
+_INTERVENTION_REASONS = (
+    GateReason.REFUSED,
+    GateReason.PAUSED,
+    GateReason.EUREKA_AWAY,
+    GateReason.EUREKA_HANGS,
+)
 
-_OPEN = frozenset(
+_OPENING_REASONS = frozenset(
     {
         GateReason.CALLERS_KNOW,
         GateReason.NOT_WANTED,
@@ -106,42 +119,42 @@ _OPEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """The view that one syncer has of a held pod which it selects.
+    """The facts by which one syncer decides on the gate of a held pod that it selects.
 
     :ivar syncer: the syncer's namespace and name.
     :ivar state: the syncer's state; None before the first decision for the syncer.
     :ivar needed_seconds: for how long each server must have shown the pod.
-    :ivar has_registered: True if the syncer has instances in Eureka.
-    :ivar is_listed: True if an EndpointSlice of the Service has the pod's endpoint.
-    :ivar is_wanted: True if the syncer's desired instances include the pod.
+    :ivar has_instances: True if the syncer has instances in Eureka.
+    :ivar is_in_slices: True if an EndpointSlice of the Service has the pod's endpoint.
+    :ivar is_desired: True if the syncer's desired instances include the pod.
     :ivar is_in_doubt: True if more may be desired than is known, or the brake holds something back.
-    :ivar others_ready: True if another endpoint of the Service is ready.
-    :ivar is_away: True if no server answers, and none has for some time.
+    :ivar has_other_ready_pod: True if another endpoint of the Service is ready.
+    :ivar is_eureka_away: True if no server answers, and none has for some time.
     :ivar shown_since: by server that answered the last reading, the time since which each of its answers
         showed the pod as UP to callers; None where the last answer did not. Seconds of a clock that does not
         jump.
-    :ivar silent: by server that gave no answer to the last reading, the time since which it has been silent,
-        by the same clock.
+    :ivar silent_since: by server that gave no answer to the last reading, the time since which it has been
+        silent, by the same clock.
     :ivar read_at: when the last reading began, by the same clock.
     """
 
     syncer: tuple[str, str]
-    state: State | None = None
+    state: SyncerState | None = None
     mode: Mode = Mode.POD
     gate: ReadinessGate = field(default_factory=ReadinessGate)
     needed_seconds: float = 0.0
-    has_registered: bool = False
-    is_listed: bool = False
-    is_wanted: bool = False
+    has_instances: bool = False
+    is_in_slices: bool = False
+    is_desired: bool = False
     is_in_doubt: bool = False
-    others_ready: bool = True
-    is_away: bool = False
+    has_other_ready_pod: bool = True
+    is_eureka_away: bool = False
     shown_since: Mapping[str, float | None] = field(default_factory=dict)
-    silent: Mapping[str, float] = field(default_factory=dict)
+    silent_since: Mapping[str, float] = field(default_factory=dict)
     read_at: float = 0.0
 
     @property
-    def known_since(self) -> float | None:
+    def shown_by_all_since(self) -> float | None:
         """The time since which all servers that answer have shown the pod; None where one does not, or
         none answers.
         """
@@ -151,15 +164,17 @@ class GateView:
         return max(one for one in times if one is not None)
 
     @property
-    def hanging(self) -> list[str]:
+    def hanging_servers(self) -> list[str]:
         """The silent servers whose callers may still be waiting for them."""
         return sorted(
-            server for server, since in self.silent.items() if self.read_at - since < CALLERS_LEAVE_SECONDS
+            server
+            for server, since in self.silent_since.items()
+            if self.read_at - since < CALLERS_LEAVE_HUNG_SERVER_SECONDS
         )
 
 
 @dataclass(frozen=True, slots=True)
-class GateStep:
+class GateDecision:
     """The decision on a pod's gate.
 
     :ivar syncer: the syncer that decided; None where no syncer selects the pod.
@@ -172,64 +187,65 @@ class GateStep:
     since: float | None = None
 
 
-def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateStep:
+def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateDecision:
     """Decide whether the gate of a held pod opens.
 
     :param views: the view of each syncer that selects the pod's Service, or is about to be derived for it.
     :param held_seconds: for how long the pod has been held.
     """
     if not views:
-        if held_seconds < UNWANTED_SECONDS:
-            return GateStep(GateReason.NOT_READ, "no EurekaSyncer that registers the pod was found yet")
-        return GateStep(GateReason.NOT_WANTED, "no EurekaSyncer registers the pod")
-    steps = [_step_of(view) for view in views]
-    return next((one for one in steps if not one.reason.opens), steps[0])
+        if held_seconds < UNSELECTED_WAIT_SECONDS:
+            return GateDecision(GateReason.NOT_READ, "no EurekaSyncer that registers the pod was found yet")
+        return GateDecision(GateReason.NOT_WANTED, "no EurekaSyncer registers the pod")
+    steps = [_decide_for_syncer(view) for view in views]
+    return next((one for one in steps if not one.reason.opens_gate), steps[0])
 
 
-def _step_of(view: GateView) -> GateStep:
+def _decide_for_syncer(view: GateView) -> GateDecision:
     reason, message = _reason_and_message(view)
-    since = view.known_since if reason is GateReason.CALLERS_LEARN else None
-    return GateStep(reason, f"EurekaSyncer {'/'.join(view.syncer)}: {message}", view.syncer, since)
+    since = view.shown_by_all_since if reason is GateReason.CALLERS_LEARN else None
+    return GateDecision(reason, f"EurekaSyncer {'/'.join(view.syncer)}: {message}", view.syncer, since)
 
 
 def _reason_and_message(view: GateView) -> tuple[GateReason, str]:
-    """Return one syncer's decision on the gate and its sentence, by the table of this module."""
+    """Return one syncer's decision on the gate and its sentence, by the rules in this module's docstring."""
     state = view.state
-    if state is None or state is State.UNKNOWN:
+    if state is None or state is SyncerState.UNKNOWN:
         return GateReason.NOT_READ, "what it asks for has not been read yet"
-    if state is State.DELETED:
+    if state is SyncerState.DELETED:
         return GateReason.NOT_WANTED, "it is being deleted"
     if view.mode is Mode.SERVICE:
         return GateReason.NOT_WANTED, "it registers the Service, and not its pods"
-    if state is State.REFUSED:
-        if view.has_registered:
+    if state is SyncerState.REFUSED:
+        if view.has_instances:
             return GateReason.REFUSED, "it is refused, so that the pod is not registered; its status says why"
         return GateReason.NOT_WANTED, "it is refused, and nothing of it is registered"
-    if view.is_listed and not view.others_ready and not view.is_in_doubt:
+    if view.is_in_slices and not view.has_other_ready_pod and not view.is_in_doubt:
         return GateReason.NO_OTHER_READY, "no other pod of the Service is ready, so that nobody can be called"
-    if state is State.PAUSED:
+    if state is SyncerState.PAUSED:
         return GateReason.PAUSED, "it is paused, so that the pod is not registered"
-    if not view.is_wanted:
-        if view.is_listed and not view.is_in_doubt:
+    if not view.is_desired:
+        if view.is_in_slices and not view.is_in_doubt:
             return GateReason.NOT_WANTED, "the pod's endpoint cannot be registered"
         return GateReason.REGISTERING, "the pod is not registered yet"
-    return _state_by_eureka(view)
+    return _reason_by_servers(view)
 
 
-def _state_by_eureka(view: GateView) -> tuple[GateReason, str]:
-    since = view.known_since
-    if view.is_away and not view.shown_since:
+def _reason_by_servers(view: GateView) -> tuple[GateReason, str]:
+    since = view.shown_by_all_since
+    if view.is_eureka_away and not view.shown_since:
         if view.gate.when_eureka_is_away is WhenEurekaIsAway.OPEN:
             return GateReason.OPEN_WITHOUT_EUREKA, "no server of Eureka answers, and whenEurekaIsAway is Open"
         return GateReason.EUREKA_AWAY, "no server of Eureka answers, so that callers cannot learn of the pod"
     if since is None:
         lacking = sorted(server for server, at in view.shown_since.items() if at is None)
-        where = f" by {listed(lacking, 3)}" if lacking else ""
+        where = f" by {format_list(lacking, 3)}" if lacking else ""
         return GateReason.REGISTERING, f"the pod is not shown as UP{where} yet"
-    if view.hanging and view.gate.when_eureka_is_away is WhenEurekaIsAway.WAIT:
+    if view.hanging_servers and view.gate.when_eureka_is_away is WhenEurekaIsAway.WAIT:
         return GateReason.EUREKA_HANGS, (
-            f"{listed(view.hanging, 3)} does not answer, and callers that use it cannot learn of the pod;"
-            f" they leave it within {CALLERS_LEAVE_SECONDS:g} s"
+            f"{format_list(view.hanging_servers, 3)} does not answer, and callers that use it cannot learn "
+            "of the pod;"
+            f" they leave it within {CALLERS_LEAVE_HUNG_SERVER_SECONDS:g} s"
         )
     if view.read_at - since >= view.needed_seconds:
         return GateReason.CALLERS_KNOW, (
@@ -238,59 +254,61 @@ def _state_by_eureka(view: GateView) -> tuple[GateReason, str]:
     return GateReason.CALLERS_LEARN, f"callers know the pod after {view.needed_seconds:g} s"
 
 
-# What a pod's object says of its gate.
+# Readers of the gate in a pod's object.
 
 
 def declares_gate(pod_spec: Object) -> bool:
     """Return whether a pod's spec, or a template's, declares the gate."""
-    return any(one.get("conditionType") == GATE for one in pod_spec.get("readinessGates") or ())
+    return any(one.get("conditionType") == READINESS_GATE for one in pod_spec.get("readinessGates") or ())
 
 
 def is_gate_open(pod: Object) -> bool:
     """Return whether the gate's condition is True."""
-    return conditions_of(pod).get(GATE, {}).get("status") == "True"
+    return conditions_of(pod).get(READINESS_GATE, {}).get("status") == "True"
 
 
-def is_held(pod: Object) -> bool:
+def is_held_by_gate(pod: Object) -> bool:
     """Return whether the gate alone keeps a pod from being ready, by the kubelet's rules."""
-    return _is_all_else_ready(pod) and not is_gate_open(pod)
+    return _is_ready_but_for_gate(pod) and not is_gate_open(pod)
 
 
-def held_from(pod: Object) -> float:
+def held_since_unix(pod: Object) -> float:
     """Return the Unix time since which a held pod has been held, by its conditions; 0 for unknown."""
-    return max(_unix(one.get("lastTransitionTime")) for one in _all_else(pod))
+    return max(_parse_unix_time(one.get("lastTransitionTime")) for one in _conditions_but_gate(pod))
 
 
-def is_opening(pod: Object) -> bool:
+def is_ready_or_becoming_ready(pod: Object) -> bool:
     """Return whether a pod with an open gate is ready, or will be once its kubelet has seen the gate.
 
     False for a pod whose node is gone: Ready became False after the gate had opened.
     """
-    if not (_is_all_else_ready(pod) and is_gate_open(pod)):
+    if not (_is_ready_but_for_gate(pod) and is_gate_open(pod)):
         return False
     conditions = conditions_of(pod)
-    ready, gate = conditions.get("Ready", {}), conditions[GATE]
+    ready, gate = conditions.get("Ready", {}), conditions[READINESS_GATE]
     is_earlier = (ready.get("lastTransitionTime") or "") <= (gate.get("lastTransitionTime") or "")
     return ready.get("status") == "True" or is_earlier
 
 
-def _is_all_else_ready(pod: Object) -> bool:
+def _is_ready_but_for_gate(pod: Object) -> bool:
     """Return whether the containers of a pod that declares the gate are ready, and its other gates open."""
     if not declares_gate(pod.get("spec") or {}) or pod["metadata"].get("deletionTimestamp"):
         return False
-    return all(one.get("status") == "True" for one in _all_else(pod))
+    return all(one.get("status") == "True" for one in _conditions_but_gate(pod))
 
 
-def _all_else(pod: Object) -> list[Object]:
+def _conditions_but_gate(pod: Object) -> list[Object]:
     """Return the conditions of a pod's containers and of its other gates; an empty one for each that is
     missing.
     """
-    others = {one["conditionType"] for one in pod["spec"]["readinessGates"]} - {GATE}
+    others = {one["conditionType"] for one in pod["spec"]["readinessGates"]} - {READINESS_GATE}
     conditions = conditions_of(pod)
     return [conditions.get(kind, {}) for kind in ("ContainersReady", *others)]
 
 
-def as_ready(slices: Iterable[dict[str, Any]], held: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
+def mark_held_pods_ready(
+    slices: Iterable[dict[str, Any]], held: Collection[tuple[str, str]]
+) -> list[dict[str, Any]]:
     """Return EndpointSlices with held pods marked ready, so that they are registered.
 
     EndpointSlices and endpoints that do not change stay the same objects.
@@ -300,14 +318,18 @@ def as_ready(slices: Iterable[dict[str, Any]], held: Collection[tuple[str, str]]
     found = []
     for one in slices:
         namespace, endpoints = one["metadata"]["namespace"], one.get("endpoints") or ()
-        after = [_as_ready(each, namespace, held) for each in endpoints]
+        after = [_mark_ready(each, namespace, held) for each in endpoints]
         is_same = all(new is old for new, old in zip(after, endpoints, strict=True))
         found.append(one if is_same else {**one, "endpoints": after})
     return found
 
 
-def _as_ready(endpoint: Object, namespace: str, held: Collection[tuple[str, str]]) -> Object:
-    if is_ready(endpoint) or is_terminating(endpoint) or (namespace, pod_of(endpoint)) not in held:
+def _mark_ready(endpoint: Object, namespace: str, held: Collection[tuple[str, str]]) -> Object:
+    if (
+        is_ready(endpoint)
+        or is_terminating(endpoint)
+        or (namespace, pod_name_of_endpoint(endpoint)) not in held
+    ):
         return endpoint
     return {**endpoint, "conditions": {**(endpoint.get("conditions") or {}), "ready": True}}
 
@@ -318,43 +340,43 @@ def selects_pod(service: Object, labels: Mapping[str, str]) -> bool:
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-# What is written into the condition, for people and for the replica that leads next.
+# The text in the condition's message, for people and for the replica that leads next.
 
-_SHOWN = re.compile(r"shown by (\S+(?:, \S+)*) since (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)$")
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_SHOWN_BY_PATTERN = re.compile(r"shown by (\S+(?:, \S+)*) since (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)$")
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def shown_text(servers: Iterable[str], since_unix: float) -> str:
+def format_shown_by(servers: Iterable[str], since_unix: float) -> str:
     """Return the end of a condition's message that says which servers show a pod, and since when."""
-    at = datetime.fromtimestamp(since_unix, UTC).strftime(_TIME)
+    at = datetime.fromtimestamp(since_unix, UTC).strftime(_TIME_FORMAT)
     return f"shown by {', '.join(sorted(servers))} since {at}"
 
 
-def shown_in(message: str) -> tuple[frozenset[str], float] | None:
-    """Parse the text that :func:`shown_text` wrote: the servers, and the Unix time; None where a message
+def parse_shown_by(message: str) -> tuple[frozenset[str], float] | None:
+    """Parse the text that :func:`format_shown_by` wrote: the servers, and the Unix time; None where a message
     has no such text.
     """
-    found = _SHOWN.search(message)
-    since_unix = _unix(found[2]) if found is not None else 0.0
+    found = _SHOWN_BY_PATTERN.search(message)
+    since_unix = _parse_unix_time(found[2]) if found is not None else 0.0
     return (frozenset(found[1].split(", ")), since_unix) if found is not None and since_unix else None
 
 
-def _unix(text: object) -> float:
+def _parse_unix_time(text: object) -> float:
     """Return the Unix time of an RFC 3339 text; 0 for any other value."""
-    found = time_of(text)
+    found = parse_api_time(text)
     return found.timestamp() if found is not None else 0.0
 
 
-def gate_condition(step: GateStep, message: str, before: Object, now_unix: float) -> dict[str, Any]:
+def build_gate_condition(step: GateDecision, message: str, before: Object, now_unix: float) -> dict[str, Any]:
     """Return the gate's condition for a pod's status.
 
     :param before: the condition that the status has now; empty for none.
     """
-    status = "True" if step.reason.opens else "False"
-    stamp = datetime.fromtimestamp(now_unix, UTC).strftime(_TIME)
+    status = "True" if step.reason.opens_gate else "False"
+    stamp = datetime.fromtimestamp(now_unix, UTC).strftime(_TIME_FORMAT)
     kept = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
-        "type": GATE,
+        "type": READINESS_GATE,
         "status": status,
         "reason": str(step.reason),
         "message": message,

@@ -1,4 +1,4 @@
-"""Ways to a Service by Gateways: an HTTPRoute that sends all paths of one host there.
+"""Routes to a Service through Gateways: HTTPRoutes that send all paths of one host to the Service.
 
 The rules are those of the Gateway API (gateway.networking.k8s.io/v1): a listener serves a host if it is the
 most specific one of its port, and the rules of all HTTPRoutes with that host apply together.
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from eurekube_provider.core.objects import Object, qualified
+from eurekube_provider.core.objects import Object, qualified_name
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routes import (
+    RouteCandidate,
     Routes,
-    Target,
-    Way,
-    first_address,
+    TargetService,
+    first_reachable_address,
     host_problem,
-    is_challenge,
-    no_address,
+    is_acme_challenge_path,
+    no_address_problem,
 )
 
-GROUP = "gateway.networking.k8s.io"
+GATEWAY_API_GROUP = "gateway.networking.k8s.io"
 
-_LEADING_AWAY = ("RequestRedirect", "URLRewrite", "ExtensionRef")
-"""Filters after which a request comes to another host or path than the one that was called, or may."""
+_REDIRECTING_FILTERS = ("RequestRedirect", "URLRewrite", "ExtensionRef")
+"""Filters that send, or may send, a request to another host or path than the called one."""
 
 _PUBLIC_PORTS = {"HTTP": 80, "HTTPS": 443}
 """The ports at which listeners are called from outside. Some controllers write the ports of their own pods
@@ -32,226 +32,252 @@ into listeners with other numbers.
 """
 
 
-def gateway_ways(target: Target, routes: Routes, domain: str) -> Iterator[Way]:
-    """Yield the ways by HTTPRoutes of a Service's namespace with a rule for all paths that leads there.
+def gateway_route_candidates(target: TargetService, routes: Routes, domain: str) -> Iterator[RouteCandidate]:
+    """Yield the candidates through HTTPRoutes of the Service's namespace with a rule for all paths to it.
 
     :param domain: the cluster's DNS domain.
     """
-    gateways = {qualified(one): one for one in routes.gateways}
+    gateways = {qualified_name(one): one for one in routes.gateways}
     for route in routes.http_routes:
         if route["metadata"]["namespace"] != target.namespace:
             continue
-        if not any(_is_for_all_paths(rule) and _leads_to(rule, target) for rule in _rules(route)):
+        if not any(
+            _matches_every_request(rule) and _sends_all_requests_to(rule, target)
+            for rule in _route_rules(route)
+        ):
             continue
-        for parent in _parents(route):
-            via = f"HTTPRoute {qualified(route)}"
-            place = _gateway_of(route, parent)
+        for parent in _gateway_references(route):
+            via = f"HTTPRoute {qualified_name(route)}"
+            place = _referenced_gateway_name(route, parent)
             gateway = gateways.get(place)
-            problem = _unread(place, routes) if gateway is None else _unaccepted(route, parent, place)
+            problem = (
+                _unknown_gateway_problem(place, routes)
+                if gateway is None
+                else _unaccepted_route_problem(route, parent, place)
+            )
             if gateway is None or problem is not None:
-                yield Way("", via, problem=problem, may_pass=True)
+                yield RouteCandidate("", via, problem=problem, is_problem_temporary=True)
             else:
-                yield from _by_gateway(target, route, parent, gateway, routes, domain)
+                yield from _candidates_at_gateway(target, route, parent, gateway, routes, domain)
 
 
-def no_http_route(target: Target) -> Problem:
+def no_http_route_problem(target: TargetService) -> Problem:
     """Return the problem that no HTTPRoute leads to a Service."""
-    return no_address(
-        f"no HTTPRoute of namespace {target.namespace} has a rule that sends all paths to {target.described}"
+    return no_address_problem(
+        f"no HTTPRoute of namespace {target.namespace} has a rule that sends all paths to "
+        f"{target.description}"
         " alone",
         "add a rule with the match PathPrefix / and this Service as its only backend, without a filter that"
         " redirects or rewrites; or take another spec.advertise",
     )
 
 
-def _by_gateway(
-    target: Target, route: Object, parent: Object, gateway: Object, routes: Routes, domain: str
-) -> Iterator[Way]:
-    """Yield the ways by the listeners of a Gateway that a route is attached to."""
-    via = f"HTTPRoute {qualified(route)} at Gateway {qualified(gateway)}"
-    address = first_address(
+def _candidates_at_gateway(
+    target: TargetService, route: Object, parent: Object, gateway: Object, routes: Routes, domain: str
+) -> Iterator[RouteCandidate]:
+    """Yield one candidate for each listener of a Gateway that a route is attached to."""
+    via = f"HTTPRoute {qualified_name(route)} at Gateway {qualified_name(gateway)}"
+    address = first_reachable_address(
         one.get("value")
         for one in (gateway.get("status") or {}).get("addresses") or ()
         if one.get("type", "IPAddress") in ("IPAddress", "Hostname")
     )
-    problem = _unprogrammed(gateway, address)
+    problem = _unprogrammed_gateway_problem(gateway, address)
     if problem is not None:
-        yield Way("", via, problem=problem, may_pass=True)
+        yield RouteCandidate("", via, problem=problem, is_problem_temporary=True)
         return
-    beside = _at_same_address(gateway, routes)
-    listeners = [one for one in _listeners(gateway) if _may_attach(route, parent, gateway, one)]
-    hosts = {(host, one["name"]): one for one in listeners for host in _hosts(route, one)}
+    beside = _gateways_at_same_address(gateway, routes)
+    listeners = [
+        one for one in _gateway_listeners(gateway) if _is_surely_attached(route, parent, gateway, one)
+    ]
+    hosts = {(host, one["name"]): one for one in listeners for host in _route_hosts_at_listener(route, one)}
     for (host, name), listener in hosts.items():
         if not host or host.startswith("*"):
             continue
         is_secure = listener.get("protocol") == "HTTPS"
         problem = (
             host_problem(host, domain, via)
-            or _unfit_listener(gateway, listener)
-            or _other_listener(gateway, listener, host, beside)
-            or _shared_host(host, target, listener, routes, beside)
+            or _unfit_listener_problem(gateway, listener)
+            or _competing_listener_problem(gateway, listener, host, beside)
+            or _shared_host_problem(host, target, listener, routes, beside)
         )
-        unserved = _unserved_listener(gateway, listener) if problem is None else None
-        yield Way(
+        unserved = _unserved_listener_problem(gateway, listener) if problem is None else None
+        yield RouteCandidate(
             host,
             f"{via}, listener {name}",
             address,
             int(listener["port"]),
             is_secure,
             problem or unserved,
-            may_pass=unserved is not None,
+            is_problem_temporary=unserved is not None,
         )
     if not any(host and not host.startswith("*") for host, _ in hosts):
-        yield Way(
+        yield RouteCandidate(
             "",
             via,
-            problem=no_address(
+            problem=no_address_problem(
                 f"{via} has no host name without * that a listener serves, and callers need one",
                 "name the host in spec.hostnames of the HTTPRoute, and the listener in sectionName",
             ),
         )
 
 
-def _unread(place: str, routes: Routes) -> Problem:
+def _unknown_gateway_problem(place: str, routes: Routes) -> Problem:
     """Return the problem that a Gateway is not known."""
     namespace, _, name = place.partition("/")
     if routes.has_read(namespace):
-        return no_address(f"there is no Gateway {place}", f"create the Gateway {name}, or correct parentRefs")
-    return no_address(
+        return no_address_problem(
+            f"there is no Gateway {place}", f"create the Gateway {name}, or correct parentRefs"
+        )
+    return no_address_problem(
         f"Gateway {place} is in a namespace that this operator does not read",
         f"add {namespace} to --watch-namespace, or take a Gateway of a namespace that is watched",
     )
 
 
-def _unaccepted(route: Object, parent: Object, place: str) -> Problem | None:
+def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Problem | None:
     """Return the problem that a Gateway does not serve a route as it stands; None where it does."""
     written = (route.get("status") or {}).get("parents") or ()
     of_parent = [
         one
         for one in written
-        if _gateway_of(route, one["parentRef"]) == place
+        if _referenced_gateway_name(route, one["parentRef"]) == place
         and all(one["parentRef"].get(key) == parent.get(key) for key in ("sectionName", "port"))
     ]
     generation = route["metadata"].get("generation", 0)
     for one in of_parent:
-        conditions = _conditions(one)
-        is_served = _is(conditions, "Accepted", "True", generation)
-        is_whole = not _is(conditions, "PartiallyInvalid", "True")
-        if is_served and is_whole and not _is(conditions, "ResolvedRefs", "False"):
+        conditions = _conditions_by_type(one)
+        is_served = _has_condition_status(conditions, "Accepted", "True", generation)
+        is_whole = not _has_condition_status(conditions, "PartiallyInvalid", "True")
+        if is_served and is_whole and not _has_condition_status(conditions, "ResolvedRefs", "False"):
             return None
-    return no_address(
-        f"Gateway {place} has not accepted HTTPRoute {qualified(route)} as it stands (conditions Accepted,"
+    return no_address_problem(
+        f"Gateway {place} has not accepted HTTPRoute {qualified_name(route)} as it stands (conditions "
+        "Accepted,"
         " ResolvedRefs and PartiallyInvalid)",
         "wait for the Gateway's controller; if it stays, see why with kubectl describe httproute",
     )
 
 
-def _unprogrammed(gateway: Object, address: str) -> Problem | None:
+def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | None:
     generation = gateway["metadata"].get("generation", 0)
-    if not _is(_conditions(gateway.get("status") or {}), "Programmed", "True", generation):
+    if not _has_condition_status(
+        _conditions_by_type(gateway.get("status") or {}), "Programmed", "True", generation
+    ):
         missing = "is not Programmed as it stands"
     elif not address:
         missing = "has no address in its status"
     else:
         return None
-    return no_address(
-        f"Gateway {qualified(gateway)} {missing}",
+    return no_address_problem(
+        f"Gateway {qualified_name(gateway)} {missing}",
         "wait for its controller; if it stays, see why with kubectl describe gateway",
     )
 
 
-def _unfit_listener(gateway: Object, listener: Object) -> Problem | None:
+def _unfit_listener_problem(gateway: Object, listener: Object) -> Problem | None:
     """Return the problem that a listener cannot be called by plain http or by https."""
-    via = f"listener {listener['name']} of Gateway {qualified(gateway)}"
+    via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     mode = (listener.get("tls") or {}).get("mode") or "Terminate"
     if listener.get("protocol") not in ("HTTP", "HTTPS") or mode != "Terminate":
-        return no_address(
+        return no_address_problem(
             f"the {via} has the protocol {listener.get('protocol')} and the TLS mode {mode}: callers need"
             " HTTP, or HTTPS that ends at the Gateway",
             "attach the HTTPRoute to another listener, by sectionName",
         )
     if listener.get("port") != _PUBLIC_PORTS[listener["protocol"]]:
-        return no_address(
+        return no_address_problem(
             f"the {via} has the port {listener.get('port')}, which may be one of its controller's own pods",
             f"attach the HTTPRoute to a listener with the port {_PUBLIC_PORTS[listener['protocol']]}",
         )
     own = ((gateway.get("spec") or {}).get("allowedListeners") or {}).get("namespaces") or {}
     if own.get("from", "None") != "None":
-        return no_address(
-            f"Gateway {qualified(gateway)} takes further listeners from ListenerSets, which are not read",
+        return no_address_problem(
+            f"Gateway {qualified_name(gateway)} takes further listeners from ListenerSets, which are not "
+            "read",
             "attach the HTTPRoute to a Gateway without spec.allowedListeners",
         )
     return None
 
 
-def _unserved_listener(gateway: Object, listener: Object) -> Problem | None:
+def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | None:
     """Return the problem that a Gateway does not serve a listener at this moment."""
-    via = f"listener {listener['name']} of Gateway {qualified(gateway)}"
+    via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     written = (gateway.get("status") or {}).get("listeners") or ()
-    conditions = next((_conditions(one) for one in written if one.get("name") == listener["name"]), {})
-    if any(_is(conditions, each, "False") for each in ("Accepted", "Programmed", "ResolvedRefs")):
-        return no_address(
+    conditions = next(
+        (_conditions_by_type(one) for one in written if one.get("name") == listener["name"]), {}
+    )
+    if any(
+        _has_condition_status(conditions, each, "False")
+        for each in ("Accepted", "Programmed", "ResolvedRefs")
+    ):
+        return no_address_problem(
             f"the {via} is not served (conditions Accepted, Programmed and ResolvedRefs in its status)",
             "see why with kubectl describe gateway, such as a certificate that is not there",
         )
     return None
 
 
-def _addresses(gateway: Object) -> set[str]:
+def _gateway_addresses(gateway: Object) -> set[str]:
     """Return the addresses in a Gateway's status."""
     written = (gateway.get("status") or {}).get("addresses") or ()
     return {str(one["value"]) for one in written if one.get("value")}
 
 
-def _at_same_address(gateway: Object, routes: Routes) -> list[Object]:
-    """Return the Gateways that share an address with one, and itself: a proxy may serve several."""
-    ours = _addresses(gateway)
-    return [one for one in routes.gateways if one is gateway or ours & _addresses(one)]
+def _gateways_at_same_address(gateway: Object, routes: Routes) -> list[Object]:
+    """Return a Gateway and all others that share an address with it: one proxy may serve several."""
+    ours = _gateway_addresses(gateway)
+    return [one for one in routes.gateways if one is gateway or ours & _gateway_addresses(one)]
 
 
-def _other_listener(gateway: Object, listener: Object, host: str, beside: Iterable[Object]) -> Problem | None:
+def _competing_listener_problem(
+    gateway: Object, listener: Object, host: str, beside: Iterable[Object]
+) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
     specific host name.
 
     :param beside: the Gateways at the same address.
     """
-    ours = _specificity(listener)
+    ours = _host_specificity(listener)
     for each in beside:
-        for other in _listeners(each):
-            is_nearer = other["port"] == listener["port"] and _specificity(other) > ours
-            if is_nearer and _serves(str(other["hostname"]), host):
-                return no_address(
-                    f"the listener {other['name']} of Gateway {qualified(each)} takes {host}, and the"
-                    f" HTTPRoute is at the listener {listener['name']} of {qualified(gateway)}",
+        for other in _gateway_listeners(each):
+            is_nearer = other["port"] == listener["port"] and _host_specificity(other) > ours
+            if is_nearer and _includes_host(str(other["hostname"]), host):
+                return no_address_problem(
+                    f"the listener {other['name']} of Gateway {qualified_name(each)} takes {host}, and the"
+                    f" HTTPRoute is at the listener {listener['name']} of {qualified_name(gateway)}",
                     f"attach the HTTPRoute to {other['name']}",
                 )
     return None
 
 
-def _shared_host(
-    host: str, target: Target, listener: Object, routes: Routes, beside: Iterable[Object]
+def _shared_host_problem(
+    host: str, target: TargetService, listener: Object, routes: Routes, beside: Iterable[Object]
 ) -> Problem | None:
     """Return the problem that some path of a host leads elsewhere at a port; None where all lead to one
     Service.
 
     :param beside: the Gateways at the same address.
     """
-    at_port = [(each, one) for each in beside for one in _listeners(each) if one["port"] == listener["port"]]
+    at_port = [
+        (each, one) for each in beside for one in _gateway_listeners(each) if one["port"] == listener["port"]
+    ]
     for route in routes.http_routes:
-        if not any(_may_serve(route, host, *place) for place in at_port):
+        if not any(_may_serve_host(route, host, *place) for place in at_port):
             continue
-        for rule in _rules(route):
-            path = _path_of(rule)
-            if path and not _leads_to(rule, target, route):
-                return no_address(
-                    f"HTTPRoute {qualified(route)} sends {path} of {host} elsewhere than to Service"
-                    f" {target.qualified} alone: who calls that path of the application would come there",
-                    f"give Service {target.qualified} a host name of its own",
+        for rule in _route_rules(route):
+            path = _first_callable_path(rule)
+            if path and not _sends_all_requests_to(rule, target, route):
+                return no_address_problem(
+                    f"HTTPRoute {qualified_name(route)} sends {path} of {host} elsewhere than to Service"
+                    f" {target.qualified_name} alone: who calls that path of the application would come "
+                    "there",
+                    f"give Service {target.qualified_name} a host name of its own",
                 )
     return None
 
 
-def _may_serve(route: Object, host: str, gateway: Object, listener: Object) -> bool:
+def _may_serve_host(route: Object, host: str, gateway: Object, listener: Object) -> bool:
     """Return whether a route may serve a host at a listener; not where the listener takes routes of its own
     namespace alone.
     """
@@ -260,35 +286,39 @@ def _may_serve(route: Object, host: str, gateway: Object, listener: Object) -> b
     return (
         (is_near or source != "Same")
         and any(
-            _gateway_of(route, one) == qualified(gateway) and _refers_to(one, listener)
-            for one in _parents(route)
+            _referenced_gateway_name(route, one) == qualified_name(gateway)
+            and _refers_to_listener(one, listener)
+            for one in _gateway_references(route)
         )
-        and host in _hosts(route, listener)
+        and host in _route_hosts_at_listener(route, listener)
     )
 
 
-def _rules(route: Object) -> Iterable[Object]:
+def _route_rules(route: Object) -> Iterable[Object]:
     found: Iterable[Object] = (route.get("spec") or {}).get("rules") or ()
     return found
 
 
-def _parents(route: Object) -> Iterator[Object]:
+def _gateway_references(route: Object) -> Iterator[Object]:
     """Yield the references of a route to Gateways."""
     for one in (route.get("spec") or {}).get("parentRefs") or ():
-        if one.get("group", GROUP) == GROUP and one.get("kind", "Gateway") == "Gateway":
+        if (
+            one.get("group", GATEWAY_API_GROUP) == GATEWAY_API_GROUP
+            and one.get("kind", "Gateway") == "Gateway"
+        ):
             yield one
 
 
-def _gateway_of(route: Object, parent: Object) -> str:
+def _referenced_gateway_name(route: Object, parent: Object) -> str:
     return f"{parent.get('namespace') or route['metadata']['namespace']}/{parent['name']}"
 
 
-def _listeners(gateway: Object) -> Iterable[Object]:
+def _gateway_listeners(gateway: Object) -> Iterable[Object]:
     found: Iterable[Object] = (gateway.get("spec") or {}).get("listeners") or ()
     return found
 
 
-def _refers_to(parent: Object, listener: Object) -> bool:
+def _refers_to_listener(parent: Object, listener: Object) -> bool:
     """Return whether a reference to a Gateway means a listener; without a name and a port it means all."""
     return parent.get("sectionName") in (None, listener["name"]) and parent.get("port") in (
         None,
@@ -296,9 +326,9 @@ def _refers_to(parent: Object, listener: Object) -> bool:
     )
 
 
-def _may_attach(route: Object, parent: Object, gateway: Object, listener: Object) -> bool:
+def _is_surely_attached(route: Object, parent: Object, gateway: Object, listener: Object) -> bool:
     """Return whether a route that the Gateway accepted is attached to a listener beyond doubt."""
-    if not _refers_to(parent, listener):
+    if not _refers_to_listener(parent, listener):
         return False
     allowed = listener.get("allowedRoutes") or {}
     kinds = allowed.get("kinds") or ()
@@ -308,10 +338,10 @@ def _may_attach(route: Object, parent: Object, gateway: Object, listener: Object
     if source in ("All", "Same"):
         return source == "All" or route["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     # By labels of the namespace, which are not read: the one listener that is meant has accepted the route.
-    return len([one for one in _listeners(gateway) if _refers_to(parent, one)]) == 1
+    return len([one for one in _gateway_listeners(gateway) if _refers_to_listener(parent, one)]) == 1
 
 
-def _hosts(route: Object, listener: Object) -> list[str]:
+def _route_hosts_at_listener(route: Object, listener: Object) -> list[str]:
     """Return the host names of a route at a listener, which may have a wildcard; the listener's own where the
     route has none.
     """
@@ -319,16 +349,16 @@ def _hosts(route: Object, listener: Object) -> list[str]:
     named = [str(one) for one in (route.get("spec") or {}).get("hostnames") or ()]
     if not served or not named:
         return named or [served]
-    included = [one for one in named if _serves(served, one)]
-    return [*included, *([served] if any(_serves(one, served) for one in named) else [])]
+    included = [one for one in named if _includes_host(served, one)]
+    return [*included, *([served] if any(_includes_host(one, served) for one in named) else [])]
 
 
-def _serves(served: str, host: str) -> bool:
+def _includes_host(served: str, host: str) -> bool:
     """Return whether a host name includes another one; a wildcard stands for one label or more."""
     return served == host or (served.startswith("*.") and host.endswith(served[1:]))
 
 
-def _specificity(listener: Object) -> tuple[bool, int]:
+def _host_specificity(listener: Object) -> tuple[bool, int]:
     """Return the sort key of a listener's host name: a name comes after a wildcard, a longer one after a
     shorter one.
     """
@@ -336,29 +366,31 @@ def _specificity(listener: Object) -> tuple[bool, int]:
     return bool(name) and not name.startswith("*"), len(name)
 
 
-def _is_for_all_paths(rule: Object) -> bool:
+def _matches_every_request(rule: Object) -> bool:
     """Return whether a rule matches each request."""
     return not rule.get("matches") or any(
-        _path(match) == ("PathPrefix", "/")
+        _path_type_and_value(match) == ("PathPrefix", "/")
         and not any(match.get(one) for one in ("headers", "queryParams", "method"))
         for match in rule["matches"]
     )
 
 
-def _path(match: Object) -> tuple[str, str]:
+def _path_type_and_value(match: Object) -> tuple[str, str]:
     path = match.get("path") or {}
     return path.get("type") or "PathPrefix", path.get("value") or "/"
 
 
-def _path_of(rule: Object) -> str:
-    """Return a path of a rule that callers of an application may call; empty where only an ACME client calls
-    them.
+def _first_callable_path(rule: Object) -> str:
+    """Return the first path of a rule that callers of an application may call; empty if only ACME clients
+    call the rule's paths.
     """
-    paths = [_path(match) for match in rule.get("matches") or ()] or [("PathPrefix", "/")]
-    return next((one for kind, one in paths if kind == "RegularExpression" or not is_challenge(one)), "")
+    paths = [_path_type_and_value(match) for match in rule.get("matches") or ()] or [("PathPrefix", "/")]
+    return next(
+        (one for kind, one in paths if kind == "RegularExpression" or not is_acme_challenge_path(one)), ""
+    )
 
 
-def _leads_to(rule: Object, target: Target, route: Object | None = None) -> bool:
+def _sends_all_requests_to(rule: Object, target: TargetService, route: Object | None = None) -> bool:
     """Return whether all requests that a rule matches come to one Service, as they were sent.
 
     :param route: the route of the rule; None for one of the Service's own namespace.
@@ -368,29 +400,31 @@ def _leads_to(rule: Object, target: Target, route: Object | None = None) -> bool
     filters = [*(rule.get("filters") or ()), *(each for one in backends for each in one.get("filters") or ())]
     return (
         len(backends) == 1
-        and _is_backend(backends[0], namespace, target)
-        and not any(one.get("type") in _LEADING_AWAY for one in filters)
+        and _is_target_backend(backends[0], namespace, target)
+        and not any(one.get("type") in _REDIRECTING_FILTERS for one in filters)
     )
 
 
-def _is_backend(backend: Object, namespace: str, target: Target) -> bool:
+def _is_target_backend(backend: Object, namespace: str, target: TargetService) -> bool:
     return (
         not backend.get("group")
         and backend.get("kind", "Service") == "Service"
         and (backend.get("namespace") or namespace) == target.namespace
         and backend.get("name") == target.name
-        and target.is_port(backend.get("port"))
+        and target.has_port(backend.get("port"))
     )
 
 
-def _conditions(item: Object) -> dict[str, Mapping[str, Any]]:
+def _conditions_by_type(item: Object) -> dict[str, Mapping[str, Any]]:
     return {one["type"]: one for one in item.get("conditions") or ()}
 
 
-def _is(
+def _has_condition_status(
     conditions: Mapping[str, Mapping[str, Any]], name: str, status: str, generation: int | None = None
 ) -> bool:
-    """Return whether a condition has a status; with ``generation``, only as it was seen of that or later."""
+    """Return whether a condition has a status; with ``generation``, only if it was observed at that
+    generation or later.
+    """
     found = conditions.get(name, {})
     is_current = generation is None or found.get("observedGeneration", generation) >= generation
     return found.get("status") == status and is_current

@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, pod_addresses, pod_of
+from eurekube_provider.core.objects import Object, pod_addresses, pod_name_of_endpoint
 
-HOST_PORT = "hostPort"
-"""The field of a port in an EndpointSlice of :func:`at_host_ports`, beside the pod's own number."""
+HOST_PORT_FIELD = "hostPort"
+"""The field of a port in an EndpointSlice of :func:`with_host_ports`, beside the pod's own number."""
 
-UNREAD = "unread"
-"""The field of an EndpointSlice of :func:`at_host_ports` whose pods have not been read, or have other
+PODS_UNREAD_FIELD = "unread"
+"""The field of an EndpointSlice of :func:`with_host_ports` whose pods have not been read, or have other
 addresses than their endpoints.
 """
 
-_ANY_ADDRESS = {"0.0.0.0": "IPv4", "::": "IPv6"}  # noqa: S104 - as pods name them
+_FAMILY_OF_WILDCARD_HOST_IP = {"0.0.0.0": "IPv4", "::": "IPv6"}  # noqa: S104 - as pods name them
 """The values of a port's ``hostIP`` with which the node accepts calls at its addresses of a family."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOnHost:
-    """The part of a pod that says where its node accepts calls for it.
+    """The addresses and host ports at which a node accepts calls for one of its pods.
 
     :ivar addresses: the pod's own addresses.
     :ivar host_addresses: the node's addresses.
@@ -54,7 +54,7 @@ class PodOnHost:
         return cls(
             frozenset(pod_addresses(pod)),
             hosts,
-            tuple(_host_ports(spec, hosts)),
+            tuple(_container_host_ports(spec, hosts)),
             bool(spec.get("hostNetwork")),
         )
 
@@ -72,8 +72,8 @@ class KeptPod:
     is_ready: bool
     address: str = ""
 
-    def kept(self, held: Instance) -> Instance | None:
-        """Return the pod's instance as it is to be registered; None for one that is not kept."""
+    def update_registered_instance(self, held: Instance) -> Instance | None:
+        """Return the pod's registered instance with the status to register; None if it is not kept."""
         if self.address and held.ip_address != self.address:
             return None
         if self.is_ready:
@@ -87,7 +87,7 @@ pod that was not read.
 """
 
 
-def at_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dict[str, Any]]:
+def with_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dict[str, Any]]:
     """Return EndpointSlices whose endpoints are at their nodes' addresses, each port with its ``hostPort``.
 
     Endpoints of one slice whose host ports differ get a slice for each group of ports. An endpoint without a
@@ -100,27 +100,27 @@ def at_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dic
         groups: dict[tuple[int, ...] | None, list[Object]] = {}
         for endpoint in one.get("endpoints") or ():
             address = str(endpoint["addresses"][0])
-            pod = find_pod(name, address) if (name := pod_of(endpoint)) else None
+            pod = find_pod(name, address) if (name := pod_name_of_endpoint(endpoint)) else None
             if name and pod is None:
                 groups.setdefault(None, []).append(endpoint)
                 continue
-            host, at_node = _place(pod, address, numbers, family)
+            host, at_node = _host_address_and_ports(pod, address, numbers, family)
             groups.setdefault(at_node, []).append({**endpoint, "addresses": [host]})
         for number, (at_host, endpoints) in enumerate(groups.items()):
             metadata = one["metadata"]
             if number:
-                metadata = {**metadata, "name": f"{metadata['name']} ({HOST_PORT}, {number + 1})"}
+                metadata = {**metadata, "name": f"{metadata['name']} ({HOST_PORT_FIELD}, {number + 1})"}
             copy = {**one, "metadata": metadata, "endpoints": endpoints}
             if at_host is None:
-                copy[UNREAD] = True
+                copy[PODS_UNREAD_FIELD] = True
             else:
                 pairs = zip(one.get("ports") or (), at_host, strict=True)
-                copy["ports"] = [{**port, HOST_PORT: at} if at else port for port, at in pairs]
+                copy["ports"] = [{**port, HOST_PORT_FIELD: at} if at else port for port, at in pairs]
             found.append(copy)
     return found
 
 
-def _place(
+def _host_address_and_ports(
     pod: PodOnHost | None, address: str, numbers: list[int], family: str
 ) -> tuple[str, tuple[int, ...]]:
     """Return the address for callers, and for each port the port there; 0 for a port without a host port.
@@ -136,11 +136,11 @@ def _place(
     first = next((one[0] for one in bound if one), None)
     if first is None or not (first or pod.host_addresses):
         return address, (0,) * len(numbers)
-    host = first or _of_family(pod.host_addresses, family)
+    host = first or _first_of_family(pod.host_addresses, family)
     return host, tuple(one[1] if one and one[0] == first else 0 for one in bound)
 
 
-def _of_family(addresses: tuple[str, ...], family: str) -> str:
+def _first_of_family(addresses: tuple[str, ...], family: str) -> str:
     return next((one for one in addresses if _is_of_family(one, family)), addresses[0])
 
 
@@ -148,7 +148,7 @@ def _is_of_family(address: str, family: str) -> bool:
     return (":" in address) == (family == "IPv6")
 
 
-def _host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
+def _container_host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
     """Yield the host ports of containers, and of sidecars: init containers that run on.
 
     :param hosts: the node's addresses.
@@ -158,7 +158,7 @@ def _host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tup
         for port in container.get("ports") or ():
             if port.get("protocol", "TCP") == "TCP" and port.get("hostPort"):
                 bound = str(port.get("hostIP") or "")
-                if family := _ANY_ADDRESS.get(bound):
+                if family := _FAMILY_OF_WILDCARD_HOST_IP.get(bound):
                     bound = next((one for one in hosts if _is_of_family(one, family)), "nowhere")
                 if not bound or bound in hosts:
                     yield int(port["containerPort"]), (bound, int(port["hostPort"]))

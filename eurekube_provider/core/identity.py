@@ -50,7 +50,7 @@ MEMBER_KEY = "eurekube.member"
 RESERVED_PREFIX = "eurekube."
 """The prefix of metadata keys that only Eurekube may set."""
 
-SELF_RENEWED = "self"
+SELF_RENEWER_VALUE = "self"
 """Value of :data:`RENEWER_KEY` for a registration whose application sends its own renewals."""
 
 INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
@@ -61,14 +61,14 @@ NATIVE_INSTANCE_TYPE = "eurekube:index:Instance"
 NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
 """The type tokens of the native provider's resources in Pulumi's states."""
 
-GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
-NATIVE_GUARD_TYPE = "eurekube:index:OperatorGuard"
+OPERATOR_GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
+NATIVE_OPERATOR_GUARD_TYPE = "eurekube:index:OperatorGuard"
 """The type tokens, in both providers, of the resource that keeps an operator from being removed while it
 is needed; the resource is nothing in a cluster.
 """
 
-_METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
+_METADATA_KEY_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
+_CLUSTER_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Cluster:
     uid: str
     domain: str = "cluster.local"
 
-    def syncer_of(self, owner: str | None) -> ClusterOwner | None:
+    def parse_own_syncer(self, owner: str | None) -> ClusterOwner | None:
         """Return the syncer of this cluster that ``owner`` names, None for any other owner."""
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
@@ -118,7 +118,7 @@ class Cluster:
 
         :param uid: the cluster's UID in the instance's metadata.
         """
-        name = cluster_of(owner)
+        name = cluster_name_of_owner(owner)
         return name is not None and name != self.name and bool(self.uid) and uid == self.uid
 
 
@@ -132,13 +132,13 @@ def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
     return None
 
 
-def cluster_of(owner: str | None) -> str | None:
+def cluster_name_of_owner(owner: str | None) -> str | None:
     """Return the name of the cluster whose syncer ``owner`` is; None for any other owner."""
     parsed = parse_owner(owner)
     return parsed.cluster if isinstance(parsed, ClusterOwner) else None
 
 
-def are_of_one_stack(one: str | None, other: str | None) -> bool:
+def are_of_same_stack(one: str | None, other: str | None) -> bool:
     """Return whether both owners are resources of the same stack."""
     first, second = parse_owner(one), parse_owner(other)
     return (
@@ -158,7 +158,7 @@ def check_cluster_name(name: str) -> str:
 
     :raises ConfigurationError: ``name`` is no DNS label of at most 40 characters.
     """
-    if len(name) > 40 or not _NAME.match(name):
+    if len(name) > 40 or not _CLUSTER_NAME_PATTERN.match(name):
         raise ConfigurationError(
             f"cluster name {name!r} must be lower-case letters, digits and dashes, at most 40 characters:"
             " it becomes part of every instance id"
@@ -175,7 +175,7 @@ def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, po
     return f"{pod}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
-def endpoint_of(instance_id: str) -> tuple[str, str]:
+def pod_and_namespace_of_id(instance_id: str) -> tuple[str, str]:
     """Return the pod (or address) and the namespace of an id that :func:`pod_instance_id` made.
 
     The id may have any name of the cluster (which has no dot), such as the one at the time of registration.
@@ -185,14 +185,14 @@ def endpoint_of(instance_id: str) -> tuple[str, str]:
     return (place[0], place[1]) if len(place) == 3 else ("", "")
 
 
-def place_mark(application: str, cluster: str) -> str:
+def cluster_part_of_id(application: str, cluster: str) -> str:
     """Return the part that all ids of an application have in common if they were made with this name of
     the cluster.
     """
     return f".{cluster}:{application.lower()}:"
 
 
-def without_cluster(instance_id: str) -> str:
+def id_without_cluster(instance_id: str) -> str:
     """Return an id without the cluster's name, so that ids of one endpoint under several names of the
     cluster are equal.
     """
@@ -200,7 +200,7 @@ def without_cluster(instance_id: str) -> str:
     return ":".join([place.rpartition(".")[0], *rest])
 
 
-def with_cluster(instance_id: str, cluster: str) -> str:
+def id_with_cluster(instance_id: str, cluster: str) -> str:
     """Return the id that an endpoint has under another name of the cluster."""
     place, *rest = instance_id.rsplit(":", 2)
     return ":".join([f"{place.rpartition('.')[0]}.{cluster}", *rest])
@@ -223,14 +223,14 @@ def node_instance_id(
     return f"{service}.svc.{node}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
-def metadata_key(label: str) -> str:
+def label_to_metadata_key(label: str) -> str:
     """Turn a Kubernetes label's key into a metadata key, always the same one.
 
     Metadata keys travel as XML element names: some clients receive an invalid name escaped, and also an
     underscore, which marks an escape. Slashes become dots, other characters that are not allowed become
     dashes, and a key that does not start with a letter gets ``x-`` before it.
 
-    >>> metadata_key("app.kubernetes.io/part-of")
+    >>> label_to_metadata_key("app.kubernetes.io/part-of")
     'app.kubernetes.io.part-of'
     """
     fitted = re.sub(r"[^A-Za-z0-9.\-]", "-", label.replace("/", "."))
@@ -242,10 +242,11 @@ def check_metadata_key(key: str) -> str:
 
     :raises InvalidInstance: the key would arrive escaped at clients that read XML.
     """
-    if not _METADATA_KEY.match(key):
+    if not _METADATA_KEY_PATTERN.match(key):
         raise InvalidInstance(
             "metadata",
             f"key {key!r} would not arrive as written, since Eureka sends keys as XML element names:"
-            f" use letters, digits, dots and dashes, starting with a letter, e.g. {metadata_key(key)!r}",
+            " use letters, digits, dots and dashes, starting with a letter, e.g. "
+            f"{label_to_metadata_key(key)!r}",
         )
     return key

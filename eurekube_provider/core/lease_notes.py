@@ -19,24 +19,24 @@ from eurekube_provider.core.objects import Object
 OPERATOR_LABEL = "eurekube.io/operator"
 """Label of a Lease: the name of the operator whose replicas share it."""
 
-CLUSTER_NAME = "eurekube.io/cluster-name"
-NAME_IS_GIVEN = "eurekube.io/cluster-name-is-given"
-PREVIOUS_CLUSTER_NAMES = "eurekube.io/previous-cluster-names"
-WATCHED_NAMESPACES = "eurekube.io/watched-namespaces"
-DROPPED_NAMESPACES = "eurekube.io/dropped-namespaces"
-EUREKA_READ = "eurekube.io/eureka-read"
+CLUSTER_NAME_ANNOTATION = "eurekube.io/cluster-name"
+CLUSTER_NAME_IS_GIVEN_ANNOTATION = "eurekube.io/cluster-name-is-given"
+PREVIOUS_CLUSTER_NAMES_ANNOTATION = "eurekube.io/previous-cluster-names"
+WATCHED_NAMESPACES_ANNOTATION = "eurekube.io/watched-namespaces"
+DROPPED_NAMESPACES_ANNOTATION = "eurekube.io/dropped-namespaces"
+EUREKA_READ_ANNOTATION = "eurekube.io/eureka-read"
 """The annotations of a Lease that hold the operator's notes."""
 
-MOST_NAMES = 10
+MAX_PREVIOUS_NAMES = 10
 """The number of former names of a cluster that are kept, the latest ones."""
 
-MOST_DROPPED = 50
+MAX_DROPPED_NAMESPACES = 50
 
 ALL_NAMESPACES = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class ServerRead:
+class ServerNote:
     """The state of one Eureka server, as the leader last saw it.
 
     :ivar eureka: the connection's name.
@@ -58,64 +58,75 @@ class LeaseNotes:
 
     :ivar previous_names: former names of the cluster, the latest first.
     :ivar namespaces: the watched namespaces; :data:`ALL_NAMESPACES` alone for all.
-    :ivar is_name_given: True if the operator's settings give the cluster's name.
-    :ivar dropped: namespaces that were watched before, and are no longer.
+    :ivar is_cluster_name_given: True if the operator's settings give the cluster's name.
+    :ivar dropped_namespaces: namespaces that were watched before, and are no longer.
     """
 
     operator: str = ""
     cluster_name: str = ""
     previous_names: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
-    servers: tuple[ServerRead, ...] = field(default=())
-    dropped: tuple[str, ...] = ()
-    is_name_given: bool = False
+    servers: tuple[ServerNote, ...] = field(default=())
+    dropped_namespaces: tuple[str, ...] = ()
+    is_cluster_name_given: bool = False
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def all_cluster_names(self) -> tuple[str, ...]:
         """All names that the cluster has had, the latest first."""
         return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_names))))
 
-    def called(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
-        """Return the notes for an operator that calls the cluster ``name``.
+    def with_cluster_name(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
+        """Return the notes with ``name`` as the cluster's name, and its earlier names as previous ones.
 
         :param others: former names that a person gives.
         """
-        before = dict.fromkeys(one for one in (*self.names, *others) if one != name)
-        return replace(self, cluster_name=name, previous_names=tuple(before)[:MOST_NAMES])
+        before = dict.fromkeys(one for one in (*self.all_cluster_names, *others) if one != name)
+        return replace(self, cluster_name=name, previous_names=tuple(before)[:MAX_PREVIOUS_NAMES])
 
-    def watching(self, namespaces: tuple[str, ...]) -> LeaseNotes:
-        """Return the notes for an operator that watches these namespaces, or all if there are none."""
-        before = dict.fromkeys((*self.namespaces, *self.dropped))
-        dropped = tuple(one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES))
-        return replace(self, namespaces=namespaces or (ALL_NAMESPACES,), dropped=dropped[:MOST_DROPPED])
+    def with_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
+        """Return the notes with these watched namespaces, or all if none is given; others become dropped
+        ones.
+        """
+        before = dict.fromkeys((*self.namespaces, *self.dropped_namespaces))
+        dropped_namespaces = tuple(
+            one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES)
+        )
+        return replace(
+            self,
+            namespaces=namespaces or (ALL_NAMESPACES,),
+            dropped_namespaces=dropped_namespaces[:MAX_DROPPED_NAMESPACES],
+        )
 
 
-def read_notes(metadata: Object) -> LeaseNotes:
+def parse_lease_notes(metadata: Object) -> LeaseNotes:
     """Return the notes in a Lease's metadata; a note that cannot be read is empty, no matter who wrote it."""
     found: Mapping[str, Any] = metadata.get("annotations") or {}
     labels: Mapping[str, Any] = metadata.get("labels") or {}
-    names = [str(found.get(CLUSTER_NAME) or ""), *str(found.get(PREVIOUS_CLUSTER_NAMES) or "").split(",")]
-    current, *previous = [name if _is_name(name) else "" for name in names]
+    all_cluster_names = [
+        str(found.get(CLUSTER_NAME_ANNOTATION) or ""),
+        *str(found.get(PREVIOUS_CLUSTER_NAMES_ANNOTATION) or "").split(","),
+    ]
+    current, *previous = [name if _is_cluster_name(name) else "" for name in all_cluster_names]
     return LeaseNotes(
         str(labels.get(OPERATOR_LABEL) or ""),
         current,
-        tuple(filter(None, previous))[:MOST_NAMES],
-        tuple(filter(None, str(found.get(WATCHED_NAMESPACES) or "").split(","))),
-        _servers(str(found.get(EUREKA_READ) or "")),
-        tuple(filter(None, str(found.get(DROPPED_NAMESPACES) or "").split(","))),
-        str(found.get(NAME_IS_GIVEN)) == "true",
+        tuple(filter(None, previous))[:MAX_PREVIOUS_NAMES],
+        tuple(filter(None, str(found.get(WATCHED_NAMESPACES_ANNOTATION) or "").split(","))),
+        _parse_servers(str(found.get(EUREKA_READ_ANNOTATION) or "")),
+        tuple(filter(None, str(found.get(DROPPED_NAMESPACES_ANNOTATION) or "").split(","))),
+        str(found.get(CLUSTER_NAME_IS_GIVEN_ANNOTATION)) == "true",
     )
 
 
-def with_notes(metadata: Object, notes: LeaseNotes) -> Object:
+def add_lease_notes(metadata: Object, notes: LeaseNotes) -> Object:
     """Return a Lease's metadata with these notes, and with everything else that the metadata have."""
     said = {
-        CLUSTER_NAME: notes.cluster_name,
-        NAME_IS_GIVEN: str(notes.is_name_given).lower(),
-        PREVIOUS_CLUSTER_NAMES: ",".join(notes.previous_names),
-        WATCHED_NAMESPACES: ",".join(notes.namespaces),
-        DROPPED_NAMESPACES: ",".join(notes.dropped),
-        EUREKA_READ: json.dumps(
+        CLUSTER_NAME_ANNOTATION: notes.cluster_name,
+        CLUSTER_NAME_IS_GIVEN_ANNOTATION: str(notes.is_cluster_name_given).lower(),
+        PREVIOUS_CLUSTER_NAMES_ANNOTATION: ",".join(notes.previous_names),
+        WATCHED_NAMESPACES_ANNOTATION: ",".join(notes.namespaces),
+        DROPPED_NAMESPACES_ANNOTATION: ",".join(notes.dropped_namespaces),
+        EUREKA_READ_ANNOTATION: json.dumps(
             [[one.eureka, one.url, one.read_at, one.answered_at, one.error] for one in notes.servers]
         ),
     }
@@ -126,7 +137,7 @@ def with_notes(metadata: Object, notes: LeaseNotes) -> Object:
     }
 
 
-def _is_name(name: str) -> bool:
+def _is_cluster_name(name: str) -> bool:
     try:
         check_cluster_name(name)
     except ConfigurationError:
@@ -134,8 +145,8 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def _servers(text: str) -> tuple[ServerRead, ...]:
+def _parse_servers(text: str) -> tuple[ServerNote, ...]:
     try:
-        return tuple(ServerRead(*map(str, one)) for one in json.loads(text))
+        return tuple(ServerNote(*map(str, one)) for one in json.loads(text))
     except (ValueError, TypeError):
         return ()

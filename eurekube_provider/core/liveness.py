@@ -13,7 +13,7 @@ class Liveness:
     """The liveness of one loop that runs on a thread.
 
     :param age_seconds: since the loop last made progress; 0 for a loop that only waits for work.
-    :param longest_seconds: beyond this age the loop is stuck, and a restart may help.
+    :param max_age_seconds: beyond this age the loop is stuck, and a restart may help.
     :param renewed: how many Eureka leases the loop's registry renewed within the last minute; None for a loop
         that has nothing to do with renewals.
     """
@@ -21,7 +21,7 @@ class Liveness:
     name: str
     is_alive: bool
     age_seconds: float = 0.0
-    longest_seconds: float = math.inf
+    max_age_seconds: float = math.inf
     renewed: int | None = None
 
     @property
@@ -29,10 +29,10 @@ class Liveness:
         """One sentence on why the loop is stuck; empty where it is not."""
         if not self.is_alive:
             return f"{self.name}: its thread has ended"
-        if self.age_seconds > self.longest_seconds:
+        if self.age_seconds > self.max_age_seconds:
             return (
                 f"{self.name}: no progress for {self.age_seconds:.0f} s"
-                f" (at most {self.longest_seconds:.0f} s are expected)"
+                f" (at most {self.max_age_seconds:.0f} s are expected)"
             )
         return ""
 
@@ -63,11 +63,11 @@ class _Thread(Protocol):
 
 
 def liveness_of(
-    threads: Iterable[_Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
+    threads: Iterable[_Thread], age_seconds: float = 0.0, max_age_seconds: float = math.inf
 ) -> list[Liveness]:
     """Return the liveness of each thread that was started."""
     return [
-        Liveness(thread.name, thread.is_alive(), age_seconds, longest_seconds)
+        Liveness(thread.name, thread.is_alive(), age_seconds, max_age_seconds)
         for thread in threads
         if thread.ident is not None
     ]

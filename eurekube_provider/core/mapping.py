@@ -10,133 +10,139 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eurekube_provider.core.address_families import in_first_family
+from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.host_ports import HOST_PORT, FindPodOnHost, KeptPod, at_host_ports
-from eurekube_provider.core.host_ports import UNREAD as UNREAD_PODS
+from eurekube_provider.core.host_ports import HOST_PORT_FIELD, FindPodOnHost, KeptPod, with_host_ports
+from eurekube_provider.core.host_ports import PODS_UNREAD_FIELD as UNREAD_PODS
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
     NODE_KEY,
     OWNER_KEY,
     Cluster,
-    endpoint_of,
-    metadata_key,
+    cluster_part_of_id,
+    id_without_cluster,
+    label_to_metadata_key,
     node_instance_id,
-    place_mark,
+    pod_and_namespace_of_id,
     pod_instance_id,
     service_instance_id,
-    without_cluster,
 )
-from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping, ZoneAndPorts
-from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.core.networks import check_address
+from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping, ZoneAndPorts
+from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.core.networks import check_unambiguous_address
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
     is_external_name,
-    is_packed_by_kubernetes,
+    is_managed_by_kubernetes,
     is_ready,
     is_terminating,
-    pod_of,
+    pod_name_of_endpoint,
     publishes_not_ready,
-    qualified,
+    qualified_name,
 )
-from eurekube_provider.core.ports import PortNumber, Ports, choose_ports, chosen_ports, with_further_ports
+from eurekube_provider.core.ports import (
+    PortNumberField,
+    Ports,
+    choose_port_objects,
+    choose_ports,
+    with_further_ports,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
 
-_CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
+_CERTAIN_PROBLEM_REASONS = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
 """Reasons of problems despite which the set of desired instances is certain."""
 
-UNREAD = frozenset(
+UNREAD_REASONS = frozenset(
     {Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ, Reason.ROUTES_NOT_READ}
 )
 """Reasons of problems that end as soon as the operator has read some objects."""
 
 
 @dataclass(frozen=True)
-class Desired:
+class DesiredInstances:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
-    :param terminating: ids of endpoints that were seen terminating; they are not among ``instances``.
-    :param is_repacked: True if an endpoint that no EndpointSlice has may be on its way to another one,
-        because the slices of one Service have different ports: if those are changed, Kubernetes packs one
-        slice after the other again.
+    :param terminating_ids: ids of endpoints that were seen terminating; they are not among ``instances``.
+    :param are_slices_repacked: True if an endpoint that no EndpointSlice has may be on its way to another
+        one, because the slices of one Service have different ports: if those are changed, Kubernetes packs
+        one slice after the other again.
     :param left_out: sentences on endpoints of the Services that cannot be instances.
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
     :param has_endpoints: True if the Services have endpoints that are not terminating.
-    :param standing: by the place in an instance's id (:func:`.identity.endpoint_of`), the status of a whole
-        Service whose address or port is not known: if the Service is registered, callers must not call it
-        while it is not ready.
+    :param status_without_address: by the place in an instance's id
+        (:func:`.identity.pod_and_namespace_of_id`), the status of a whole Service whose address or port is
+        not known: if the Service is registered, callers must not call it while it is not ready.
     :param kept_pods: by the place in an instance's id, live pods whose host port is not known.
-    :param aside: the Services that the selector finds and that are not the one meant, with their
+    :param other_services: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
-    :param undecided: where nobody can tell which Service is meant, the instances of each, the fewest first,
-        and last those of Services that publish endpoints which are not ready; see
+    :param ambiguous_candidates: where it is not clear which Service is meant, the instances of each, the
+        fewest first, and last those of Services that publish endpoints which are not ready; see
         :func:`limited_to_registered_ports`.
     """
 
     instances: tuple[Instance, ...] = ()
     problems: tuple[Problem, ...] = ()
-    terminating: frozenset[str] = frozenset()
-    is_repacked: bool = False
+    terminating_ids: frozenset[str] = frozenset()
+    are_slices_repacked: bool = False
     left_out: tuple[str, ...] = ()
     has_endpoints: bool = False
-    standing: Mapping[tuple[str, str], Status] = field(default_factory=dict)
-    aside: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
-    undecided: tuple[tuple[Instance, ...], ...] = ()
+    status_without_address: Mapping[tuple[str, str], Status] = field(default_factory=dict)
+    other_services: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
+    ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
     metadata_left_out: tuple[str, ...] = ()
     kept_pods: Mapping[tuple[str, str], KeptPod] = field(default_factory=dict)
 
     @cached_property
-    def keys(self) -> frozenset[Key]:
+    def keys(self) -> frozenset[InstanceKey]:
         """The keys of :attr:`instances`."""
         return frozenset([one.key for one in self.instances])
 
     @property
-    def awaits_pods(self) -> bool:
+    def awaits_unread_pods(self) -> bool:
         """True if the pod of an endpoint was not read."""
         return any(not one.address for one in self.kept_pods.values())
 
     @cached_property
     def is_in_doubt(self) -> bool:
         """True if more than ``instances`` may be desired: registered instances are then kept."""
-        return any(problem.reason not in _CERTAIN for problem in self.problems)
+        return any(problem.reason not in _CERTAIN_PROBLEM_REASONS for problem in self.problems)
 
     @cached_property
-    def is_unread(self) -> bool:
+    def awaits_reading(self) -> bool:
         """True if something that the syncer needs has not been read yet."""
-        return any(problem.reason in UNREAD for problem in self.problems)
+        return any(problem.reason in UNREAD_REASONS for problem in self.problems)
 
-    def ids_aside(self, instances: Iterable[Instance]) -> frozenset[str]:
-        """Return the ids of those among the instances that belong to a Service in :attr:`aside`, or to one
-        of its endpoints.
+    def ids_of_other_services(self, instances: Iterable[Instance]) -> frozenset[str]:
+        """Return the ids of those among the instances that belong to a Service in :attr:`other_services`, or
+        to one of its endpoints.
         """
-        if not self.aside:
+        if not self.other_services:
             return frozenset()
         endpoints = {
             (endpoint_name(endpoint), port.get(number))
-            for _, slices in self.aside
+            for _, slices in self.other_services
             for one in slices
             for endpoint in one.get("endpoints") or ()
             for port in one.get("ports") or ()
-            for number in ("port", HOST_PORT)
+            for number in ("port", HOST_PORT_FIELD)
         }
-        wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.aside}
+        wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.other_services}
         found = set()
         for one in instances:
-            name, _ = endpoint_of(one.instance_id)
+            name, _ = pod_and_namespace_of_id(one.instance_id)
             if name in wholes or (name, one.port.number) in endpoints:
                 found.add(one.instance_id)
         return frozenset(found)
@@ -153,7 +159,7 @@ def desired_instances(
     find_pod: FindPodOnHost | None = None,
     mapped: MappingCache | None = None,
     routes: Routes | None = None,
-) -> Desired:
+) -> DesiredInstances:
     """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
 
     :param services: Services of the syncer's target namespace; those that it does not select are passed over.
@@ -161,7 +167,7 @@ def desired_instances(
     :param nodes: the cluster's nodes; None as long as they have not been read. Used only where
         :attr:`Syncer.needs_nodes`.
     :param labels_of_pod: returns a pod's labels; None as long as the pods have not been read. Used only where
-        :attr:`Syncer.needs_pods`.
+        :attr:`Syncer.needs_pod_labels`.
     :param find_pod: returns a pod with its host ports; None as long as the pods have not been read. Used
         only where :attr:`Syncer.needs_host_ports`.
     :param mapped: the result of an earlier mapping, which is brought up to date.
@@ -170,41 +176,45 @@ def desired_instances(
     selected = [one for one in services if syncer.selector.selects(one)]
     if not selected:
         sentence = f"no Service in namespace {syncer.selector.namespace} {syncer.selector.describe()}"
-        return Desired(problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),))
-    if syncer.needs_pods and labels_of_pod is None:
+        return DesiredInstances(problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),))
+    if syncer.needs_pod_labels and labels_of_pod is None:
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
-        return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
+        return DesiredInstances(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
     if syncer.needs_host_ports:
         if find_pod is None:
             sentence = "the host ports of the pods have not been read yet: nothing is changed before"
-            return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
-        slices, mapped = at_host_ports(slices, find_pod), None
+            return DesiredInstances(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
+        slices, mapped = with_host_ports(slices, find_pod), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
-        mapped.forget_others(map(qualified, choice.services))
-    parts: list[Desired] = []
+        mapped.keep_only_services(map(qualified_name, choice.services))
+    parts: list[DesiredInstances] = []
     for service in choice.services:
         slices = choice.slices_of(service)
         if is_external_name(service):
-            parts.append(_mapping_of_external_name(service))
+            parts.append(_desired_of_external_name(service))
         elif syncer.mode is Mode.POD:
             parts.append(_pod_instances(syncer, service, slices, cluster, labels_of_pod, mapped))
         else:
             parts.append(_service_instance(syncer, service, slices, cluster, nodes, routes))
     if choice.problem is not None:
-        has_endpoints = _has_endpoints(choice.meant_slices)
+        has_endpoints = _has_live_endpoints(choice.meant_slices)
         pairs = zip(choice.services, parts, strict=True)
-        by_width = sorted(pairs, key=lambda one: _width(one[0], one[1].instances))
-        undecided = tuple(part.instances for _, part in by_width)
-        return Desired(problems=(choice.problem,), has_endpoints=has_endpoints, undecided=undecided)
-    desired = parts[0] if len(parts) == 1 else _together(parts)
-    if not choice.aside:
+        by_width = sorted(pairs, key=lambda one: _candidate_sort_key(one[0], one[1].instances))
+        ambiguous_candidates = tuple(part.instances for _, part in by_width)
+        return DesiredInstances(
+            problems=(choice.problem,), has_endpoints=has_endpoints, ambiguous_candidates=ambiguous_candidates
+        )
+    desired = parts[0] if len(parts) == 1 else _merge_desired(parts)
+    if not choice.other_services:
         return desired
-    return replace(desired, aside=tuple((one, choice.slices_of(one)) for one in choice.aside))
+    return replace(
+        desired, other_services=tuple((one, choice.slices_of(one)) for one in choice.other_services)
+    )
 
 
-def limited_to_registered_ports(desired: Desired, held: Iterable[Instance]) -> Desired:
-    """Return the desired instances where nobody can tell which Service is meant: those like the registered
+def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instance]) -> DesiredInstances:
+    """Return the desired instances where it is not clear which Service is meant: those like the registered
     ones.
 
     Nothing new is registered, but a pod that replaces a registered one is not new: without it, the next
@@ -214,47 +224,47 @@ def limited_to_registered_ports(desired: Desired, held: Iterable[Instance]) -> D
 
     :param held: the syncer's instances.
     """
-    if not desired.undecided:
+    if not desired.ambiguous_candidates:
         return desired
-    there = {(one.key[0], without_cluster(one.instance_id)) for one in held}
+    there = {(one.key[0], id_without_cluster(one.instance_id)) for one in held}
     found: dict[str, Instance] = {}
-    for instances in desired.undecided:
+    for instances in desired.ambiguous_candidates:
         numbers = {
             one.port.number
             for one in instances
-            if one.instance_id not in found and (one.key[0], without_cluster(one.instance_id)) in there
+            if one.instance_id not in found and (one.key[0], id_without_cluster(one.instance_id)) in there
         }
         for one in instances:
             if one.port.number in numbers:
                 found.setdefault(one.instance_id, one)
-    return replace(desired, instances=tuple(found.values()), undecided=())
+    return replace(desired, instances=tuple(found.values()), ambiguous_candidates=())
 
 
-def _width(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
-    """Return the sort key by which Services with fewer instances come first, and those that publish
-    unready endpoints last.
+def _candidate_sort_key(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
+    """Return the sort key that puts Services with fewer instances first, and those that publish unready
+    endpoints last.
     """
     return publishes_not_ready(service), len(instances)
 
 
-def _together(parts: Sequence[Desired]) -> Desired:
-    """Return the union of what several Services over the same pods want: a pod that one of them calls
-    ready is UP.
+def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
+    """Return the union of the desired instances of several Services over the same pods: a pod that is ready
+    in one of them is UP.
     """
     instances: dict[str, Instance] = {}
-    terminating = frozenset[str]().union(*(part.terminating for part in parts))
+    terminating_ids = frozenset[str]().union(*(part.terminating_ids for part in parts))
     for part in parts:
         for instance in part.instances:
             other = instances.get(instance.instance_id)
             if other is None or other.status is not Status.UP:
                 instances[instance.instance_id] = instance
-    known = set(map(endpoint_of, instances))
+    known = set(map(pod_and_namespace_of_id, instances))
     kept = {place: pod for part in parts for place, pod in part.kept_pods.items() if place not in known}
-    return Desired(
-        tuple(one for one in instances.values() if one.instance_id not in terminating),
+    return DesiredInstances(
+        tuple(one for one in instances.values() if one.instance_id not in terminating_ids),
         tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
-        terminating,
-        any(part.is_repacked for part in parts),
+        terminating_ids,
+        any(part.are_slices_repacked for part in parts),
         tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out)),
         any(part.has_endpoints for part in parts),
         metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
@@ -262,17 +272,19 @@ def _together(parts: Sequence[Desired]) -> Desired:
     )
 
 
-def _mapping_of_external_name(service: Object) -> Desired:
+def _desired_of_external_name(service: Object) -> DesiredInstances:
     """Return an empty mapping, with the problem, for a Service of type ExternalName.
 
     Its EndpointSlices are not read: Kubernetes leaves old ones behind, and nothing updates them.
     """
     target = (service.get("spec") or {}).get("externalName")
-    sentence = f"Service {qualified(service)} is a name for {target} alone, without endpoints and address"
-    return Desired(problems=(Problem(Reason.EXTERNAL_NAME, sentence),))
+    sentence = (
+        f"Service {qualified_name(service)} is a name for {target} alone, without endpoints and address"
+    )
+    return DesiredInstances(problems=(Problem(Reason.EXTERNAL_NAME, sentence),))
 
 
-def _has_endpoints(slices: Iterable[Object]) -> bool:
+def _has_live_endpoints(slices: Iterable[Object]) -> bool:
     return any(
         not is_terminating(endpoint)
         for endpoint_slice in slices
@@ -280,7 +292,9 @@ def _has_endpoints(slices: Iterable[Object]) -> bool:
     )
 
 
-def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> Desired:
+def keep_registered_ids(
+    desired: DesiredInstances, held: Iterable[Instance], cluster: str
+) -> DesiredInstances:
     """Return the desired instances under the ids that they have in Eureka, whatever the cluster's name was
     then.
 
@@ -291,31 +305,32 @@ def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> 
     :param cluster: the cluster's present name; an instance registered under this name keeps that id.
     """
     marks: dict[str, str] = {}
-    there, former = list(held), set[Key]()
+    there, former = list(held), set[InstanceKey]()
     for one in there:
         mark = marks.get(one.application)
         if mark is None:
-            mark = marks[one.application] = place_mark(one.application, cluster)
+            mark = marks[one.application] = cluster_part_of_id(one.application, cluster)
         if mark not in one.instance_id:
             former.add(one.key)
     if not former:  # as nearly always, of thousands at each reconcile
         return desired
-    ids = {(name, without_cluster(id_)): id_ for name, id_ in former}
+    ids = {(name, id_without_cluster(id_)): id_ for name, id_ in former}
     taken = {one.key for one in there} - former
 
-    def renamed(one: Instance) -> Instance:
-        id_ = None if one.key in taken else ids.get((one.key[0], without_cluster(one.instance_id)))
+    def with_registered_id(one: Instance) -> Instance:
+        id_ = None if one.key in taken else ids.get((one.key[0], id_without_cluster(one.instance_id)))
         return one if id_ is None else replace(one, instance_id=id_)
 
-    ended = {without_cluster(one) for one in desired.terminating}
+    ended = {id_without_cluster(one) for one in desired.terminating_ids}
     return replace(
         desired,
-        instances=tuple(map(renamed, desired.instances)),
-        terminating=desired.terminating | {id_ for _, id_ in former if without_cluster(id_) in ended},
+        instances=tuple(map(with_registered_id, desired.instances)),
+        terminating_ids=desired.terminating_ids
+        | {id_ for _, id_ in former if id_without_cluster(id_) in ended},
     )
 
 
-def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
+def terminating_as_out_of_service(desired: DesiredInstances, actual: Iterable[Instance]) -> list[Instance]:
     """Return registered instances whose endpoints terminate, as OUT_OF_SERVICE until the endpoint is gone.
 
     A mark says that Eurekube set the status: the next pod of a StatefulSet has the same id, and must not be
@@ -327,11 +342,11 @@ def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
         if one.status is Status.OUT_OF_SERVICE
         else replace(one, status=Status.OUT_OF_SERVICE, metadata={**one.metadata, LEAVING_KEY: "true"})
         for one in actual
-        if one.instance_id in desired.terminating
+        if one.instance_id in desired.terminating_ids
     ]
 
 
-def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
+def registered_without_address(desired: DesiredInstances, actual: Iterable[Instance]) -> list[Instance]:
     """Return registered instances of a Service, or of pods, whose address or port is not known, with the
     present status.
 
@@ -339,11 +354,11 @@ def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
     """
     found = []
     for one in actual:
-        place, namespace = endpoint_of(one.instance_id)
+        place, namespace = pod_and_namespace_of_id(one.instance_id)
         status = next(
             (
                 status
-                for (service, of), status in desired.standing.items()
+                for (service, of), status in desired.status_without_address.items()
                 if of == namespace and f"{place}.".startswith(f"{service}.")
             ),
             None,
@@ -351,7 +366,7 @@ def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
         if status is not None:
             found.append(replace(one, status=status))
         elif (pod := desired.kept_pods.get((place, namespace))) and one.key not in desired.keys:
-            kept = pod.kept(one)
+            kept = pod.update_registered_instance(one)
             if kept is not None:
                 found.append(kept)
     return found
@@ -364,19 +379,21 @@ def _pod_instances(
     cluster: Cluster,
     labels_of_pod: LabelsOfPod | None,
     mapped: MappingCache | None,
-) -> Desired:
-    common, unfit = _metadata_of_service(syncer, service)
+) -> DesiredInstances:
+    common, unfit = _service_metadata(syncer, service)
     reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
-    where, port = qualified(service), _port_by_service(syncer, service)
+    where, port = qualified_name(service), _preferred_port(syncer, service)
     context = (syncer, cluster, common, port)
-    known, before_by_zone = mapped.of(where, context) if mapped is not None and not reads_pods else ({}, {})
+    known, before_by_zone = (
+        mapped.lookup(where, context) if mapped is not None and not reads_pods else ({}, {})
+    )
     fixed = _fixed_metadata(syncer, cluster)
     by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
-    terminating: set[str] = set()
+    terminating_ids: set[str] = set()
     parts: dict[str, tuple[Object, SliceMapping]] = {}
-    addressed, left_out = in_first_family(service, slices)
+    addressed, left_out = keep_first_address_family(service, slices)
     without_host_port: list[Object] = []
     for endpoint_slice in addressed:
         if UNREAD_PODS in endpoint_slice:
@@ -387,10 +404,10 @@ def _pod_instances(
         if before is not None and before[0] is endpoint_slice:
             part = before[1]
         else:
-            known_part = before[1] if before is not None else NOT_MAPPED
+            known_part = before[1] if before is not None else EMPTY_SLICE_MAPPING
             part = _slice_instances(
                 syncer,
-                port if is_packed_by_kubernetes(endpoint_slice) else syncer.port,
+                port if is_managed_by_kubernetes(endpoint_slice) else syncer.port,
                 endpoint_slice,
                 where,
                 cluster,
@@ -401,7 +418,7 @@ def _pod_instances(
                 known_part,
             )
         parts[name] = (endpoint_slice, part)
-        if part.ports is None and syncer.needs_host_ports and _has_port(syncer, port, endpoint_slice):
+        if part.ports is None and syncer.needs_host_ports and _slice_has_port(syncer, port, endpoint_slice):
             without_host_port.append(endpoint_slice)
         if instances.keys().isdisjoint(part.instances):
             instances.update(part.instances)
@@ -410,23 +427,25 @@ def _pod_instances(
                 if instance.status is Status.UP or instance_id not in instances:
                     instances[instance_id] = instance
         problems.update(part.problems)
-        terminating |= part.terminating
-    for instance_id in terminating:
+        terminating_ids |= part.terminating_ids
+    for instance_id in terminating_ids:
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
-        mapped.keep(where, context, parts, by_zone)
-    known_pods = {endpoint_of(one)[0] for one in instances}
+        mapped.store(where, context, parts, by_zone)
+    known_pods = {pod_and_namespace_of_id(one)[0] for one in instances}
     kept = {
-        (pod_of(endpoint), syncer.selector.namespace): KeptPod(
+        (pod_name_of_endpoint(endpoint), syncer.selector.namespace): KeptPod(
             is_ready(endpoint), "" if UNREAD_PODS in one else endpoint["addresses"][0]
         )
         for one in without_host_port
         for endpoint in one["endpoints"]
-        if pod_of(endpoint) and not is_terminating(endpoint) and pod_of(endpoint) not in known_pods
+        if pod_name_of_endpoint(endpoint)
+        and not is_terminating(endpoint)
+        and pod_name_of_endpoint(endpoint) not in known_pods
     }
     if count := sum(not one.address for one in kept.values()):
-        left_out.append(f"{counted(count, 'pod')} of Service {where}, not read yet")
-    ports = [_own_ports(one) for one, _ in parts.values() if is_packed_by_kubernetes(one)]
+        left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
+    ports = [_ports_without_host_ports(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)]
     are_different = any(one != ports[0] for one in ports)
     lacking = [one for one in problems if one.reason == ConditionType.NO_PORT]
     others = [one for one in problems if one.reason != ConditionType.NO_PORT]
@@ -434,24 +453,24 @@ def _pod_instances(
         # Of another application behind the Service, say.
         wanted = f"the TCP port {port}" if port is not None else "a TCP port"
         wanted = f"a hostPort for {wanted}" if syncer.needs_host_ports else wanted
-        left_out += _without_port(where, wanted, parts.values())
+        left_out += _describe_endpoints_without_port(where, wanted, parts.values())
         problems = dict.fromkeys(others)
     elif lacking and port != syncer.port and not syncer.needs_host_ports:
-        problems = dict.fromkeys([_no_pod_has(port, where), *others])
-    return Desired(
+        problems = dict.fromkeys([_port_missing_problem(port, where), *others])
+    return DesiredInstances(
         tuple(instances.values()),
         tuple(problems),
-        frozenset(terminating),
-        # With Remove, what is not ready is missing, too, and must go at once.
+        frozenset(terminating_ids),
+        # With Remove, endpoints that are not ready are missing as well, and are removed at once.
         syncer.not_ready is NotReady.DOWN and are_different,
         tuple(left_out),
-        bool(instances) or _has_endpoints(slices),
+        bool(instances) or _has_live_endpoints(slices),
         kept_pods=kept,
-        metadata_left_out=(*_without_further_ports(where, parts.values()), *unfit),
+        metadata_left_out=(*_describe_missing_further_ports(where, parts.values()), *unfit),
     )
 
 
-def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
+def _preferred_port(syncer: Syncer, service: Object) -> PortReference | None:
     """Return the port that a syncer names; else ``http`` if its Service has several ports and one has that
     name; else None: the EndpointSlice's own ports decide.
 
@@ -459,29 +478,29 @@ def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
     """
     if syncer.port is not None or syncer.secure_port is not None:
         return syncer.port
-    chosen = chosen_ports((service.get("spec") or {}).get("ports"), None, None, "")
+    chosen = choose_port_objects((service.get("spec") or {}).get("ports"), None, None, "")
     is_http = not isinstance(chosen, Problem) and chosen[0] is not None and chosen[0].get("name") == "http"
     return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
 
 
-def _own_ports(endpoint_slice: Object) -> object:
+def _ports_without_host_ports(endpoint_slice: Object) -> object:
     """Return the ports of an EndpointSlice as Kubernetes wrote them."""
     ports = endpoint_slice.get("ports")
-    if not any(HOST_PORT in one for one in ports or ()):
+    if not any(HOST_PORT_FIELD in one for one in ports or ()):
         return ports
-    return [{key: value for key, value in one.items() if key != HOST_PORT} for one in ports or ()]
+    return [{key: value for key, value in one.items() if key != HOST_PORT_FIELD} for one in ports or ()]
 
 
-def _has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: Object) -> bool:
+def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: Object) -> bool:
     """Return whether the pods of an EndpointSlice have the port that callers use, with or without a host
     port.
     """
-    packed = port if is_packed_by_kubernetes(endpoint_slice) else syncer.port
+    packed = port if is_managed_by_kubernetes(endpoint_slice) else syncer.port
     chosen = choose_ports(endpoint_slice.get("ports"), packed, syncer.secure_port, "")
     return not isinstance(chosen, Problem)
 
 
-def _no_pod_has(port: PortReference | None, service: str) -> Problem:
+def _port_missing_problem(port: PortReference | None, service: str) -> Problem:
     """Return the problem that no EndpointSlice has a port of the Service."""
     return Problem(
         ConditionType.NO_PORT,
@@ -490,7 +509,9 @@ def _no_pod_has(port: PortReference | None, service: str) -> Problem:
     )
 
 
-def _without_port(service: str, wanted: str, parts: Collection[tuple[Object, SliceMapping]]) -> list[str]:
+def _describe_endpoints_without_port(
+    service: str, wanted: str, parts: Collection[tuple[Object, SliceMapping]]
+) -> list[str]:
     """Return a sentence with the number of endpoints that lack the port which callers use; none if none
     does.
 
@@ -503,10 +524,12 @@ def _without_port(service: str, wanted: str, parts: Collection[tuple[Object, Sli
         if not part.ports
         for endpoint in one["endpoints"]
     )
-    return [f"{counted(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
+    return [f"{format_count(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
 
 
-def _without_further_ports(service: str, parts: Collection[tuple[Object, SliceMapping]]) -> list[str]:
+def _describe_missing_further_ports(
+    service: str, parts: Collection[tuple[Object, SliceMapping]]
+) -> list[str]:
     """Return sentences on the metadata and health checks that instances lack because their EndpointSlices
     lack a port.
     """
@@ -528,8 +551,8 @@ def _slice_instances(
     labels_of_pod: LabelsOfPod | None,
     before: SliceMapping,
 ) -> SliceMapping:
-    where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
-    offered, registered = endpoint_slice.get("ports"), _registered_number(syncer)
+    where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
+    offered, registered = endpoint_slice.get("ports"), _registered_port_field(syncer)
     ports = choose_ports(offered, port, syncer.secure_port, where, registered)
     if isinstance(ports, Problem):
         return SliceMapping({}, {ports: None}, frozenset())
@@ -537,7 +560,7 @@ def _slice_instances(
     of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
-    terminating: set[str] = set()
+    terminating_ids: set[str] = set()
     endpoints: dict[int, tuple[Object, Instance]] = {}
     known = before.endpoints if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
@@ -549,7 +572,7 @@ def _slice_instances(
                 endpoints[id(endpoint)] = same
             continue
         address = endpoint["addresses"][0]
-        pod = pod_of(endpoint)
+        pod = pod_name_of_endpoint(endpoint)
         name = pod or address
         instance_id = pod_instance_id(
             name,
@@ -559,7 +582,7 @@ def _slice_instances(
             ports.plain.number,
         )
         if is_terminating(endpoint):
-            terminating.add(instance_id)
+            terminating_ids.add(instance_id)
             continue
         ready = is_ready(endpoint)
         if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
@@ -570,18 +593,18 @@ def _slice_instances(
             check_instance_id(instance_id)
             if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
                 of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata: Mapping[str, str] = _metadata(zone, {**common, **of_pod, **of_ports}, fixed)
+                metadata: Mapping[str, str] = _build_metadata(zone, {**common, **of_pod, **of_ports}, fixed)
             elif (zone, ports.metadata) in by_zone:
                 metadata = by_zone[zone, ports.metadata]
             else:
-                metadata = _metadata(zone, {**common, **of_ports}, fixed)
+                metadata = _build_metadata(zone, {**common, **of_ports}, fixed)
                 by_zone[zone, ports.metadata] = metadata
-            instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
+            instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
             endpoints[id(endpoint)] = (endpoint, instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
-    return SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)
+    return SliceMapping(instances, problems, frozenset(terminating_ids), ports, endpoints)
 
 
 def _service_instance(
@@ -591,14 +614,14 @@ def _service_instance(
     cluster: Cluster,
     nodes: Iterable[Object] | None,
     routes: Routes | None,
-) -> Desired:
+) -> DesiredInstances:
     has_ready_endpoint = any(
         is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
     )
-    has_endpoints = has_ready_endpoint or _has_endpoints(slices)
-    offered, registered = (service.get("spec") or {}).get("ports"), _registered_number(syncer)
+    has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
+    offered, registered = (service.get("spec") or {}).get("ports"), _registered_port_field(syncer)
     ports = choose_ports(
-        offered, syncer.port, syncer.secure_port, f"Service {qualified(service)}", registered
+        offered, syncer.port, syncer.secure_port, f"Service {qualified_name(service)}", registered
     )
     places: tuple[tuple[str, Address], ...] | Problem
     if syncer.needs_routes:
@@ -606,21 +629,23 @@ def _service_instance(
         places, ports = (routed, routed) if isinstance(routed, Problem) else ((("", routed[0]),), routed[1])
         offered = None  # a host leads to one of the Service's ports alone
     else:
-        places = _places(syncer, service, slices, cluster, nodes, ports)
+        places = _service_addresses(syncer, service, slices, cluster, nodes, ports)
     problem = next((one for one in (places, ports) if isinstance(one, Problem)), None)
     name = service["metadata"]["name"]
     if problem is not None and problem.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
         status = Status.UP if has_ready_endpoint else Status.DOWN
         place = (f"{name}.svc", syncer.selector.namespace)
-        return Desired(problems=(problem,), has_endpoints=has_endpoints, standing={place: status})
+        return DesiredInstances(
+            problems=(problem,), has_endpoints=has_endpoints, status_without_address={place: status}
+        )
     if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
-        return Desired(has_endpoints=has_endpoints)
+        return DesiredInstances(has_endpoints=has_endpoints)
     if isinstance(places, Problem) or isinstance(ports, Problem):
-        return Desired(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
+        return DesiredInstances(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
     ports = with_further_ports(ports, offered, syncer, registered)
     names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
-    common, unfit = _metadata_of_service(syncer, service)
+    common, unfit = _service_metadata(syncer, service)
     instances = []
     try:
         for number, (node, address) in enumerate(places):
@@ -631,25 +656,27 @@ def _service_instance(
             marks = {NODE_KEY: node} if number else {}
             check_instance_id(instance_id)
             fixed = {**_fixed_metadata(syncer, cluster), **marks}
-            metadata = _metadata("", {**common, **dict(ports.metadata)}, fixed)
+            metadata = _build_metadata("", {**common, **dict(ports.metadata)}, fixed)
             instances.append(
-                _instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
+                _build_instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
             )
     except InvalidInstance as error:
-        problem = Problem(Reason.INVALID_INSTANCE, f"Service {qualified(service)}: {error}")
-        return Desired(problems=(problem,), has_endpoints=has_endpoints)
-    lacking = [f"{missing} of Service {qualified(service)}" for missing in ports.missing]
-    return Desired(tuple(instances), has_endpoints=has_endpoints, metadata_left_out=(*lacking, *unfit))
+        problem = Problem(Reason.INVALID_INSTANCE, f"Service {qualified_name(service)}: {error}")
+        return DesiredInstances(problems=(problem,), has_endpoints=has_endpoints)
+    lacking = [f"{missing} of Service {qualified_name(service)}" for missing in ports.missing]
+    return DesiredInstances(
+        tuple(instances), has_endpoints=has_endpoints, metadata_left_out=(*lacking, *unfit)
+    )
 
 
-def _registered_number(syncer: Syncer) -> PortNumber:
+def _registered_port_field(syncer: Syncer) -> PortNumberField:
     """Return which number of a port is registered."""
     if syncer.mode is Mode.POD:
         return "hostPort" if syncer.needs_host_ports else "port"
     return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
 
 
-def _places(
+def _service_addresses(
     syncer: Syncer,
     service: Object,
     slices: Sequence[Object],
@@ -661,13 +688,13 @@ def _places(
     if syncer.address:
         return (("", Address.of(syncer.address)),)
     if syncer.advertise is Advertise.NODE_PORT:
-        return node_addresses(service, slices, nodes, most=syncer.nodes)
+        return node_addresses(service, slices, nodes, max_nodes=syncer.nodes)
     numbers = frozenset() if isinstance(ports, Problem) else ports.enabled
     address = service_address(service, slices, syncer.advertise, cluster.domain, nodes, numbers)
     return address if isinstance(address, Problem) else (("", address),)
 
 
-def _instance(
+def _build_instance(
     syncer: Syncer,
     instance_id: str,
     address: Address,
@@ -676,7 +703,7 @@ def _instance(
     *,
     is_up: bool,
 ) -> Instance:
-    check_address(address.ip_address)
+    check_unambiguous_address(address.ip_address)
     plain = f"http://{address.host_name}:{ports.plain.number}"
     secure = f"https://{address.host_name}:{ports.secure.number}" if ports.secure.enabled else ""
     health, secure_health = _health_check_urls(syncer, address, ports)
@@ -719,14 +746,14 @@ def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
-def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
+def _build_metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
     """Return all metadata of an instance, after checking their values and their total size."""
     metadata = {**({"zone": zone} if zone else {}), **labels, **fixed}
     check_metadata(metadata)
     return metadata
 
 
-def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
+def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
     """Return the metadata from a Service's labels and annotations, and sentences on annotations that
     cannot be metadata.
     """
@@ -736,7 +763,9 @@ def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str
     for key, annotation in syncer.metadata_from_annotations.items():
         value = annotations.get(annotation)
         if value and (problem := value_problem(value)):
-            unfit.append(f"{key} of Service {qualified(service)}, whose annotation {annotation} {problem}")
+            unfit.append(
+                f"{key} of Service {qualified_name(service)}, whose annotation {annotation} {problem}"
+            )
         elif value:
             found[key] = value
     return found, unfit
@@ -744,4 +773,4 @@ def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
     """Return the labels that have a value, under their metadata keys; Eureka has no empty values."""
-    return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}
+    return {label_to_metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}

@@ -1,4 +1,4 @@
-"""A cache of a syncer's mapped EndpointSlices, so that a change costs little."""
+"""A cache of a syncer's mapped EndpointSlices, so that only changed endpoints are mapped again."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class SliceMapping:
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
-    terminating: frozenset[str]
+    terminating_ids: frozenset[str]
     ports: Ports | None = None
     endpoints: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
 
 
-NOT_MAPPED = SliceMapping({}, {}, frozenset())
+EMPTY_SLICE_MAPPING = SliceMapping({}, {}, frozenset())
 
-MOST_ZONES = 64
+MAX_CACHED_ZONES = 64
 """The number of zones of a Service's endpoints up to which their metadata are cached."""
 
-SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
+SliceMappingsByName = Mapping[str, tuple[Object, SliceMapping]]
 ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
 """A zone, and the metadata that are made from ports."""
 
@@ -46,9 +46,9 @@ class MappingCache:
     """
 
     def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, SliceMappings, MetadataByZone]] = {}
+        self._by_service: dict[str, tuple[object, SliceMappingsByName, MetadataByZone]] = {}
 
-    def of(self, service: str, context: object) -> tuple[SliceMappings, MetadataByZone]:
+    def lookup(self, service: str, context: object) -> tuple[SliceMappingsByName, MetadataByZone]:
         """Return the mappings of a Service's slices, by slice name, and the metadata of its instances, by
         zone.
 
@@ -57,12 +57,14 @@ class MappingCache:
         held = self._by_service.get(service)
         return held[1:] if held is not None and held[0] == context else ({}, {})
 
-    def keep(self, service: str, context: object, parts: SliceMappings, metadata: MetadataByZone) -> None:
+    def store(
+        self, service: str, context: object, parts: SliceMappingsByName, metadata: MetadataByZone
+    ) -> None:
         """Replace the cached mappings of a Service."""
-        # A zone is whatever somebody wrote: of more than there can be, none is kept.
-        self._by_service[service] = (context, parts, metadata if len(metadata) <= MOST_ZONES else {})
+        # Zones are free text: if there are too many, no metadata are cached.
+        self._by_service[service] = (context, parts, metadata if len(metadata) <= MAX_CACHED_ZONES else {})
 
-    def forget_others(self, services: Iterable[str]) -> None:
+    def keep_only_services(self, services: Iterable[str]) -> None:
         """Drop the cached mappings of all Services but these."""
         for gone in self._by_service.keys() - set(services):
             self._by_service.pop(gone, None)

@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.model import EMPTY
-from eurekube_provider.core.networks import Network, networks_of
+from eurekube_provider.core.model import EMPTY_MAPPING
+from eurekube_provider.core.networks import Network, parse_networks
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.text import name_problem
 
-APPLICATION_PLACE = "{application}"
+APPLICATION_PLACEHOLDER = "{application}"
 """Placeholder of the application's name in ``serviceName``."""
 
 APPLICATION_ANNOTATION = "eurekube.io/application"
@@ -30,7 +30,7 @@ SOURCE_ANNOTATION = "eurekube.io/source"
 endpoints were read.
 """
 
-GIVEN_ANNOTATION = "eurekube.io/given"
+SPEC_KEYS_ANNOTATION = "eurekube.io/given"
 """The annotation, on a mirrored Service, with the keys of the labels and annotations that the mirror's
 spec adds, as JSON.
 """
@@ -45,7 +45,7 @@ DEFAULT_HOLD_SECONDS = 300
 DEFAULT_MAX_SERVICES = 250
 
 
-def application_of(item: Object) -> str:
+def mirrored_application(item: Object) -> str:
     """Return the application that a mirror's object shows; empty where its annotation is gone."""
     return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
 
@@ -86,12 +86,12 @@ class Mirror:
     :ivar pattern: a pattern of application names with ``*`` and ``?``, in upper case.
     :ivar allow: names or patterns, in upper case; an application that matches ``pattern`` must match one of
         them, too.
-    :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACE` may stand.
+    :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACEHOLDER` may stand.
     :ivar service_labels: labels of the Services that the mirror makes, beside its own;
         ``service_annotations`` in the same way.
     :ivar attach_to: the name of a person's Service; empty where the mirror makes its own.
-    :ivar allowed: networks, one of which must contain an address as well; empty for all that the operator
-        allows.
+    :ivar allowed_networks: networks, one of which must contain an address as well; empty for all that the
+        operator allows.
     :ivar zones: the zone of nodes for each zone of Eureka's.
     :ivar hold_seconds: for how long an instance that vanished without proof is kept.
     :ivar max_services: the number of Services from which on no new one is made.
@@ -104,14 +104,14 @@ class Mirror:
     allow: tuple[str, ...] = ()
     eureka: str = DEFAULT_CONNECTION
     form: MirrorForm = MirrorForm.CLUSTER_IP
-    service_name: str = APPLICATION_PLACE
-    service_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    service_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    service_name: str = APPLICATION_PLACEHOLDER
+    service_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
+    service_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     attach_to: str = ""
     port: ServicePort = ServicePort("http", 80)
     secure_port: ServicePort = ServicePort("https", 443, "https")
-    allowed: tuple[Network, ...] = ()
-    zones: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    allowed_networks: tuple[Network, ...] = ()
+    zones: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     includes_other_clusters: bool = False
     hold_seconds: int = DEFAULT_HOLD_SECONDS
     max_services: int = DEFAULT_MAX_SERVICES
@@ -130,7 +130,7 @@ class Mirror:
         """True if the allow list excludes no application, such as ``*`` alone."""
         return any(not one.strip("*?") and "*" in one for one in self.allow)
 
-    def means(self, application: str) -> bool:
+    def selects_application(self, application: str) -> bool:
         """Return whether the mirror shows an application, given in upper case."""
         if self.application:
             return application == self.application
@@ -153,7 +153,7 @@ class _MirrorReader:
         pattern = str(spec.get("pattern") or "").upper()
         allow = tuple(str(one).upper() for one in spec.get("allow") or ())
         attach_to = str(spec.get("attachTo") or "")
-        service_name = str(spec.get("serviceName") or APPLICATION_PLACE)
+        service_name = str(spec.get("serviceName") or APPLICATION_PLACEHOLDER)
         is_headless = bool(spec.get("headless"))
         if bool(application) == bool(pattern):
             raise self._error("name one application, or a pattern with an allow list")
@@ -166,9 +166,10 @@ class _MirrorReader:
             )
         if pattern and attach_to:
             raise self._error("spec.attachTo needs spec.application: one Service shows one application")
-        if pattern and APPLICATION_PLACE not in service_name:
+        if pattern and APPLICATION_PLACEHOLDER not in service_name:
             raise self._error(
-                f"spec.serviceName is {service_name!r}: with a pattern it must contain {APPLICATION_PLACE},"
+                f"spec.serviceName is {service_name!r}: with a pattern it must contain "
+                f"{APPLICATION_PLACEHOLDER},"
                 " so that each application has a Service of its own"
             )
         if attach_to and is_headless:
@@ -194,8 +195,8 @@ class _MirrorReader:
             attach_to=attach_to,
             port=port,
             secure_port=secure,
-            allowed=self._networks(spec.get("allowedCIDRs") or ()),
-            zones=spec.get("zones") or EMPTY,
+            allowed_networks=self._networks(spec.get("allowedCIDRs") or ()),
+            zones=spec.get("zones") or EMPTY_MAPPING,
             includes_other_clusters=bool(spec.get("includeOtherClusters")),
             hold_seconds=self._number("holdSeconds", DEFAULT_HOLD_SECONDS),
             max_services=self._number("maxServices", DEFAULT_MAX_SERVICES),
@@ -203,7 +204,7 @@ class _MirrorReader:
         )
 
     def _extra_metadata(self, field_name: str) -> Mapping[str, str]:
-        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
+        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY_MAPPING
         for key in written:
             if key.startswith(OWN_PREFIX) or key == MANAGED_BY:
                 raise self._error(f"spec.{field_name} has {key!r}, which is the mirror's own")
@@ -217,7 +218,7 @@ class _MirrorReader:
 
     def _networks(self, written: Sequence[Any]) -> tuple[Network, ...]:
         try:
-            return networks_of(map(str, written))
+            return parse_networks(map(str, written))
         except ValueError as error:
             raise self._error(f"spec.allowedCIDRs: {error}") from None
 

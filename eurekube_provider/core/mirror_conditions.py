@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason, StatusCondition
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
+from eurekube_provider.core.wording import join_sentences
 
 
 class MirrorCondition(StatusCondition):
@@ -98,7 +98,7 @@ class MirrorCondition(StatusCondition):
 
 
 MIRROR_REMEDIES: Mapping[str, str] = {
-    **{name: REMEDIES[name] for name in (Reason.KUBERNETES_ERROR, Reason.UNKNOWN_EUREKA)},
+    **{name: SYNCER_REMEDIES[name] for name in (Reason.KUBERNETES_ERROR, Reason.UNKNOWN_EUREKA)},
     MirrorCondition.SOURCE_UNREACHABLE: (
         "find out why Eureka does not answer; the Services are kept meanwhile"
     ),
@@ -213,12 +213,12 @@ class MirrorReport:
         is_synced, problem = self.synced
         if self.failure is not None or not (self.services or is_synced):
             return False, problem
-        named = joined(idle, "Services")
+        named = join_sentences(idle, "Services")
         message = f"no endpoint is ready of {named}" if idle else "no application is mirrored"
         return False, Problem(MirrorReason.NONE_READY, message).with_remedy(MIRROR_REMEDIES)
 
 
-def gathered(problems: Iterable[Problem]) -> dict[str, Problem]:
+def group_by_reason(problems: Iterable[Problem]) -> dict[str, Problem]:
     """Return one problem for each reason, which names a few of the problems, counts the rest, and says how
     to fix them.
     """
@@ -226,6 +226,8 @@ def gathered(problems: Iterable[Problem]) -> dict[str, Problem]:
     for one in problems:
         by_reason.setdefault(one.reason, []).append(one)
     return {
-        reason: replace(those[0], message=joined([one.message for one in those])).with_remedy(MIRROR_REMEDIES)
+        reason: replace(those[0], message=join_sentences([one.message for one in those])).with_remedy(
+            MIRROR_REMEDIES
+        )
         for reason, those in by_reason.items()
     }

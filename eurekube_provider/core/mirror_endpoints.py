@@ -15,12 +15,12 @@ from eurekube_provider.core.problem import Problem
 TargetPort = tuple[str, int, str]
 """A port of instances: the Service's port name, the number, and the application protocol (empty for none)."""
 
-LONGEST_ID = 1000
+MAX_MIRRORED_ID_LENGTH = 1000
 """The longest id of an instance that is mirrored: a slice has a hundred ids, and must fit into the API
 server's store. A slice that does not fit would block every other change of its application.
 """
 
-Resolved = Callable[[str], tuple[str, ...] | None]
+ResolveHost = Callable[[str], tuple[str, ...] | None]
 """A function that returns the addresses of a host name; None where the name was never resolved."""
 
 
@@ -52,30 +52,30 @@ class MirrorEndpoint:
     zone: str = ""
     source: str = ""
 
-    def is_from_elsewhere(self, source: str) -> bool:
+    def is_from_another_eureka(self, source: str) -> bool:
         """Return whether the endpoint came from a Eureka that has no server in common with ``source``."""
         return bool(self.source and source) and set(self.source.split()).isdisjoint(source.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedEndpoints:
     """The endpoints of an application's instances.
 
     :ivar endpoints: no two of one group have the same address.
-    :ivar known: the ids of all instances that Eureka lists, also of those without an endpoint.
-    :ivar unresolved: the ids of instances whose host name was never resolved, and whether each is UP: their
-        existing endpoints stay.
+    :ivar listed_ids: the ids of all instances that Eureka lists, also of those without an endpoint.
+    :ivar up_by_unresolved_id: the ids of instances whose host name was never resolved, and whether each is
+        UP: their existing endpoints stay.
     :ivar problems: one for each instance that has no endpoint, or whose data can be read in Eureka's lists
         only.
     """
 
     endpoints: tuple[MirrorEndpoint, ...]
-    known: frozenset[str]
-    unresolved: Mapping[str, bool]
+    listed_ids: frozenset[str]
+    up_by_unresolved_id: Mapping[str, bool]
     problems: tuple[Problem, ...]
 
 
-def is_own_instance(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
+def is_excluded_from_mirror(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
     """Return whether a mirror must leave an instance out because a syncer registered it, in this or another
     cluster.
 
@@ -92,7 +92,7 @@ def is_own_instance(mirror: Mirror, instance: Instance, cluster: Cluster) -> boo
     return is_own or not mirror.includes_other_clusters
 
 
-def host_names(
+def host_names_to_resolve(
     mirror: Mirror, instances: Iterable[Instance], cluster: Cluster, policy: AddressPolicy
 ) -> set[str]:
     """Return the host names, instead of IP addresses, of instances that are mirrored."""
@@ -100,9 +100,9 @@ def host_names(
         host
         for one in instances
         if (host := one.ip_address or one.host_name)
-        and policy.judged(host, mirror.allowed) is None
-        and not is_own_instance(mirror, one, cluster)
-        and _ports_of(mirror, one)
+        and policy.judge_address(host, mirror.allowed_networks) is None
+        and not is_excluded_from_mirror(mirror, one, cluster)
+        and _instance_ports(mirror, one)
     }
 
 
@@ -111,9 +111,9 @@ def mirrored_endpoints(
     instances: Iterable[Instance],
     cluster: Cluster,
     policy: AddressPolicy,
-    resolved: Resolved,
+    resolved: ResolveHost,
     failure_of: Callable[[str], str] = lambda _: "",
-) -> Mapped:
+) -> MappedEndpoints:
     """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
     others.
 
@@ -121,44 +121,47 @@ def mirrored_endpoints(
     """
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
-    known: set[str] = set()
-    unresolved: dict[str, bool] = {}
+    listed_ids: set[str] = set()
+    up_by_unresolved_id: dict[str, bool] = {}
     problems: list[Problem] = []
     for instance in sorted(instances, key=lambda one: one.instance_id):
-        known.add(instance.instance_id)
-        if is_own_instance(mirror, instance, cluster):
+        listed_ids.add(instance.instance_id)
+        if is_excluded_from_mirror(mirror, instance, cluster):
             continue
         if instance.unreadable:
             problems.append(
-                _problem(MirrorCondition.UNREADABLE, instance, f"is not safe: {instance.unreadable}")
+                _instance_problem(MirrorCondition.UNREADABLE, instance, f"is not safe: {instance.unreadable}")
             )
-        if len(instance.instance_id) > LONGEST_ID:
+        if len(instance.instance_id) > MAX_MIRRORED_ID_LENGTH:
             sentence = (
                 f"{instance.application} {instance.instance_id[:40]}… has an id of"
-                f" {len(instance.instance_id)} characters: register it by one of {LONGEST_ID} at most"
+                f" {len(instance.instance_id)} characters: register it by one of {MAX_MIRRORED_ID_LENGTH} "
+                "at most"
             )
             problems.append(Problem(MirrorCondition.ADDRESS_REFUSED, sentence))
             continue
-        ports = _ports_of(mirror, instance)
+        ports = _instance_ports(mirror, instance)
         if not ports:
-            problems.append(_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled"))
+            problems.append(
+                _instance_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled")
+            )
             continue
         host = instance.ip_address or instance.host_name
-        addresses, failure = _addresses_of(host, mirror, policy, resolved), failure_of(host)
+        addresses, failure = _judge_host_addresses(host, mirror, policy, resolved), failure_of(host)
         if addresses is None or failure:
             why = f" ({failure})" if failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
             sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
-            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
+            problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
-            unresolved[instance.instance_id] = instance.status is Status.UP
+            up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP
             continue
         for address in addresses:
-            if address.refusal and address.refusal in instance.unreadable:
+            if address.refusal_reason and address.refusal_reason in instance.unreadable:
                 continue
-            if address.refusal:
-                sentence = f"is at {address.text}, which {address.refusal}"
-                problems.append(_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
+            if address.refusal_reason:
+                sentence = f"is at {address.text}, which {address.refusal_reason}"
+                problems.append(_instance_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
                 continue
             group = groups.get((address.family, ports))
             if group is None:
@@ -175,30 +178,30 @@ def mirrored_endpoints(
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
                 found[place] = endpoint
-    return Mapped(tuple(found.values()), frozenset(known), unresolved, tuple(problems))
+    return MappedEndpoints(tuple(found.values()), frozenset(listed_ids), up_by_unresolved_id, tuple(problems))
 
 
-def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: Resolved) -> Problem | None:
+def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: ResolveHost) -> Problem | None:
     """Return the problem that an instance's host name, which Spring's clients call, resolves to other
     addresses than the one that the mirror shows; None if it does not.
 
     :param resolved: a name that was not resolved yet, or cannot be, is no problem here.
     """
-    shown = policy.judged(instance.ip_address) if instance.ip_address != instance.host_name else None
-    if shown is None or not instance.host_name or policy.judged(instance.host_name) is not None:
+    shown = policy.judge_address(instance.ip_address) if instance.ip_address != instance.host_name else None
+    if shown is None or not instance.host_name or policy.judge_address(instance.host_name) is not None:
         return None
-    judged = (policy.judged(one) for one in resolved(instance.host_name) or ())
-    called = [one.text for one in judged if one is not None and one.family == shown.family]
+    judgements = (policy.judge_address(one) for one in resolved(instance.host_name) or ())
+    called = [one.text for one in judgements if one is not None and one.family == shown.family]
     if not called or shown.text in called:
         return None
     sentence = (
         f"is called at {shown.text} (ipAddr) by the Service, and by Spring's clients at {instance.host_name}"
         f" (hostName), which resolves to {', '.join(called)} here"
     )
-    return _problem(MirrorCondition.HOST_NAME_DIFFERS, instance, sentence)
+    return _instance_problem(MirrorCondition.HOST_NAME_DIFFERS, instance, sentence)
 
 
-def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:
+def with_service_port_names(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:
     """Return the mirror with its ports named as those of the person's Service to which it adds slices.
 
     The plain port takes the name of the Service's only port; otherwise the names stay.
@@ -209,29 +212,32 @@ def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -
     return mirror
 
 
-def _ports_of(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
-    plain, secure = _target(mirror.port, instance.port), _target(mirror.secure_port, instance.secure_port)
+def _instance_ports(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
+    plain, secure = (
+        _target_port(mirror.port, instance.port),
+        _target_port(mirror.secure_port, instance.secure_port),
+    )
     return plain + secure
 
 
-def _target(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
+def _target_port(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
     if given.enabled and 1 <= given.number <= 65535:
         return ((port.name, given.number, port.app_protocol),)
     return ()
 
 
-def _addresses_of(
-    host: str, mirror: Mirror, policy: AddressPolicy, resolved: Resolved
+def _judge_host_addresses(
+    host: str, mirror: Mirror, policy: AddressPolicy, resolved: ResolveHost
 ) -> list[JudgedAddress] | None:
-    literal = policy.judged(host, mirror.allowed)
+    literal = policy.judge_address(host, mirror.allowed_networks)
     if literal is not None:
         return [literal]
     names = resolved(host) if host else None
     if names is None:
         return None
-    judged = (policy.judged(name, mirror.allowed) for name in names)
-    return [address for address in judged if address is not None]
+    judgements = (policy.judge_address(name, mirror.allowed_networks) for name in names)
+    return [address for address in judgements if address is not None]
 
 
-def _problem(reason: MirrorCondition, instance: Instance, sentence: str) -> Problem:
+def _instance_problem(reason: MirrorCondition, instance: Instance, sentence: str) -> Problem:
     return Problem(reason, f"{instance.application} {instance.instance_id} {sentence}")

@@ -16,32 +16,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eurekube_provider.core.mirror_endpoints import Mapped, MirrorEndpoint
+from eurekube_provider.core.mirror_endpoints import MappedEndpoints, MirrorEndpoint
 
-FEWEST = 10
+MIN_ENDPOINTS_FOR_MAJORITY = 10
 """The number of ready endpoints from which on a removal of most of them by absence alone is braked; with
 fewer endpoints, only a removal of all.
 """
 
-BRAKE_SECONDS = 1800.0
+MIRROR_BRAKE_SECONDS = 1800.0
 """Seconds for which braked endpoints are kept while the same Eureka is read without a gap: within that
 time its clients have registered again.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Unlisted:
+class UnlistedFacts:
     """Facts on instances that have endpoints and that Eureka does not list.
 
-    :ivar gone: the ids of instances that are proved to have left.
-    :ivar absent: the ids of those in ``gone`` for which absence is the only proof.
-    :ivar held_since: :attr:`GuardVerdict.held` of the last decision.
+    :ivar gone_ids: the ids of instances that are proved to have left.
+    :ivar absent_ids: the ids of those in ``gone_ids`` for which absence is the only proof.
+    :ivar held_since: :attr:`GuardVerdict.held_since_by_id` of the last decision.
     :ivar source: the servers that are read; empty where they are not known.
     :ivar is_released: True if a person released the removals.
     """
 
-    gone: Collection[str] = ()
-    absent: Collection[str] = ()
+    gone_ids: Collection[str] = ()
+    absent_ids: Collection[str] = ()
     held_since: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     is_released: bool = False
@@ -51,25 +51,28 @@ class Unlisted:
 class GuardVerdict:
     """The endpoints that a mirror must show, with those that are kept although Eureka no longer lists them.
 
-    :ivar held: by id of each kept instance that Eureka does not list, the time since which it is kept.
-    :ivar expired: the ids of instances that were kept for long enough, and are removed now.
-    :ivar braked: the ids of those in ``held`` that absence would remove, were they not all or most endpoints.
-    :ivar elsewhere: the ids of those in ``held`` that came from another Eureka, each with its servers.
-    :ivar released: the ids of instances that are removed because a person released them.
+    :ivar held_since_by_id: by id of each kept instance that Eureka does not list, the time since which it is
+        kept.
+    :ivar expired_ids: the ids of instances that were kept for long enough, and are removed now.
+    :ivar braked_ids: the ids of those in ``held_since_by_id`` that absence would remove, were they not all or
+        most endpoints.
+    :ivar other_source_by_id: the ids of those in ``held_since_by_id`` that came from another Eureka, each
+        with its servers.
+    :ivar released_ids: the ids of instances that are removed because a person released them.
     """
 
     endpoints: tuple[MirrorEndpoint, ...]
-    held: Mapping[str, float]
-    expired: tuple[str, ...] = ()
-    braked: tuple[str, ...] = ()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    released: tuple[str, ...] = ()
+    held_since_by_id: Mapping[str, float]
+    expired_ids: tuple[str, ...] = ()
+    braked_ids: tuple[str, ...] = ()
+    other_source_by_id: Mapping[str, str] = field(default_factory=dict)
+    released_ids: tuple[str, ...] = ()
 
 
-def guarded(
-    mapped: Mapped,
+def guard_endpoints(
+    mapped: MappedEndpoints,
     shown: Iterable[MirrorEndpoint],
-    unlisted: Unlisted,
+    unlisted: UnlistedFacts,
     now: float,
     hold_seconds: float,
 ) -> GuardVerdict:
@@ -78,55 +81,62 @@ def guarded(
     :param now: by any clock that only grows, in seconds; ``unlisted.held_since`` is by the same clock.
     """
     places = {(one.group, one.address): one for one in mapped.endpoints}
-    proved = set(unlisted.gone).difference(unlisted.absent)
+    proved = set(unlisted.gone_ids).difference(unlisted.absent_ids)
     doubted: list[MirrorEndpoint] = []
     foreign: list[MirrorEndpoint] = []
     for one in shown:
         place = (one.group, one.address)
         if place in places:
             continue
-        if one.instance_id in mapped.unresolved:
-            places[place] = replace(one, is_ready=mapped.unresolved[one.instance_id], source="")
+        if one.instance_id in mapped.up_by_unresolved_id:
+            places[place] = replace(one, is_ready=mapped.up_by_unresolved_id[one.instance_id], source="")
         elif one.instance_id and not (
-            one.instance_id in mapped.known or one.instance_id in proved or not one.is_ready
+            one.instance_id in mapped.listed_ids or one.instance_id in proved or not one.is_ready
         ):
-            (foreign if one.is_from_elsewhere(unlisted.source) else doubted).append(one)
+            (foreign if one.is_from_another_eureka(unlisted.source) else doubted).append(one)
     ready = sum(one.is_ready for one in places.values())
-    is_braked = bool(doubted) and is_too_much(len(doubted), ready + len(doubted))
+    is_braked = bool(doubted) and removes_too_many(len(doubted), ready + len(doubted))
     since = unlisted.held_since
-    held: dict[str, float] = {}
-    expired: dict[str, None] = {}
-    braked: dict[str, None] = {}
-    released: dict[str, None] = {}
+    held_since_by_id: dict[str, float] = {}
+    expired_ids: dict[str, None] = {}
+    braked_ids: dict[str, None] = {}
+    released_ids: dict[str, None] = {}
     for one in doubted:
         key = one.instance_id
         began = since.get(key, now)
         if is_braked and unlisted.is_released:
-            released[key] = None
+            released_ids[key] = None
             continue
-        if is_braked and now - began < max(hold_seconds, BRAKE_SECONDS):
-            braked[key] = None
-        elif key in unlisted.absent and not is_braked:
+        if is_braked and now - began < max(hold_seconds, MIRROR_BRAKE_SECONDS):
+            braked_ids[key] = None
+        elif key in unlisted.absent_ids and not is_braked:
             continue
         elif now - began >= hold_seconds:
-            expired[key] = None
+            expired_ids[key] = None
             continue
-        held[key] = began
+        held_since_by_id[key] = began
         places[one.group, one.address] = replace(one, source="")
-    elsewhere: dict[str, str] = {}
+    other_source_by_id: dict[str, str] = {}
     for one in foreign:
         if unlisted.is_released:
-            released[one.instance_id] = None
+            released_ids[one.instance_id] = None
         else:
-            elsewhere[one.instance_id] = one.source
-            held[one.instance_id] = now  # nothing comes nearer to its removal
+            other_source_by_id[one.instance_id] = one.source
+            held_since_by_id[one.instance_id] = now  # nothing comes nearer to its removal
             places[one.group, one.address] = one
     return GuardVerdict(
-        tuple(places.values()), held, tuple(expired), tuple(braked), elsewhere, tuple(released)
+        tuple(places.values()),
+        held_since_by_id,
+        tuple(expired_ids),
+        tuple(braked_ids),
+        other_source_by_id,
+        tuple(released_ids),
     )
 
 
-def restored(mapped: Mapped, shown: Iterable[MirrorEndpoint], source: str) -> GuardVerdict:
+def endpoints_while_silent(
+    mapped: MappedEndpoints, shown: Iterable[MirrorEndpoint], source: str
+) -> GuardVerdict:
     """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had
     besides.
 
@@ -135,21 +145,23 @@ def restored(mapped: Mapped, shown: Iterable[MirrorEndpoint], source: str) -> Gu
     places = {(one.group, one.address): one for one in mapped.endpoints}
     for one in shown:
         if one.instance_id:
-            is_foreign = one.is_from_elsewhere(source)
+            is_foreign = one.is_from_another_eureka(source)
             places[one.group, one.address] = one if is_foreign else replace(one, source="")
     return GuardVerdict(tuple(places.values()), {})
 
 
-def is_too_much(doubted: int, ready: int) -> bool:
-    """Return whether absence alone would remove so many endpoints that Eureka itself is in doubt.
+def removes_too_many(doubted: int, ready: int) -> bool:
+    """Return whether removals without proof are so many that Eureka's list itself is doubtful.
 
     :param doubted: how many endpoints would be removed.
     :param ready: how many endpoints are ready before, these included.
     """
-    return doubted >= ready or (ready >= FEWEST and 2 * doubted > ready)
+    return doubted >= ready or (ready >= MIN_ENDPOINTS_FOR_MAJORITY and 2 * doubted > ready)
 
 
-def vanished(shown: Iterable[MirrorEndpoint], listed: Collection[str], source: str = "") -> list[str]:
+def find_unlisted_ids(
+    shown: Iterable[MirrorEndpoint], listed: Collection[str], source: str = ""
+) -> list[str]:
     """Return the ids of instances that have ready endpoints and that Eureka does not list: their end must be
     proved.
 
@@ -162,6 +174,6 @@ def vanished(shown: Iterable[MirrorEndpoint], listed: Collection[str], source: s
             if one.is_ready
             and one.instance_id
             and one.instance_id not in listed
-            and not one.is_from_elsewhere(source)
+            and not one.is_from_another_eureka(source)
         }
     )

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eurekube_provider.core.mirror import APPLICATION_PLACE
+from eurekube_provider.core.mirror import APPLICATION_PLACEHOLDER
 
-LONGEST_NAME = 63
-_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+MAX_SERVICE_NAME_LENGTH = 63
+_DNS_LABEL_PATTERN = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class NamedServices:
+class AssignedNames:
     """The Services of applications, by name.
 
     :ivar names: the Service's name, by application.
@@ -30,22 +30,22 @@ class NamedServices:
     unnameable: Mapping[str, str]
 
 
-def mirrored_name(template: str, application: str) -> str | None:
+def mirrored_service_name(template: str, application: str) -> str | None:
     """Return the name of an application's Service; None if the template gives no DNS-1035 label.
 
-    >>> mirrored_name("{application}", "ORDER_SERVICE.V2")
+    >>> mirrored_service_name("{application}", "ORDER_SERVICE.V2")
     'order-service-v2'
     """
-    written = template.replace(APPLICATION_PLACE, application.lower())
+    written = template.replace(APPLICATION_PLACEHOLDER, application.lower())
     name = re.sub(r"[^a-z0-9-]", "-", written).strip("-")
-    return name if len(name) <= LONGEST_NAME and _LABEL.match(name) else None
+    return name if len(name) <= MAX_SERVICE_NAME_LENGTH and _DNS_LABEL_PATTERN.match(name) else None
 
 
-def assigned_names(
+def assign_service_names(
     template: str,
     applications: Iterable[str],
     existing: Mapping[str, str] | None = None,
-) -> NamedServices:
+) -> AssignedNames:
     """Return the name of each application's Service.
 
     :param existing: by name of an existing Service, the application that it shows, which keeps the name.
@@ -55,11 +55,11 @@ def assigned_names(
     refused: dict[str, str] = {}
     unnameable: dict[str, str] = {}
     for application in sorted(applications):
-        name = mirrored_name(template, application)
+        name = mirrored_service_name(template, application)
         if name is None:
             unnameable[application] = (
                 f"no name of a Service comes of {template!r} for {application}: it must begin with a letter"
-                f" and have at most {LONGEST_NAME} letters, digits and dashes"
+                f" and have at most {MAX_SERVICE_NAME_LENGTH} letters, digits and dashes"
             )
             continue
         holder = taken.setdefault(name, application)
@@ -70,4 +70,4 @@ def assigned_names(
                 f"{application} and {holder} would both be the Service {name}: only {holder} is mirrored;"
                 " mirror the other by a mirror of its own, with another spec.serviceName"
             )
-    return NamedServices(names, refused, unnameable)
+    return AssignedNames(names, refused, unnameable)

@@ -19,12 +19,12 @@ from eurekube_provider.core.mirror import SOURCE_ANNOTATION
 from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
 from eurekube_provider.core.objects import Object
 
-MOST_ENDPOINTS = 100
+MAX_ENDPOINTS_PER_SLICE = 100
 """The most endpoints in one slice, as in Kubernetes' EndpointSlice controller: a change of one endpoint
 sends its whole slice to all nodes.
 """
 
-TARGET_KIND = "EurekaInstance"
+TARGET_REF_KIND = "EurekaInstance"
 """The ``kind`` in an endpoint's ``targetRef``, whose ``name`` is the instance's id."""
 
 
@@ -42,7 +42,7 @@ class SliceMetadata:
     annotations: Mapping[str, str]
     owner: Mapping[str, Any]
 
-    def of_source(self, source: str) -> SliceMetadata:
+    def with_source(self, source: str) -> SliceMetadata:
         """Return the common metadata of slices whose endpoints came from these servers."""
         return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
 
@@ -65,7 +65,7 @@ class SlicePlan:
 
 
 @dataclass(slots=True)
-class _Filling:
+class _SliceContents:
     """An existing slice, and the endpoints that it must hold."""
 
     item: Object
@@ -73,11 +73,11 @@ class _Filling:
     is_changed: bool = False
 
     @property
-    def room(self) -> int:
-        return MOST_ENDPOINTS - len(self.endpoints)
+    def free_places(self) -> int:
+        return MAX_ENDPOINTS_PER_SLICE - len(self.endpoints)
 
     @property
-    def loses(self) -> bool:
+    def loses_endpoints(self) -> bool:
         return any(one["addresses"][0] not in self.endpoints for one in self.item.get("endpoints") or ())
 
 
@@ -96,71 +96,77 @@ def plan_slices(
     """
     wanted = list(wanted)
     has_hints = all(one.zone for one in wanted if one.is_ready)
-    # One source a slice, which says so; empty for the one that is read now.
+    # Each slice has one source, which its annotation names; empty for the source that is read now.
     by_group: dict[tuple[EndpointGroup, str], dict[str, MirrorEndpoint]] = defaultdict(dict)
     for one in wanted:
         by_group[one.group, one.source][one.address] = one
-    slices_by_group: dict[tuple[EndpointGroup, str] | None, list[_Filling]] = defaultdict(list)
+    slices_by_group: dict[tuple[EndpointGroup, str] | None, list[_SliceContents]] = defaultdict(list)
     for item in sorted(existing, key=lambda each: str(each["metadata"]["name"])):
-        group = group_of(item)
-        places = ((group, source_of(item)), (group, ""), None)
-        slices_by_group[next(one for one in places if one is None or one in by_group)].append(_Filling(item))
+        group = slice_group(item)
+        places = ((group, slice_source(item)), (group, ""), None)
+        slices_by_group[next(one for one in places if one is None or one in by_group)].append(
+            _SliceContents(item)
+        )
     names = {*taken, *(str(item["metadata"]["name"]) for item in existing)}
     creations: list[dict[str, Any]] = []
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.item for one in slices_by_group.pop(None, [])]
     for (group, source), endpoints in sorted(by_group.items()):
-        marks = owner.of_source(source) if source else owner
+        marks = owner.with_source(source) if source else owner
         fillings = slices_by_group[group, source]
-        rest = _placed(fillings, endpoints, marks, has_hints=has_hints)
+        rest = _place_endpoints(fillings, endpoints, marks, has_hints=has_hints)
         for filling in fillings:
             if not filling.endpoints:
                 deletions.append(filling.item)
             elif filling.is_changed:
-                body = _replaced(filling, marks, group, has_hints=has_hints)
-                updates.append((filling.loses, body))
-        for start in range(0, len(rest), MOST_ENDPOINTS):
-            name = _free_name(owner.service, group, names)
-            part = rest[start : start + MOST_ENDPOINTS]
-            creations.append(_body(marks, group, name, part, has_hints=has_hints))
-    # What changes its port leaves one slice for another: there first, so that it is called all the time.
+                body = _updated_slice_body(filling, marks, group, has_hints=has_hints)
+                updates.append((filling.loses_endpoints, body))
+        for start in range(0, len(rest), MAX_ENDPOINTS_PER_SLICE):
+            name = _take_free_slice_name(owner.service, group, names)
+            part = rest[start : start + MAX_ENDPOINTS_PER_SLICE]
+            creations.append(_slice_body(marks, group, name, part, has_hints=has_hints))
+    # An endpoint that changes its port moves to another slice: it is added there first, for no gap in calls.
     ordered = (body for _, body in sorted(updates, key=lambda one: one[0]))
     return SlicePlan(tuple(creations), tuple(ordered), tuple(deletions))
 
 
-def _placed(
-    fillings: list[_Filling], wanted: Mapping[str, MirrorEndpoint], owner: SliceMetadata, *, has_hints: bool
+def _place_endpoints(
+    fillings: list[_SliceContents],
+    wanted: Mapping[str, MirrorEndpoint],
+    owner: SliceMetadata,
+    *,
+    has_hints: bool,
 ) -> list[MirrorEndpoint]:
     """Put the wanted endpoints of one group into its slices; return those that need new slices."""
     left = dict(wanted)
     for one in fillings:
         endpoints = one.item.get("endpoints") or ()
-        one.is_changed = not _has_marks(one.item, owner)
+        one.is_changed = not _has_metadata(one.item, owner)
         for stands in endpoints:
             address = stands["addresses"][0]
-            endpoint = left.pop(address, None) if one.room else None
+            endpoint = left.pop(address, None) if one.free_places else None
             if endpoint is None:
                 one.is_changed = True
                 continue
             one.endpoints[address] = endpoint
-            one.is_changed |= _without_empty(stands) != _endpoint(endpoint, has_hints=has_hints)
+            one.is_changed |= _drop_empty_fields(stands) != _endpoint_body(endpoint, has_hints=has_hints)
     rest = sorted(left.values(), key=lambda each: each.address)
     for one in sorted(fillings, key=lambda each: not each.is_changed):
-        # What changes anyway is filled; of the others one alone, where it takes all that is left.
-        if rest and one.room and one.endpoints and (one.is_changed or len(rest) <= one.room):
-            added, rest = rest[: one.room], rest[one.room :]
+        # Slices that change anyway are filled first; one other slice is, if it takes all remaining endpoints.
+        if rest and one.free_places and one.endpoints and (one.is_changed or len(rest) <= one.free_places):
+            added, rest = rest[: one.free_places], rest[one.free_places :]
             one.endpoints |= {each.address: each for each in added}
             one.is_changed = True
-    # One that would be empty takes new endpoints rather than go: a write less.
+    # A slice that would become empty takes new endpoints instead of being deleted: one write less.
     for one in fillings:
         if rest and not one.endpoints:
-            added, rest = rest[:MOST_ENDPOINTS], rest[MOST_ENDPOINTS:]
+            added, rest = rest[:MAX_ENDPOINTS_PER_SLICE], rest[MAX_ENDPOINTS_PER_SLICE:]
             one.endpoints = {each.address: each for each in added}
             one.is_changed = True  # also where somebody else has emptied it
     return rest
 
 
-def group_of(item: Object) -> EndpointGroup:
+def slice_group(item: Object) -> EndpointGroup:
     """Return a slice's address family and ports; a group that no mirror makes if somebody changed a port's
     protocol.
     """
@@ -173,14 +179,14 @@ def group_of(item: Object) -> EndpointGroup:
     return EndpointGroup(str(item.get("addressType") or "IPv4"), ports)
 
 
-def source_of(item: Object) -> str:
+def slice_source(item: Object) -> str:
     """Return the URLs of the servers that listed a slice's endpoints; empty where they are not written
     down.
     """
     return str((item["metadata"].get("annotations") or {}).get(SOURCE_ANNOTATION) or "")
 
 
-def shown_endpoints(slices: Iterable[Object]) -> list[MirrorEndpoint]:
+def endpoints_in_slices(slices: Iterable[Object]) -> list[MirrorEndpoint]:
     """Return the endpoints in the mirror's slices; an endpoint that somebody else wrote has no instance
     id.
     """
@@ -194,17 +200,17 @@ def shown_endpoints(slices: Iterable[Object]) -> list[MirrorEndpoint]:
             source,
         )
         for item in slices
-        for group, source in ((group_of(item), source_of(item)),)
+        for group, source in ((slice_group(item), slice_source(item)),)
         for one in item.get("endpoints") or ()
     ]
 
 
 def _instance_id(endpoint: Object) -> str:
     target = endpoint.get("targetRef") or {}
-    return str(target.get("name") or "") if target.get("kind") == TARGET_KIND else ""
+    return str(target.get("name") or "") if target.get("kind") == TARGET_REF_KIND else ""
 
 
-def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
+def _endpoint_body(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
     """Return an endpoint as the API's JSON.
 
     An instance that is not UP has ``serving: false`` as well. If all endpoints were terminating and serving,
@@ -213,7 +219,7 @@ def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
     body: dict[str, Any] = {
         "addresses": [one.address],
         "conditions": {"ready": one.is_ready, "serving": one.is_ready, "terminating": False},
-        "targetRef": {"kind": TARGET_KIND, "name": one.instance_id},
+        "targetRef": {"kind": TARGET_REF_KIND, "name": one.instance_id},
     }
     if one.zone:
         body["zone"] = one.zone
@@ -222,11 +228,11 @@ def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
     return body
 
 
-def _without_empty(stands: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_empty_fields(stands: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stands.items() if value}
 
 
-def _has_marks(item: Object, owner: SliceMetadata) -> bool:
+def _has_metadata(item: Object, owner: SliceMetadata) -> bool:
     """Return whether a slice has the labels, annotations and owner that it should; further ones do not
     matter.
     """
@@ -238,11 +244,11 @@ def _has_marks(item: Object, owner: SliceMetadata) -> bool:
     )
 
 
-def _replaced(
-    one: _Filling, owner: SliceMetadata, group: EndpointGroup, *, has_hints: bool
+def _updated_slice_body(
+    one: _SliceContents, owner: SliceMetadata, group: EndpointGroup, *, has_hints: bool
 ) -> dict[str, Any]:
     metadata = one.item["metadata"]
-    body = _body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
+    body = _slice_body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
     for field_name in ("labels", "annotations"):
         body["metadata"][field_name] = {**(metadata.get(field_name) or {}), **body["metadata"][field_name]}
     if metadata.get("finalizers"):
@@ -252,7 +258,7 @@ def _replaced(
     return body
 
 
-def _body(
+def _slice_body(
     owner: SliceMetadata,
     group: EndpointGroup,
     name: str,
@@ -277,12 +283,13 @@ def _body(
         "addressType": group.family,
         "ports": ports,
         "endpoints": [
-            _endpoint(one, has_hints=has_hints) for one in sorted(endpoints, key=lambda each: each.address)
+            _endpoint_body(one, has_hints=has_hints)
+            for one in sorted(endpoints, key=lambda each: each.address)
         ],
     }
 
 
-def _free_name(service: str, group: EndpointGroup, names: set[str]) -> str:
+def _take_free_slice_name(service: str, group: EndpointGroup, names: set[str]) -> str:
     """Return the first free name for a slice of a Service and group, and add it to ``names``."""
     text = json.dumps([service, group.family, group.ports])
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.registry import Condition, Figures
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.registry import Figures, RegistryCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +21,26 @@ class UnlistedInstances:
     """
 
     registered: tuple[Instance, ...] = ()
-    gone: frozenset[Key] = frozenset()
-    absent: frozenset[Key] = frozenset()
+    gone: frozenset[InstanceKey] = frozenset()
+    absent: frozenset[InstanceKey] = frozenset()
 
 
 @runtime_checkable
 class MirrorSource(Protocol):
     """A registry that mirrors can show. One reading of the registry serves all mirrors and syncers."""
 
-    def follow(self, was_read: Callable[[], None]) -> None:
+    def call_after_reads(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading, and keep proofs of instances' ends. Call this
         before the start.
         """
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return whether the registry was read, and whether it answers."""
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
 
-    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.

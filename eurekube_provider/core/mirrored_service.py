@@ -9,9 +9,9 @@ from typing import Any
 
 from eurekube_provider.core.mirror import (
     APPLICATION_ANNOTATION,
-    GIVEN_ANNOTATION,
     MANAGED_BY,
     SOURCE_ANNOTATION,
+    SPEC_KEYS_ANNOTATION,
     Mirror,
     MirrorForm,
     ServicePort,
@@ -19,15 +19,15 @@ from eurekube_provider.core.mirror import (
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
 from eurekube_provider.core.mirror_slices import SliceMetadata
 from eurekube_provider.core.objects import (
-    MANAGED_BY_LABEL,
     MIRROR_LABEL,
-    MIRROR_MANAGER,
+    MIRROR_SLICE_MANAGER,
     SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
     Object,
 )
 
 
-def service_ports(
+def mirrored_service_ports(
     mirror: Mirror, endpoints: Collection[MirrorEndpoint], service: Object | None
 ) -> list[dict[str, Any]]:
     """Return the ports of a mirrored Service: those that its instances have.
@@ -38,10 +38,10 @@ def service_ports(
     if not named and service is not None:
         named = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
     ours = [port for port in (mirror.port, mirror.secure_port) if port.name in named] or [mirror.port]
-    return [_port(one) for one in ours]
+    return [_port_body(one) for one in ours]
 
 
-def _port(port: ServicePort) -> dict[str, Any]:
+def _port_body(port: ServicePort) -> dict[str, Any]:
     found: dict[str, Any] = {"name": port.name, "port": port.number, "protocol": "TCP"}
     return {**found, "appProtocol": port.app_protocol} if port.app_protocol else found
 
@@ -63,7 +63,7 @@ def service_body(
             "annotations": {
                 **mirror.service_annotations,
                 APPLICATION_ANNOTATION: application,
-                **_given(mirror),
+                **_spec_keys_annotation(mirror),
             },
             "ownerReferences": [dict(owner)],
         },
@@ -71,23 +71,21 @@ def service_body(
     }
 
 
-def _given(mirror: Mirror) -> dict[str, str]:
-    """Return the annotation that lists the labels and annotations which the mirror's spec gave, unlike
-    those of others.
-    """
+def _spec_keys_annotation(mirror: Mirror) -> dict[str, str]:
+    """Return the annotation that lists the keys of the labels and annotations from the mirror's spec."""
     keys = {
         name: sorted(given)
         for name, given in (("labels", mirror.service_labels), ("annotations", mirror.service_annotations))
         if given
     }
-    return {GIVEN_ANNOTATION: json.dumps(keys)} if keys else {}
+    return {SPEC_KEYS_ANNOTATION: json.dumps(keys)} if keys else {}
 
 
-def _given_before(service: Object) -> Mapping[str, Collection[str]]:
+def _spec_keys_before(service: Object) -> Mapping[str, Collection[str]]:
     """Return the keys of labels and annotations that the spec gave before, from an annotation that anyone
     may have changed.
     """
-    written = (service["metadata"].get("annotations") or {}).get(GIVEN_ANNOTATION)
+    written = (service["metadata"].get("annotations") or {}).get(SPEC_KEYS_ANNOTATION)
     with suppress(ValueError, RecursionError):
         found = json.loads(written or "{}")
         if isinstance(found, dict):
@@ -96,7 +94,7 @@ def _given_before(service: Object) -> Mapping[str, Collection[str]]:
                 for name, keys in found.items()
                 if isinstance(keys, list)
             }
-            return {**given, "annotations": [*given.get("annotations", ()), GIVEN_ANNOTATION]}
+            return {**given, "annotations": [*given.get("annotations", ()), SPEC_KEYS_ANNOTATION]}
     return {}
 
 
@@ -106,7 +104,7 @@ def service_patch(service: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
     Labels and annotations that the mirror's spec no longer gives are None in the patch.
     """
     metadata = service["metadata"]
-    before = _given_before(service)
+    before = _spec_keys_before(service)
     patch: dict[str, Any] = {}
     for field_name in ("labels", "annotations"):
         stands = metadata.get(field_name) or {}
@@ -132,7 +130,7 @@ def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
     return {key: port[key] for key in ("name", "port", "protocol", "appProtocol") if port.get(key)}
 
 
-def has_form(service: Object, form: MirrorForm) -> bool:
+def has_cluster_ip_of_form(service: Object, form: MirrorForm) -> bool:
     """Return whether a mirror's Service has a cluster IP, or none, as its form wants; this cannot be
     changed later.
     """
@@ -140,7 +138,7 @@ def has_form(service: Object, form: MirrorForm) -> bool:
     return is_headless is (form is MirrorForm.HEADLESS)
 
 
-def slice_owner(
+def build_slice_metadata(
     mirror: Mirror, application: str, service: str, owner: Mapping[str, Any], source: str
 ) -> SliceMetadata:
     """Return the metadata that all slices of a Service have in common.
@@ -149,7 +147,7 @@ def slice_owner(
     """
     labels = {
         SERVICE_NAME_LABEL: service,
-        MANAGED_BY_LABEL: MIRROR_MANAGER,
+        SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER,
         MIRROR_LABEL: mirror.name,
     }
     if mirror.form is MirrorForm.HEADLESS:

@@ -1,7 +1,8 @@
 """The model of an instance: one Eureka ``InstanceInfo`` as a value.
 
-The model knows neither JSON nor Kubernetes. Equality is field by field; :meth:`Instance.wanted` leaves out
-what the server computes, so that two instances can be compared for what somebody asked for.
+The model knows neither JSON nor Kubernetes. Equality is field by field;
+:meth:`Instance.without_server_fields` leaves out what the server computes, so that two instances can be
+compared for what somebody asked for.
 
 Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``LeaseInfo`` of Netflix/eureka.
 """
@@ -16,25 +17,25 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.reservations import names_of
+from eurekube_provider.core.reservations import lookup_names
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
-Key = tuple[str, str]
+InstanceKey = tuple[str, str]
 """Key of an instance in a registry: its application, in upper case, and its id."""
 
 DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
 
 
-MOST_INTERNED = 16_384
-"""The number of texts that :func:`interned` remembers; the least recently used are forgotten first."""
+MAX_INTERNED_TEXTS = 16_384
+"""The number of texts that :func:`intern_text` remembers; the least recently used are forgotten first."""
 
-MOST_SHARED = 4096
+MAX_SHARED_VALUES = 4096
 """The number of ports, and of lease times, that :func:`shared_port` and :func:`shared_lease` remember."""
 
 
-@lru_cache(maxsize=MOST_INTERNED)
-def interned(text: str) -> str:
+@lru_cache(maxsize=MAX_INTERNED_TEXTS)
+def intern_text(text: str) -> str:
     """Return one object for all texts that are equal to this one: instances repeat the same few texts.
 
     Not ``sys.intern``: Python 3.12.0 to 3.12.6 keep its texts for ever, and metadata that change with each
@@ -65,7 +66,7 @@ class Port:
     enabled: bool = True
 
 
-@lru_cache(maxsize=MOST_SHARED)
+@lru_cache(maxsize=MAX_SHARED_VALUES)
 def shared_port(number: int, *, enabled: bool) -> Port:
     """Return the one object for a port: thousands of instances share a few, and compare them at each plan."""
     return Port(number, enabled)
@@ -85,7 +86,7 @@ class EurekaLease:
     duration_seconds: int = 90
 
 
-@lru_cache(maxsize=MOST_SHARED)
+@lru_cache(maxsize=MAX_SHARED_VALUES)
 def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> EurekaLease:
     """Return the one object for the times of a lease: thousands of instances share a few."""
     return EurekaLease(renewal_interval_seconds, duration_seconds)
@@ -99,7 +100,7 @@ class DataCenter:
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
-    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
 
 
 _DEFAULT_DATA_CENTER = DataCenter()
@@ -129,22 +130,22 @@ class Instance:
     vip_address: str = ""
     secure_vip_address: str = ""
     status: Status = Status.UP
-    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     lease: EurekaLease = EurekaLease()
     home_page_url: str = ""
     status_page_url: str = ""
     health_check_url: str = ""
     secure_health_check_url: str = ""
     data_center: DataCenter = _DEFAULT_DATA_CENTER
-    # What follows is the server's, or kept only to be handed back.
+    # The server sets the fields below, or they are only kept to be sent back.
     overridden_status: Status = Status.UNKNOWN
     last_dirty_timestamp_ms: int | None = None
     last_updated_timestamp_ms: int | None = None
     # When its lease ends, by the server that was asked, which evicts it some time later.
     lease_ends_ms: int | None = field(default=None, compare=False)
-    unknown_fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    unknown_fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY_MAPPING)
     unreadable: str = field(default="", compare=False)
-    key: Key = field(init=False, compare=False, repr=False)
+    key: InstanceKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Normalise the names, and refuse names with which the instance could be registered but never read
@@ -158,7 +159,7 @@ class Instance:
                 f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
                 " and could never read or remove it again",
             )
-        object.__setattr__(self, "application", interned(self.application.upper()))
+        object.__setattr__(self, "application", intern_text(self.application.upper()))
         object.__setattr__(self, "key", (self.application, self.instance_id))
         if not self.vip_address:
             object.__setattr__(self, "vip_address", self.application.lower())
@@ -174,7 +175,7 @@ class Instance:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, under which callers find the instance."""
-        return names_of(self.application, self.vip_address, self.secure_vip_address)
+        return lookup_names(self.application, self.vip_address, self.secure_vip_address)
 
     @property
     def owner(self) -> str | None:
@@ -202,7 +203,7 @@ class Instance:
         return self.metadata.get("eurekube.enforced", "")
 
     @property
-    def is_enforced(self) -> bool:
+    def is_status_enforced(self) -> bool:
         """True if a stack's program enforced the present status, and no person set it."""
         return self.status.value in self.enforced.split()
 
@@ -233,7 +234,7 @@ class Instance:
         return self.overridden_status is not Status.UNKNOWN
 
     @property
-    def registered_out_of_service(self) -> bool:
+    def is_self_registered_out_of_service(self) -> bool:
         """True if an application registered itself as OUT_OF_SERVICE, which no later registration can change.
 
         A server keeps the status UP or OUT_OF_SERVICE of an instance that registers again, whatever the new
@@ -242,14 +243,14 @@ class Instance:
         """
         return self.status is Status.OUT_OF_SERVICE and not (self.is_overridden or self.owner)
 
-    def wanted(self) -> Instance:
+    def without_server_fields(self) -> Instance:
         """Return a copy without the fields that the server computes: two equal copies ask for the same."""
         return replace(
             self,
             overridden_status=Status.UNKNOWN,
             last_dirty_timestamp_ms=None,
             last_updated_timestamp_ms=None,
-            unknown_fields=EMPTY,
+            unknown_fields=EMPTY_MAPPING,
         )
 
 
@@ -284,4 +285,4 @@ def newest(versions: Iterable[Instance | None]) -> Instance | None:
     time may keep different ones, and the other status is then no person's.
     """
     held = (one for one in versions if one is not None)
-    return max(held, key=lambda instance: (instance.written_at_ms, instance.is_enforced), default=None)
+    return max(held, key=lambda instance: (instance.written_at_ms, instance.is_status_enforced), default=None)

@@ -11,7 +11,7 @@ from eurekube_provider.core.errors import InvalidInstance
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """Parse networks as people write them.
 
     :raises ValueError: a text is no network; the message says which, and what would be right.
@@ -28,20 +28,24 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-_OLD_FORM = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
-_SIMPLE = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){3}")
+_INET_ATON_PATTERN = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
+_DOTTED_DECIMAL_PATTERN = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){3}")
 
 
-def ambiguity(address: str) -> str:
+def describe_ambiguous_address(address: str) -> str:
     """Return why two readers may take a text for different IPv4 addresses; empty where they cannot.
 
     Resolvers of the C library still read the forms of ``inet_aton``: a part with a leading zero is octal, one
     with ``0x`` hexadecimal, and the last of fewer than four parts fills the rest. Libraries of most languages
     read such a part as decimal, or refuse it.
     """
-    if not address[:1].isdigit() or _SIMPLE.fullmatch(address) or not _OLD_FORM.fullmatch(address):
+    if (
+        not address[:1].isdigit()
+        or _DOTTED_DECIMAL_PATTERN.fullmatch(address)
+        or not _INET_ATON_PATTERN.fullmatch(address)
+    ):
         return ""
-    *leading, last = map(_parse_part, address.split("."))
+    *leading, last = map(_parse_address_part, address.split("."))
     if any(one > 255 for one in leading) or last >= 256 ** (4 - len(leading)):
         return ""  # nobody takes it for an address
     number = last + sum(one << (24 - 8 * place) for place, one in enumerate(leading))
@@ -51,16 +55,16 @@ def ambiguity(address: str) -> str:
     )
 
 
-def check_address(address: str) -> None:
+def check_unambiguous_address(address: str) -> None:
     """Refuse an address that two readers may take for different ones.
 
     :raises InvalidInstance: the address is ambiguous; the message says why.
     """
-    if problem := ambiguity(address):
+    if problem := describe_ambiguous_address(address):
         raise InvalidInstance("ip_address", f"{address!r} {problem}")
 
 
-def _parse_part(text: str) -> int:
+def _parse_address_part(text: str) -> int:
     if text[:2].lower() == "0x":
         return int(text, 16)
     if text.startswith("0") and set(text) <= set("01234567"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import NOT_SERVED_YET
+from eurekube_provider.core.condition_types import AWAITING_OPERATOR_REASON
 
 Object = Mapping[str, Any]
 """A Kubernetes object as raw JSON."""
@@ -18,13 +18,13 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 STACK_LABEL = "eurekube.io/stack"
 """The label with the stack that an object belongs to, as ``<project>.<stack>``."""
 
-MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 """The label with the manager that writes an EndpointSlice."""
 
-SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
+KUBERNETES_SLICE_MANAGER = "endpointslice-controller.k8s.io"
 """Manager of the EndpointSlices of a Service with a selector: Kubernetes itself."""
 
-MIRROR_MANAGER = "mirror.eurekube.io"
+MIRROR_SLICE_MANAGER = "mirror.eurekube.io"
 """Manager of the EndpointSlices of a EurekaMirror."""
 
 MIRROR_KIND = "EurekaMirror"
@@ -33,7 +33,7 @@ MIRROR_KIND = "EurekaMirror"
 MIRROR_LABEL = "eurekube.io/mirror"
 """The label of Services and EndpointSlices with the EurekaMirror that they belong to."""
 
-ATTACH_ANNOTATION = "eurekube.io/attach-mirror"
+ATTACH_MIRROR_ANNOTATION = "eurekube.io/attach-mirror"
 """The annotation, on a person's Service, with the mirror that may add EndpointSlices to it."""
 
 
@@ -42,13 +42,13 @@ def is_object_name(text: str) -> bool:
     return len(text) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text) is not None
 
 
-def app_of(service: Object) -> str:
+def app_name_of_service(service: Object) -> str:
     """Return the name by which syncers select a Service: its label ``app``, else its own name."""
     metadata = service["metadata"]
     return str((metadata.get("labels") or {}).get("app") or metadata["name"])
 
 
-def service_of(endpoint_slice: Object) -> str | None:
+def service_name_of_slice(endpoint_slice: Object) -> str | None:
     """Return the name of the Service that an EndpointSlice belongs to; None where it belongs to none.
 
     None also for a mirror's slice: its endpoints come from Eureka, and must not be registered there again.
@@ -64,13 +64,11 @@ def is_mirrored(item: Object) -> bool:
     False for a Service to which a mirror only adds slices: that Service has pods of its own.
     """
     labels = (item.get("metadata") or {}).get("labels") or {}
-    return labels.get(MANAGED_BY_LABEL) == MIRROR_MANAGER or MIRROR_LABEL in labels
+    return labels.get(SLICE_MANAGED_BY_LABEL) == MIRROR_SLICE_MANAGER or MIRROR_LABEL in labels
 
 
-def time_of(text: object) -> datetime | None:
-    """Return the time in a text of the API's form; None where the text, which anybody may have written, is
-    no time.
-    """
+def parse_api_time(text: object) -> datetime | None:
+    """Parse an RFC 3339 time as the API writes it; return None for any other text."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
@@ -82,15 +80,17 @@ def attached_mirror(service: Object) -> str | None:
     """Return the mirror that may add EndpointSlices to a Service, by the Service's annotation; None for
     none.
     """
-    found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+    found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_MIRROR_ANNOTATION)
     return found
 
 
-def is_packed_by_kubernetes(endpoint_slice: Object) -> bool:
+def is_managed_by_kubernetes(endpoint_slice: Object) -> bool:
     """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints to another
     one.
     """
-    return (endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == SLICE_CONTROLLER
+    return (endpoint_slice["metadata"].get("labels") or {}).get(
+        SLICE_MANAGED_BY_LABEL
+    ) == KUBERNETES_SLICE_MANAGER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:
@@ -98,7 +98,7 @@ def conditions_of(item: Object) -> dict[str, Object]:
     there.
     """
     written = (item.get("status") or {}).get("conditions") or ()
-    return {one["type"]: one for one in written if one.get("reason") != NOT_SERVED_YET}
+    return {one["type"]: one for one in written if one.get("reason") != AWAITING_OPERATOR_REASON}
 
 
 def is_ready(endpoint: Object) -> bool:
@@ -115,7 +115,7 @@ def is_terminating(endpoint: Object) -> bool:
     return bool((endpoint.get("conditions") or {}).get("terminating"))
 
 
-def pod_of(endpoint: Object) -> str:
+def pod_name_of_endpoint(endpoint: Object) -> str:
     """Return the name of an endpoint's pod; empty where it has none, as in hand-written EndpointSlices."""
     target = endpoint.get("targetRef") or {}
     return str(target.get("name") or "") if target.get("kind") == "Pod" else ""
@@ -128,14 +128,14 @@ def pod_addresses(pod: Object) -> set[str]:
     return {str(status.get("podIP") or ""), *several} - {""}
 
 
-def has_for_itself(pod: Object, address: str) -> bool:
-    """Return whether a pod has an address that it does not share with its node."""
+def has_own_address(pod: Object, address: str) -> bool:
+    """Return whether an address is a pod's own, and not shared with the pod's node."""
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
 
 
 def endpoint_name(endpoint: Object) -> str:
     """Return the name of an endpoint's pod, else its address."""
-    return pod_of(endpoint) or str(endpoint["addresses"][0])
+    return pod_name_of_endpoint(endpoint) or str(endpoint["addresses"][0])
 
 
 def is_external_name(service: Object) -> bool:
@@ -155,6 +155,6 @@ def publishes_not_ready(service: Object) -> bool:
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 
 
-def qualified(thing: Object) -> str:
+def qualified_name(thing: Object) -> str:
     """Return ``namespace/name`` of an object, for messages."""
     return f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"

@@ -13,19 +13,19 @@ from typing import Any
 
 from eurekube_provider.core.enforcement import (
     InstancePolicy,
-    has_another_status,
-    own_status,
-    sent_first,
+    needs_status_change,
+    registered_status,
+    registration_before_status,
     status_to_reach,
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.model import Instance, Key, Status, same_contents
+from eurekube_provider.core.model import Instance, InstanceKey, Status, same_contents
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.registry_kinds import kind_of
+from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 
 _NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
-_NO_TWINS: Mapping[Key, Instance] = {}
+_NO_OWN_CLIENT_INSTANCES: Mapping[InstanceKey, Instance] = {}
 
 
 class Policy(StrEnum):
@@ -84,7 +84,7 @@ class Change:
         if self.action is Action.DEREGISTER:
             return head
         if self.actual is None:
-            return f"{head} {self.instance.status} {_address(self.instance)}"
+            return f"{head} {self.instance.status} {_format_address(self.instance)}"
         return f"{head} {', '.join(differences(self.instance, self.actual))}"
 
 
@@ -103,33 +103,35 @@ class Refusal:
         """
         remedy = ""
         if self.reason is RefusalReason.SELF_REGISTERED:
-            remedy = f": {switch_its_client_off(self.actual)}, or it would be called twice as often"
+            remedy = f": {self_registration_remedy(self.actual)}, or it would be called twice as often"
         return f"{self.problem}{remedy}"
 
     @property
     def problem(self) -> str:
         """The fault, without its remedy."""
         if self.reason is RefusalReason.SELF_REGISTERED:
-            return f"{self.in_the_way} registered itself"
-        return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
+            return f"{self.blocking_instance} registered itself"
+        return f"{self.blocking_instance} {describe_owner(self.actual)} and was left as it is"
 
     @property
-    def in_the_way(self) -> str:
+    def blocking_instance(self) -> str:
         """The name of the instance in the way; with its address where that is what blocks the desired one."""
         there = f"{self.actual.application} {self.actual.instance_id}"
         is_at_address = self.reason is RefusalReason.SELF_REGISTERED or self.actual.key != self.instance.key
-        at = f" at {_address(self.actual)}" if is_at_address else ""
+        at = f" at {_format_address(self.actual)}" if is_at_address else ""
         return printable(f"{there}{at}")
 
 
-def switch_its_client_off(actual: Instance) -> str:
-    """Return what to do about an instance that registered itself, by its kind of registry."""
-    kind = kind_of(actual)
-    return f"switch its own {kind.name} client off ({kind.client_off})"
+def self_registration_remedy(actual: Instance) -> str:
+    """Return the remedy for an instance that registered itself: the setting that switches its client off."""
+    kind = registry_kind_of_instance(actual)
+    return f"switch its own {kind.name} client off ({kind.client_off_setting})"
 
 
-def whose(actual: Instance) -> str:
-    """Return the words that say who owns an instance, to end a clause; safe to print."""
+def describe_owner(actual: Instance) -> str:
+    """Return the end of a clause that names an instance's owner, such as ``belongs to ...``; safe to
+    print.
+    """
     if actual.unreadable and not actual.owner:
         return f"cannot be read ({printable(actual.unreadable)})"
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
@@ -139,7 +141,7 @@ def whose(actual: Instance) -> str:
 class Plan:
     """The ordered changes that turn actual into desired instances, and the refusals.
 
-    :param doubled: desired instances that are registered, or will be, although the application registered
+    :param duplicates: desired instances that are registered, or will be, although the application registered
         itself, too. Eureka's lists may show its instance only half a minute after Eurekube's was registered;
         then neither is removed. An instance at another address or port does not replace the desired one: it
         may be another server of the pod, or of a dead pod that had the address before.
@@ -147,7 +149,7 @@ class Plan:
 
     changes: tuple[Change, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    doubled: tuple[Refusal, ...] = ()
+    duplicates: tuple[Refusal, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -231,7 +233,7 @@ def plan(
     owner: str,
     policy: Policy = Policy.SYNC,
     policies: Mapping[tuple[str, str], InstancePolicy] = _NO_POLICIES,
-    twins: Mapping[Key, Instance] = _NO_TWINS,
+    own_client_instances: Mapping[InstanceKey, Instance] = _NO_OWN_CLIENT_INSTANCES,
 ) -> Plan:
     """Compare desired with actual instances, and return the changes to make.
 
@@ -244,47 +246,47 @@ def plan(
     :param policies: by application and id, for the registrations of a stack: whether an instance is taken
         over from another owner, and the status that the stack's program enforces. An instance that is taken
         over counts as the owner's.
-    :param twins: by application and id of a desired instance, the instance that its pod registered itself,
-        under whatever id and address; see :mod:`.self_registered`.
+    :param own_client_instances: by application and id of a desired instance, the instance that its pod
+        registered itself, under whatever id and address; see :mod:`.self_registered`.
     :returns: changes in the order register, update, set status, enforce, deregister.
     """
     wanted = {instance.key: instance for instance in desired}
     there = {instance.key: instance for instance in actual}
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
-    doubled: list[Refusal] = []
+    duplicates: list[Refusal] = []
     adopted = {key for key, own in policies.items() if own.adopt}
     strange = [other for other in there.values() if other.owner != owner]
-    occupants = {_place(other): other for other in strange if other.key not in adopted}
+    occupants = {_call_address(other): other for other in strange if other.key not in adopted}
     is_ours_alone = not strange and not policies
     for key, want in wanted.items():
         have = there.get(key)
         if is_ours_alone and have is not None and have.status is want.status and same_contents(want, have):
             continue  # as nearly all are, nearly always
         own = policies.get(key)
-        occupant = occupants.get(_place(want)) if occupants else None
-        occupant = occupant or twins.get(key)
+        occupant = occupants.get(_call_address(want)) if occupants else None
+        occupant = occupant or own_client_instances.get(key)
         if have is None:
-            if occupant is not None and _place(occupant) == _place(want):
+            if occupant is not None and _call_address(occupant) == _call_address(want):
                 kind = RefusalReason.CONFLICT if occupant.owner else RefusalReason.SELF_REGISTERED
                 refusals.append(Refusal(kind, want, occupant))
             elif own is not None:
-                _add_by_policy(steps, want, None, own)
+                _add_changes_by_policy(steps, want, None, own)
             else:
                 steps[Action.REGISTER].append(Change(Action.REGISTER, want))
                 if occupant is not None:
-                    doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
+                    duplicates.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
         elif have.owner != owner and key not in adopted:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
         elif own is not None:
-            _add_by_policy(steps, want, have, own, adopts=have.owner != owner)
+            _add_changes_by_policy(steps, want, have, own, adopts=have.owner != owner)
         else:
             if occupant is not None and occupant.owner is None and occupant.status is Status.UP:
-                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
-            stays_out = _is_out_by_us(have) and not want.is_leaving
-            settled = not stays_out and _status_settled(want, have)
+                duplicates.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
+            stays_out = _is_out_of_service_by_eurekube(have) and not want.is_leaving
+            settled = not stays_out and _needs_no_status_change(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
-            contents = _still_leaving(want, have) if reserved else want
+            contents = _keep_leaving_mark(want, have) if reserved else want
             if not same_contents(contents, have) or not (settled or reserved):
                 steps[Action.UPDATE].append(Change(Action.UPDATE, contents, have))
             if reserved:  # which registering again would not change
@@ -296,10 +298,10 @@ def plan(
             if key not in wanted and have.owner == owner
         ]
     changes = tuple(change for action in Action for change in steps[action])
-    return Plan(changes, tuple(refusals), tuple(doubled))
+    return Plan(changes, tuple(refusals), tuple(duplicates))
 
 
-def _add_by_policy(
+def _add_changes_by_policy(
     steps: dict[Action, list[Change]],
     want: Instance,
     have: Instance | None,
@@ -308,17 +310,17 @@ def _add_by_policy(
     adopts: bool = False,
 ) -> None:
     """Add the changes that register ``want`` by its policy, and set its status where registering does not."""
-    sent = sent_first(want, own.enforce, have)
+    sent = registration_before_status(want, own.enforce, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
-    elif not same_contents(sent, have) or sent.status is not own_status(have):
+    elif not same_contents(sent, have) or sent.status is not registered_status(have):
         steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
     status = status_to_reach(own.enforce, have)
-    if status is not None and has_another_status(own.enforce, have):
+    if status is not None and needs_status_change(own.enforce, have):
         steps[Action.ENFORCE].append(Change(Action.ENFORCE, replace(want, status=status), sent))
 
 
-_COMPUTED = {
+_UNCOMPARED_FIELDS = {
     "overridden_status",
     "last_dirty_timestamp_ms",
     "last_updated_timestamp_ms",
@@ -328,19 +330,19 @@ _COMPUTED = {
 }
 """The fields of an instance that the server computes, that are only handed back, or that the reader adds."""
 
-_CONTENTS = tuple(
+_COMPARED_FIELDS = tuple(
     each.name
     for each in fields(Instance)
-    if each.name not in {"application", "instance_id", "key", "status", "data_center", *_COMPUTED}
+    if each.name not in {"application", "instance_id", "key", "status", "data_center", *_UNCOMPARED_FIELDS}
 )
 
 
 def differences(want: Instance, have: Instance) -> list[str]:
     """Return the fields that differ, each as ``name: actual -> desired``; metadata key by key, sorted."""
     found = []
-    if not _status_settled(want, have):
+    if not _needs_no_status_change(want, have):
         found.append(f"status: {have.status} -> {want.status}")
-    for name in _CONTENTS:
+    for name in _COMPARED_FIELDS:
         old, new = getattr(have, name), getattr(want, name)
         if old == new:
             continue
@@ -351,11 +353,11 @@ def differences(want: Instance, have: Instance) -> list[str]:
                 if old.get(key) != new.get(key)
             ]
         else:
-            found.append(f"{name}: {_in_words(old)} -> {_in_words(new)}")
+            found.append(f"{name}: {_format_value(old)} -> {_format_value(new)}")
     return found
 
 
-def _in_words(value: object) -> object:
+def _format_value(value: object) -> object:
     """Return a field's value for people; ports and leases in short form."""
     if hasattr(value, "number"):
         return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]
@@ -364,7 +366,7 @@ def _in_words(value: object) -> object:
     return value or "(none)"
 
 
-def _status_settled(want: Instance, have: Instance) -> bool:
+def _needs_no_status_change(want: Instance, have: Instance) -> bool:
     """Return whether the status needs no change: it is the wanted one, or a person's override hides it.
 
     A person's override stays, and registering again would not change it. Eurekube's own OUT_OF_SERVICE for a
@@ -375,14 +377,14 @@ def _status_settled(want: Instance, have: Instance) -> bool:
     )
 
 
-def _is_out_by_us(have: Instance) -> bool:
+def _is_out_of_service_by_eurekube(have: Instance) -> bool:
     """Return whether Eurekube's OUT_OF_SERVICE overrides the instance's status, which may be the next
     pod's already.
     """
     return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
-def _still_leaving(want: Instance, have: Instance) -> Instance:
+def _keep_leaving_mark(want: Instance, have: Instance) -> Instance:
     """Return ``want`` with Eurekube's mark of leaving while its OUT_OF_SERVICE is set: without the mark,
     that status would pass for a person's.
     """
@@ -391,22 +393,22 @@ def _still_leaving(want: Instance, have: Instance) -> Instance:
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 
 
-def as_found(want: Instance, have: Instance) -> Instance:
+def with_current_leaving_mark(want: Instance, have: Instance) -> Instance:
     """Return ``want`` with the mark of leaving if the registered instance, perhaps changed since the plan,
     is OUT_OF_SERVICE by Eurekube.
     """
-    return _still_leaving(want, have) if _is_out_by_us(have) else want
+    return _keep_leaving_mark(want, have) if _is_out_of_service_by_eurekube(have) else want
 
 
-def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
+def plan_handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
     """Return a plan that gives instances to the syncer that wants them next.
 
     :param pairs: each instance as it is wanted, and as it is registered.
     """
-    return Plan(tuple(Change(Action.UPDATE, _handed_over(want, have), have) for want, have in pairs))
+    return Plan(tuple(Change(Action.UPDATE, _as_next_owner_wants(want, have), have) for want, have in pairs))
 
 
-def take_over(former: Iterable[Instance], owner: str) -> Plan:
+def plan_takeover(former: Iterable[Instance], owner: str) -> Plan:
     """Return a plan that makes ``owner`` the owner of instances it had under another name, otherwise
     unchanged: later plans change the rest.
     """
@@ -423,23 +425,23 @@ def take_over(former: Iterable[Instance], owner: str) -> Plan:
     )
 
 
-def eviction(dead: Instance) -> Change:
+def removal_of_dead_instance(dead: Instance) -> Change:
     """Return the removal of an instance, as last read, that a pod which is gone had registered itself."""
     return Change(Action.DEREGISTER, dead, dead, adopts=True)
 
 
-def _handed_over(want: Instance, have: Instance) -> Instance:
+def _as_next_owner_wants(want: Instance, have: Instance) -> Instance:
     """Return ``have`` as its next owner wants it, except for the status, which that owner sets later."""
     kept = replace(want, status=have.status, overridden_status=have.overridden_status)
-    return _still_leaving(kept, have)
+    return _keep_leaving_mark(kept, have)
 
 
-def _place(instance: Instance) -> tuple[str, str, int]:
+def _call_address(instance: Instance) -> tuple[str, str, int]:
     """Return the address at which callers of an application reach an instance: application, IP address and
     port.
     """
     return (instance.application, instance.ip_address, instance.port.number)
 
 
-def _address(instance: Instance) -> str:
+def _format_address(instance: Instance) -> str:
     return f"{instance.ip_address}:{instance.port.number}"

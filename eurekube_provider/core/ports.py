@@ -12,9 +12,9 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import PortReference, Syncer
 
-NO_SECURE_PORT = shared_port(443, enabled=False)
+DISABLED_SECURE_PORT = shared_port(443, enabled=False)
 
-PortNumber = Literal["port", "nodePort", "hostPort"]
+PortNumberField = Literal["port", "nodePort", "hostPort"]
 """The field of a port with the number that is registered: in a Service's spec, or in an EndpointSlice."""
 
 
@@ -28,7 +28,7 @@ class Ports:
     """
 
     plain: Port
-    secure: Port = NO_SECURE_PORT
+    secure: Port = DISABLED_SECURE_PORT
     health: tuple[str, int] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ def choose_ports(
     port: PortReference | None,
     secure_port: PortReference | None,
     where: str,
-    number: PortNumber = "port",
+    number: PortNumberField = "port",
 ) -> Ports | Problem:
     """Choose the ports that callers use.
 
@@ -57,14 +57,14 @@ def choose_ports(
     :param where: the object that the ports belong to, for the message.
     :param number: which number of the chosen port is registered.
     """
-    chosen = chosen_ports(ports, port, secure_port, where)
+    chosen = choose_port_objects(ports, port, secure_port, where)
     if isinstance(chosen, Problem):
         return chosen
     if secure_port is not None and port is None and chosen[0] is not None and not chosen[0].get(number):
         chosen = None, chosen[1]  # nobody asked for it
     numbers: list[int] = []
     for item in chosen:
-        found = _number(item, number, where) if item is not None else 0
+        found = _port_number(item, number, where) if item is not None else 0
         if isinstance(found, Problem):
             return found
         numbers.append(found)
@@ -80,7 +80,7 @@ def with_further_ports(
     chosen: Ports,
     ports: Iterable[Object] | None,
     syncer: Syncer,
-    number: PortNumber = "port",
+    number: PortNumberField = "port",
 ) -> Ports:
     """Return the chosen ports with those that the syncer's metadata and its health check name.
 
@@ -94,7 +94,7 @@ def with_further_ports(
     missing = [f"{key} (TCP port {name})" for key, name in wanted if name not in by_name]
     health = None
     if syncer.health_check_port is not None:
-        found = _port_named(tcp, syncer.health_check_port, "healthCheckPort", "")
+        found = _find_port(tcp, syncer.health_check_port, "healthCheckPort", "")
         if isinstance(found, Problem):
             missing.append(f"the health check (TCP port {syncer.health_check_port})")
         else:
@@ -105,7 +105,7 @@ def with_further_ports(
     return replace(chosen, health=health, metadata=metadata, missing=tuple(missing))
 
 
-def chosen_ports(
+def choose_port_objects(
     ports: Iterable[Object] | None,
     port: PortReference | None,
     secure_port: PortReference | None,
@@ -121,11 +121,11 @@ def chosen_ports(
         return plain
     if secure_port is None:
         return (plain, None) if plain else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
-    secure = _port_named(tcp, secure_port, "securePort", where)
+    secure = _find_port(tcp, secure_port, "securePort", where)
     return secure if isinstance(secure, Problem) else (plain, secure)
 
 
-def is_offered(ports: Iterable[Object], wanted: PortReference | None) -> bool:
+def has_tcp_port(ports: Iterable[Object], wanted: PortReference | None) -> bool:
     """Return whether ``ports`` has a TCP port of this name or number; any TCP port will do for None."""
     return any(
         wanted is None or str(wanted) in (item.get("name"), str(item["port"]))
@@ -134,7 +134,7 @@ def is_offered(ports: Iterable[Object], wanted: PortReference | None) -> bool:
     )
 
 
-def targets_of(ports: Iterable[Object]) -> list[Object]:
+def with_target_ports(ports: Iterable[Object]) -> list[Object]:
     """Return a Service's ports with their target port in the pods, a number or a name, in place of their
     number.
     """
@@ -149,7 +149,7 @@ def _plain_port(
     tcp: list[Object], wanted: PortReference | None, where: str, *, has_secure: bool
 ) -> Object | Problem | None:
     if wanted is not None:
-        return _port_named(tcp, wanted, "port", where)
+        return _find_port(tcp, wanted, "port", where)
     if len(tcp) == 1 and not has_secure:
         return tcp[0]
     for item in tcp:
@@ -159,39 +159,39 @@ def _plain_port(
         return None
     return Problem(
         ConditionType.AMBIGUOUS_PORT,
-        f"{where} has several ports ({_listed(tcp)}) and none is named http",
+        f"{where} has several ports ({_format_ports(tcp)}) and none is named http",
         "name one in spec.port",
     )
 
 
-def _port_named(tcp: list[Object], wanted: PortReference, field: str, where: str) -> Object | Problem:
+def _find_port(tcp: list[Object], wanted: PortReference, field: str, where: str) -> Object | Problem:
     for item in tcp:
         if item.get("name") == wanted:
             return item
     for item in tcp:
         if str(item["port"]) == str(wanted):
             return item
-    there = f"there are {_listed(tcp)}" if tcp else "it has no TCP port"
+    there = f"there are {_format_ports(tcp)}" if tcp else "it has no TCP port"
     return Problem(
         ConditionType.NO_PORT, f"{where} has no TCP port {wanted}, which spec.{field} names; {there}"
     )
 
 
-_NUMBER_IS_GIVEN_BY = {
+_MISSING_NUMBER_REASONS = {
     "port": "each port has one",
     "nodePort": "only Services of type NodePort or LoadBalancer do",
     "hostPort": "the pods' containers must give one, at an address that callers can reach",
 }
 
 
-def _number(item: Object, field: PortNumber, where: str) -> int | Problem:
+def _port_number(item: Object, field: PortNumberField, where: str) -> int | Problem:
     if not item.get(field):
         return Problem(
             ConditionType.NO_PORT,
-            f"{where}: port {item['port']} has no {field}; {_NUMBER_IS_GIVEN_BY[field]}",
+            f"{where}: port {item['port']} has no {field}; {_MISSING_NUMBER_REASONS[field]}",
         )
     return int(item[field])
 
 
-def _listed(tcp: list[Object]) -> str:
+def _format_ports(tcp: list[Object]) -> str:
     return ", ".join(f"{item.get('name') or '(unnamed)'}={item['port']}" for item in tcp)

@@ -14,18 +14,18 @@ from typing import Any
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 
-Transform = Callable[[Any], Any]
+ValueTransform = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
-SLEEP = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
+SLEEP_COMMAND_PATTERN = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
 """A ``sleep`` in a shell command, after the start or a separator, with the group ``times`` for its
 durations.
 """
 
-_TIME = re.compile(r"([\d.]+)([smhd]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SLEEP_TIME_PATTERN = re.compile(r"([\d.]+)([smhd]?)")
+_SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class PreStopHook(StrEnum):
@@ -36,7 +36,7 @@ class PreStopHook(StrEnum):
     EXEC = "exec"
     """The container runs ``sleep``, which its image must have; for older clusters."""
 
-    def waiting(self, seconds: int) -> dict[str, Any]:
+    def build_waiting_hook(self, seconds: int) -> dict[str, Any]:
         """Return the ``preStop`` that waits for this many seconds."""
         if self is PreStopHook.SLEEP:
             return {"sleep": {"seconds": seconds}}
@@ -49,19 +49,19 @@ def serving_seconds(pod_spec: Object) -> int:
 
     A container that names no port counts only if none does. A preStop that does not sleep counts as 0, and a
     grace period that is shorter than a sleep cuts it off. A native sidecar counts if its own preStop may end
-    it before the others, see :func:`ending_sidecars`.
+    it before the others, see :func:`early_ending_sidecars`.
     """
-    ends = map(slept_seconds, (*servers(pod_spec), *ending_sidecars(pod_spec)))
+    ends = map(prestop_sleep_seconds, (*serving_containers(pod_spec), *early_ending_sidecars(pod_spec)))
     return min((*ends, grace_period_seconds(pod_spec)))
 
 
-def servers(pod_spec: Object) -> Sequence[Object]:
+def serving_containers(pod_spec: Object) -> Sequence[Object]:
     """Return the containers that serve: those that name a port or, where none does, all."""
     containers: Sequence[Object] = pod_spec.get("containers") or ()
     return [one for one in containers if one.get("ports")] or containers
 
 
-def ending_sidecars(pod_spec: Object) -> Sequence[Object]:
+def early_ending_sidecars(pod_spec: Object) -> Sequence[Object]:
     """Return the native sidecars that serve, and may stop serving before the containers do.
 
     A native sidecar is an init container with ``restartPolicy: Always``. The kubelet runs its preStop when
@@ -74,11 +74,11 @@ def ending_sidecars(pod_spec: Object) -> Sequence[Object]:
         for one in pod_spec.get("initContainers") or ()
         if one.get("restartPolicy") == "Always"
         and one.get("ports")
-        and not _only_waits((one.get("lifecycle") or {}).get("preStop") or {})
+        and not _keeps_serving((one.get("lifecycle") or {}).get("preStop") or {})
     ]
 
 
-def _only_waits(hook: Object) -> bool:
+def _keeps_serving(hook: Object) -> bool:
     """Return whether a container with this preStop, or none, keeps serving while the preStop runs, until
     SIGTERM.
     """
@@ -94,7 +94,7 @@ def grace_period_seconds(pod_spec: Object) -> int:
     return DEFAULT_SHUTDOWN_SECONDS if given is None else int(given)
 
 
-def slept_seconds(container: Object) -> int:
+def prestop_sleep_seconds(container: Object) -> int:
     """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 where it
     does neither.
     """
@@ -102,8 +102,10 @@ def slept_seconds(container: Object) -> int:
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
     command = " ".join((hook.get("exec") or {}).get("command") or ())
-    times = " ".join(found["times"] for found in SLEEP.finditer(command))
-    return int(sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(times)))
+    times = " ".join(found["times"] for found in SLEEP_COMMAND_PATTERN.finditer(command))
+    return int(
+        sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _SLEEP_TIME_PATTERN.findall(times))
+    )
 
 
 def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
@@ -120,13 +122,13 @@ def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
     return min_ready_seconds + DEFAULT_PROGRESS_DEADLINE_SECONDS
 
 
-def drained_workload(
+def add_drain_to_workload(
     kind: str,
     spec: Object,
     drain: Drain,
     hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
-    within: Callable[[Any, Transform], Any] = lambda value, change: change(value),
+    within: Callable[[Any, ValueTransform], Any] = lambda value, change: change(value),
     *,
     declares_gate: bool = False,
 ) -> dict[str, Any]:
@@ -142,16 +144,16 @@ def drained_workload(
     :raises ConfigurationError: a container has a preStop already, or one of ``containers`` does not exist.
     """
 
-    def pod(template: Object) -> dict[str, Any]:
-        changed = within(template.get("spec") or {}, lambda inner: _drained_pod(inner, *rest))
+    def drain_template(template: Object) -> dict[str, Any]:
+        changed = within(template.get("spec") or {}, lambda inner: _add_drain_to_pod(inner, *rest))
         if declares_gate:
-            changed = within(changed, with_gate)
+            changed = within(changed, with_readiness_gate)
         return {**template, "spec": changed}
 
     rest = drain, hook, containers, within
     needed = drain.known_after_seconds if declares_gate else drain.min_ready_seconds
     min_ready = within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0)))
-    result = {**spec, "template": within(spec.get("template") or {}, pod)}
+    result = {**spec, "template": within(spec.get("template") or {}, drain_template)}
     if not declares_gate:
         result["minReadySeconds"] = min_ready
     if kind == "Deployment":
@@ -165,29 +167,32 @@ def drained_workload(
     return result
 
 
-def with_gate(pod_spec: Object) -> dict[str, Any]:
+def with_readiness_gate(pod_spec: Object) -> dict[str, Any]:
     """Return a pod's spec with the readiness gate declared."""
     given = pod_spec.get("readinessGates") or []
-    is_there = any(one.get("conditionType") == GATE for one in given)
-    return {**pod_spec, "readinessGates": [*given, *([] if is_there else [{"conditionType": GATE}])]}
+    is_there = any(one.get("conditionType") == READINESS_GATE for one in given)
+    return {
+        **pod_spec,
+        "readinessGates": [*given, *([] if is_there else [{"conditionType": READINESS_GATE}])],
+    }
 
 
-def _drained_pod(
+def _add_drain_to_pod(
     spec: Object,
     drain: Drain,
     hook: PreStopHook,
     names: Sequence[str],
-    within: Callable[[Any, Transform], Any],
+    within: Callable[[Any, ValueTransform], Any],
 ) -> dict[str, Any]:
-    def grace_period(given: Any) -> int:
+    def extend_grace_period(given: Any) -> int:
         return drain.grace_period_seconds(DEFAULT_SHUTDOWN_SECONDS if given is None else max(1, int(given)))
 
-    def all_of(containers: Sequence[Any]) -> list[Any]:
+    def drain_containers(containers: Sequence[Any]) -> list[Any]:
         if names:
-            _require(names, containers)
-        return [within(one, container) for one in containers]
+            _require_containers(names, containers)
+        return [within(one, drain_container) for one in containers]
 
-    def container(one: Object) -> Object:
+    def drain_container(one: Object) -> Object:
         if names and one.get("name") not in names:
             return one
         lifecycle = within(one.get("lifecycle") or {}, lambda given: _with_prestop(one, given, drain, hook))
@@ -195,8 +200,10 @@ def _drained_pod(
 
     return {
         **spec,
-        "terminationGracePeriodSeconds": within(spec.get("terminationGracePeriodSeconds"), grace_period),
-        "containers": within(spec.get("containers") or [], all_of),
+        "terminationGracePeriodSeconds": within(
+            spec.get("terminationGracePeriodSeconds"), extend_grace_period
+        ),
+        "containers": within(spec.get("containers") or [], drain_containers),
     }
 
 
@@ -207,10 +214,10 @@ def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: PreS
             f"the container {container.get('name')!r} has a preStop already, which is not overwritten: remove"
             f" it, or let it sleep for {seconds} s itself and name the containers that shall get one"
         )
-    return {**lifecycle, "preStop": hook.waiting(seconds)}
+    return {**lifecycle, "preStop": hook.build_waiting_hook(seconds)}
 
 
-def _require(names: Sequence[str], containers: Sequence[Any]) -> None:
+def _require_containers(names: Sequence[str], containers: Sequence[Any]) -> None:
     """Refuse a name that no container has; nothing is refused while some containers are not known yet."""
     known = [one.get("name") for one in containers if isinstance(one, Mapping)]
     if len(known) < len(containers):

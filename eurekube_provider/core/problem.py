@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-_SEPARATOR = "; to fix it: "
+_REMEDY_SEPARATOR = "; to fix it: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Problem:
     @classmethod
     def of(cls, condition: Mapping[str, Any]) -> Problem:
         """Read a problem from a condition of any object; missing parts are empty."""
-        message, _, remedy = str(condition.get("message") or "").partition(_SEPARATOR)
+        message, _, remedy = str(condition.get("message") or "").partition(_REMEDY_SEPARATOR)
         return cls(str(condition.get("reason") or ""), message, remedy)
 
     @property
@@ -37,7 +37,7 @@ class Problem:
         """The text of the problem in a condition's message. Its form is frozen, since other replicas and
         versions read it.
         """
-        return f"{self.message}{_SEPARATOR}{self.remedy}" if self.remedy else self.message
+        return f"{self.message}{_REMEDY_SEPARATOR}{self.remedy}" if self.remedy else self.message
 
     def __str__(self) -> str:
         """Return reason and message, without the remedy."""

@@ -1,4 +1,4 @@
-"""Foreign text as it may be shown to people: without credentials, and without characters that a terminal
+"""Conversion of foreign text for people: without credentials, and without characters that a terminal
 obeys.
 
 Anyone who may register in Eureka chooses ids, host names and metadata, and anyone who writes to a cluster
@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-HIDDEN = "[secret]"
+HIDDEN_TEXT = "[secret]"
 
-_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
-_SHORTEST = 6
+_SECRET_VARIABLE_PATTERN = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+_MIN_SECRET_LENGTH = 6
 """The number of characters below which a secret's value is not hidden: short values are in many texts by
 chance.
 """
 
-_USER_INFO = re.compile(r"(?<=://)[^\s/@]*@")
-_SCHEME = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE)
+_URL_USER_INFO_PATTERN = re.compile(r"(?<=://)[^\s/@]*@")
+_AUTHORIZATION_PATTERN = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
@@ -39,26 +39,28 @@ def printable_json(document: str) -> str:
     """Escape the unprintable characters of a JSON document, which can only be in its strings."""
     if document.isprintable():
         return document
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in document)
+    return "".join(sign if sign.isprintable() else _json_escape(sign) for sign in document)
 
 
-def _escaped(sign: str) -> str:
+def _json_escape(sign: str) -> str:
     units = sign.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def redacted(text: str, environment: Mapping[str, str]) -> str:
-    """Replace in ``text`` everything that looks like a credential by :data:`HIDDEN`.
+def redact_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """Replace in ``text`` everything that looks like a credential by :data:`HIDDEN_TEXT`.
 
     :param environment: the program's environment: values of variables that are named like secrets are hidden.
     """
     secrets = {
         line
         for name, value in environment.items()
-        if _SECRET_NAME.search(name)
+        if _SECRET_VARIABLE_PATTERN.search(name)
         for line in (value, *value.splitlines())
-        if len(line.strip()) >= _SHORTEST
+        if len(line.strip()) >= _MIN_SECRET_LENGTH
     }
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return _SCHEME.sub(rf"\1\2{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))
+        text = text.replace(secret, HIDDEN_TEXT)
+    return _AUTHORIZATION_PATTERN.sub(
+        rf"\1\2{HIDDEN_TEXT}", _URL_USER_INFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text)
+    )

@@ -13,7 +13,7 @@ from typing import Protocol
 from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import EurekaLease, Instance, Key
+from eurekube_provider.core.model import EurekaLease, Instance, InstanceKey
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Outcome, Plan, Policy
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
@@ -25,7 +25,7 @@ even in a registry whose callers may call instances that are not UP.
 """
 
 
-def fitted(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
+def adapt_to_registry(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
     """Return a syncer's spec adapted to the kind of registry that it names.
 
     :param item: the syncer's custom resource.
@@ -56,18 +56,18 @@ def fitted(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
                 f"EurekaSyncer {syncer.namespace}/{syncer.name}: spec.{said}, and its connection"
                 f" {syncer.eureka} leads to {registry.name}, {why}"
             )
-    if not registry.statuses_heeded and not has_annotation(item, REGISTER_BEFORE_READY):
+    if not registry.callers_heed_status and not has_annotation(item, REGISTER_BEFORE_READY):
         syncer = replace(syncer, not_ready=NotReady.REMOVE)
     if not registry.names_in_any_case and not (item.get("spec") or {}).get("vipAddress"):
         is_one = syncer.secure_vip_address == syncer.vip_address
         secure = syncer.application if is_one else syncer.secure_vip_address
         syncer = replace(syncer, vip_address=syncer.application, secure_vip_address=secure)
-    # So that no condition speaks of a lease that there is not.
+    # Otherwise a condition would mention a lease that this registry does not have.
     return syncer if registry.renewals else replace(syncer, lease=EurekaLease())
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class NeverRead:
     """The registry has never been read completely, so that nothing in it may be removed.
 
     :ivar error: the reason, once a reading failed or no server answers; None while the first reading is under
@@ -103,38 +103,40 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The registry must not be worked on, because of an error in the operator's configuration."""
+class Misconfigured:
+    """The operator must not use the registry, because of an error in its configuration."""
 
     why: ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UncachedReading:
     """Certain instances as the servers of a registry hold them, each read past all caches.
 
     :ivar by_server: by server that answered, and by key, the instance; None where the server does not hold
         it.
-    :ivar silent: by server that neither answered nor refused the connection, the time since which it is
-        silent; its callers wait for it as well. Seconds of :func:`time.monotonic`, as are those of ``late``.
-    :ivar late: by server that was silent, the time until which its callers may not have asked it again.
+    :ivar silent_since: by server that neither answered nor refused the connection, the time since which it is
+        silent; its callers wait for it as well. Seconds of :func:`time.monotonic`, as are those of
+        ``unasked_until``.
+    :ivar unasked_until: by server that was silent, the time until which its callers may not have asked it
+        again.
     """
 
-    by_server: Mapping[str, Mapping[Key, Instance | None]]
-    silent: Mapping[str, float] = field(default_factory=dict)
-    late: Mapping[str, float] = field(default_factory=dict)
+    by_server: Mapping[str, Mapping[InstanceKey, Instance | None]]
+    silent_since: Mapping[str, float] = field(default_factory=dict)
+    unasked_until: Mapping[str, float] = field(default_factory=dict)
 
 
-Condition = Unread | Healthy | Failing | Refused
+RegistryCondition = NeverRead | Healthy | Failing | Misconfigured
 
 
-def failure_of(condition: Condition) -> RegistryError | None:
+def reading_error(condition: RegistryCondition) -> RegistryError | None:
     """Return why a registry cannot be read; None where it can, or is being read for the first time."""
-    return condition.error if isinstance(condition, Unread | Failing) else None
+    return condition.error if isinstance(condition, NeverRead | Failing) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RegistryServer:
     """The state of one server of a registry, as last seen."""
 
     url: str
@@ -149,7 +151,7 @@ class Server:
     answered_at: float | None = None
 
     @property
-    def is_endangered(self) -> bool | None:
+    def is_near_self_preservation(self) -> bool | None:
         """True if the server is in self-preservation, or would be with one renewal less; None where it is
         not known.
         """
@@ -167,28 +169,28 @@ class Figures:
         (``held``).
     :ivar renewals_last_minute: this process's renewals that one server accepted, as the mean of all servers;
         ``renewals_expected`` is the number that a server expects of this process in that time.
-    :ivar accepted: the number of successful renewals so far; ``missing`` found no instance, ``failed`` no
-        answer.
-    :ivar late_seconds: for how long the most overdue renewal is due.
-    :ivar refused: how many instances the registry last refused to renew.
-    :ivar warning: a warning about this process's share of the instances; empty for none.
-    :ivar for_stacks: the instances that are renewed on behalf of stacks.
+    :ivar accepted_renewals: the number of successful renewals so far; ``missing_renewals`` found no instance,
+        ``failed_renewals`` no answer.
+    :ivar overdue_seconds: for how long the most overdue renewal is due.
+    :ivar refused_renewals: how many instances the registry last refused to renew.
+    :ivar share_warning: a warning about this process's share of the instances; empty for none.
+    :ivar renewed_for_stacks: the instances that are renewed on behalf of stacks.
     """
 
-    servers: Sequence[Server] = ()
+    servers: Sequence[RegistryServer] = ()
     read_at: float | None = None
     registered: int = 0
     held: int = 0
-    share: float = 0.0
-    warning: str = ""
+    renewed_share: float = 0.0
+    share_warning: str = ""
     renewals_last_minute: float = 0.0
     renewals_expected: int = 0
-    accepted: int = 0
-    missing: int = 0
-    failed: int = 0
-    late_seconds: float = 0.0
-    refused: int = 0
-    for_stacks: Sequence[Instance] = field(default=())
+    accepted_renewals: int = 0
+    missing_renewals: int = 0
+    failed_renewals: int = 0
+    overdue_seconds: float = 0.0
+    refused_renewals: int = 0
+    renewed_for_stacks: Sequence[Instance] = field(default=())
 
 
 class RegistryListener(Protocol):
@@ -205,36 +207,36 @@ class Registry(Protocol):
     """One registry of instances, as one client sees it; any number of threads may share it."""
 
     def start(self, listener: RegistryListener | None = None) -> None:
-        """Begin to read. Nothing is renewed before :meth:`take_over`."""
+        """Begin to read. Nothing is renewed before :meth:`start_leading`."""
 
     def stop(self) -> None:
         """End all reads, renewals and changes; no instance is removed."""
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return whether the registry was read, and whether it answers."""
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return one instance as far as it is known; None for an unknown one."""
 
-    def owners(self, *, called: str = "") -> set[str]:
+    def owners(self, *, lookup_name: str = "") -> set[str]:
         """Return the owners of instances, or only of those that callers find under a name: an application or
         a VIP address.
 
         With a name, the empty owner stands for instances that Eurekube did not register.
         """
 
-    def clusters(self) -> set[str]:
+    def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have instances."""
 
-    def up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
         them.
         """
 
-    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
         """Read instances that another replica may have changed so recently that no list shows the change yet.
 
         Without ``known_too``, does nothing once the lists are recent enough.
@@ -243,7 +245,7 @@ class Registry(Protocol):
         :raises RegistryError: no server answers.
         """
 
-    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+    def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read the instances from each server that answers, past all caches.
 
         :raises RegistryError: no server answers.
@@ -258,16 +260,16 @@ class Registry(Protocol):
         :raises LeadershipLost: this replica may not change anything.
         """
 
-    def keep(self, instance: Instance) -> None:
+    def keep_registered(self, instance: Instance) -> None:
         """Renew a registered instance from now on."""
 
     def let_lapse(self, instance: Instance) -> None:
         """Stop renewing an instance, so that the registry forgets it."""
 
-    def forgotten(self, owner: str) -> list[Instance]:
+    def lost_instances(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that the registry lost when its servers restarted."""
 
-    def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
+    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
         """Stop tracking an owner's instances that the registry forgot: the owner's plan registers those that
         it wants.
 
@@ -275,7 +277,7 @@ class Registry(Protocol):
             removal.
         """
 
-    def take_over(self, expected: int) -> None:
+    def start_leading(self, expected: int) -> None:
         """Begin to renew, since this replica leads now; see :meth:`stand_by`.
 
         :param expected: about how many instances will be renewed.

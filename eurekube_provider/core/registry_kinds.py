@@ -13,13 +13,14 @@ class Capabilities:
 
     :ivar name: its name, for people. Instances of a registry other than Eureka have it as their data centre.
     :ivar schemes: the schemes of its URLs.
-    :ivar client_off: the setting with which an application does not register itself there.
-    :ivar put_back: how a person clears a status that was set over an instance's own; ``{}`` is the id.
+    :ivar client_off_setting: the setting with which an application does not register itself there.
+    :ivar undrain_instruction: how a person clears a status that was set over an instance's own; ``{}`` is the
+        id.
     :ivar renewals: True if the registry forgets an instance that nobody renews. Else an instance stays until
         it is removed.
     :ivar overrides: True if a status can be set over an instance's own, and cleared separately.
     :ivar self_preservation: True if the registry stops forgetting while many renewals are missing.
-    :ivar statuses_heeded: True if all callers leave out instances that are not UP.
+    :ivar callers_heed_status: True if all callers leave out instances that are not UP.
     :ivar names_in_any_case: True if a name is the same in upper and lower case.
     :ivar lists_lag: True if a list may be half a minute old.
     :ivar stacks: True if stacks register there, and can import existing instances.
@@ -29,12 +30,12 @@ class Capabilities:
 
     name: str
     schemes: tuple[str, ...]
-    client_off: str
-    put_back: str
+    client_off_setting: str
+    undrain_instruction: str
     renewals: bool = False
     overrides: bool = False
     self_preservation: bool = False
-    statuses_heeded: bool = False
+    callers_heed_status: bool = False
     names_in_any_case: bool = False
     lists_lag: bool = False
     stacks: bool = False
@@ -50,7 +51,7 @@ EUREKA = Capabilities(
     renewals=True,
     overrides=True,
     self_preservation=True,
-    statuses_heeded=True,
+    callers_heed_status=True,
     names_in_any_case=True,
     lists_lag=True,
     stacks=True,
@@ -65,17 +66,17 @@ ZOOKEEPER = Capabilities(
     "write into the metadata of its node, as instance_status, what eurekube.status says there",
 )
 
-KINDS = (EUREKA, ZOOKEEPER)
+REGISTRY_KINDS = (EUREKA, ZOOKEEPER)
 
-_BY_NAME = {one.name: one for one in KINDS}
-_BY_SCHEME = {scheme: one for one in KINDS for scheme in one.schemes}
+_KIND_BY_NAME = {one.name: one for one in REGISTRY_KINDS}
+_KIND_BY_SCHEME = {scheme: one for one in REGISTRY_KINDS for scheme in one.schemes}
 
 
-def kind_of(instance: Instance) -> Capabilities:
+def registry_kind_of_instance(instance: Instance) -> Capabilities:
     """Return the kind of registry that an instance was read from."""
-    return _BY_NAME.get(instance.data_center.name, EUREKA)
+    return _KIND_BY_NAME.get(instance.data_center.name, EUREKA)
 
 
-def kind_of_url(url: str) -> Capabilities:
+def registry_kind_of_url(url: str) -> Capabilities:
     """Return the kind of registry that a URL leads to; Eureka for a URL with another scheme."""
-    return _BY_SCHEME.get(url.partition("://")[0].strip(), EUREKA)
+    return _KIND_BY_SCHEME.get(url.partition("://")[0].strip(), EUREKA)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
-from eurekube_provider.core.registry_kinds import KINDS
+from eurekube_provider.core.registry_kinds import REGISTRY_KINDS
 
-REMEDIES: Mapping[str, str] = {
+SYNCER_REMEDIES: Mapping[str, str] = {
     ConditionType.BRAKED: (
         "wait a minute; if the removals are meant, annotate the syncer with eurekube.io/release-brake=now"
     ),
@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, str] = {
         "have the entry's author remove it, or write it in a form that the registry's clients read"
     ),
     ConditionType.SELF_REGISTERED: (
-        f"switch the pod's own client off: {' or '.join(one.client_off for one in KINDS)}"
+        f"switch the pod's own client off: {' or '.join(one.client_off_setting for one in REGISTRY_KINDS)}"
     ),
     ConditionType.AMBIGUOUS_SERVICE: (
         "call one Service as the application, or select it alone by spec.selector.matchLabels"

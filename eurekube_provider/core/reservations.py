@@ -12,7 +12,7 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=4096)
-def names_of(application: str, vip_address: str, secure_vip_address: str) -> frozenset[str]:
+def lookup_names(application: str, vip_address: str, secure_vip_address: str) -> frozenset[str]:
     """Return the names, in lower case, under which callers find an instance."""
     vips = f"{vip_address},{secure_vip_address}".split(",")
     return frozenset(name.strip().lower() for name in (application, *vips) if name.strip())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.condition_types import Reason
-from eurekube_provider.core.gateway_routes import gateway_ways, no_http_route
-from eurekube_provider.core.ingress_routes import ingress_ways, no_ingress
-from eurekube_provider.core.objects import Object, qualified
-from eurekube_provider.core.ports import Ports, chosen_ports
+from eurekube_provider.core.gateway_routes import gateway_route_candidates, no_http_route_problem
+from eurekube_provider.core.ingress_routes import ingress_route_candidates, no_ingress_problem
+from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.ports import Ports, choose_port_objects
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.routes import Routes, Target, Way, chosen_way
+from eurekube_provider.core.routes import RouteCandidate, Routes, TargetService, choose_route
 from eurekube_provider.core.syncer import Advertise, Syncer
 
 
@@ -30,13 +30,19 @@ def routed_address(
             Reason.ROUTES_NOT_READ, f"the {kinds} have not been read yet: nothing is changed before"
         )
     offered = (service.get("spec") or {}).get("ports")
-    ports = chosen_ports(offered, syncer.port, syncer.secure_port, f"Service {qualified(service)}")
+    ports = choose_port_objects(
+        offered, syncer.port, syncer.secure_port, f"Service {qualified_name(service)}"
+    )
     if isinstance(ports, Problem):
         return ports
     metadata = service["metadata"]
-    target = Target(metadata["namespace"], metadata["name"], tuple(one for one in ports if one is not None))
+    target = TargetService(
+        metadata["namespace"], metadata["name"], tuple(one for one in ports if one is not None)
+    )
     if syncer.advertise is Advertise.INGRESS:
-        found = chosen_way(ingress_ways(target, routes.ingresses, domain), no_ingress(target))
+        found = choose_route(
+            ingress_route_candidates(target, routes.ingresses, domain), no_ingress_problem(target)
+        )
     else:
-        found = chosen_way(gateway_ways(target, routes, domain), no_http_route(target))
-    return found.found if isinstance(found, Way) else found
+        found = choose_route(gateway_route_candidates(target, routes, domain), no_http_route_problem(target))
+    return found.address_and_ports if isinstance(found, RouteCandidate) else found

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-LONGEST_WAIT_FACTOR = 10
+MAX_DEBOUNCE_FACTOR = 10
 """The number of debounce times after which a run begins even though changes go on."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RunLimits:
     """The limits on how often a stack may run.
 
     :param debounce_seconds: a run waits until nothing has changed for this time.
@@ -34,88 +34,90 @@ class Schedule:
     A touch only asks for a comparison: when the debounce time is over, the caller compares the wanted digest
     with the served one to find out whether a run is needed.
 
-    :ivar served: the digest of the last run that succeeded, if none failed since; else empty.
-    :ivar first_touch: the time since which something may have changed; None when nothing has.
-    :ivar running: the digest of the current run; None for no run.
+    :ivar served_digest: the digest of the last run that succeeded, if none failed since; else empty.
+    :ivar first_change_at: the time since which something may have changed; None when nothing has.
+    :ivar running_digest: the digest of the current run; None for no run.
     :ivar failures: the number of failed runs in a row.
     :ivar retry_at: the time before which nothing runs.
-    :ivar is_unended: True if the last request has not ended, so that the next run only waits for it.
+    :ivar is_request_unended: True if the last request has not ended, so that the next run only waits for it.
     """
 
-    served: str = ""
-    first_touch: float | None = None
-    last_touch: float | None = None
-    begun_at: float = -math.inf
-    running: str | None = None
+    served_digest: str = ""
+    first_change_at: float | None = None
+    last_change_at: float | None = None
+    run_began_at: float = -math.inf
+    running_digest: str | None = None
     failures: int = 0
     retry_at: float = -math.inf
-    is_unended: bool = False
+    is_request_unended: bool = False
 
     @property
     def is_pending(self) -> bool:
         """True if a comparison, or a run, is still to come."""
-        return self.last_touch is not None
+        return self.last_change_at is not None
 
-    def debounced_at(self, pace: Pace) -> float | None:
+    def debounce_ends_at(self, pace: RunLimits) -> float | None:
         """Return the time at which the debounce ends and the digests are compared; None while no
         comparison is pending.
         """
-        if self.running is not None or self.first_touch is None or self.last_touch is None:
+        if self.running_digest is not None or self.first_change_at is None or self.last_change_at is None:
             return None
         quiet = pace.debounce_seconds
-        return min(self.last_touch + quiet, self.first_touch + quiet * LONGEST_WAIT_FACTOR)
+        return min(self.last_change_at + quiet, self.first_change_at + quiet * MAX_DEBOUNCE_FACTOR)
 
-    def due_at(self, pace: Pace) -> float | None:
+    def run_due_at(self, pace: RunLimits) -> float | None:
         """Return the time at which to run, if the comparison finds a difference; None while none is
         pending.
         """
-        debounced = self.debounced_at(pace)
+        debounced = self.debounce_ends_at(pace)
         if debounced is None:
             return None
-        if self.is_unended:
+        if self.is_request_unended:
             return max(debounced, self.retry_at)
-        return max(debounced, self.begun_at + pace.interval_seconds, self.retry_at)
+        return max(debounced, self.run_began_at + pace.interval_seconds, self.retry_at)
 
-    def touched(self, now: float) -> Schedule:
-        """Return the schedule after a moment at which something may have changed."""
-        first = now if self.first_touch is None else self.first_touch
-        return replace(self, first_touch=first, last_touch=now)
+    def after_change(self, now: float) -> Schedule:
+        """Return the schedule after a possible change at ``now``: a comparison is pending."""
+        first = now if self.first_change_at is None else self.first_change_at
+        return replace(self, first_change_at=first, last_change_at=now)
 
-    def settled(self) -> Schedule:
+    def after_no_difference(self) -> Schedule:
         """Return the schedule after a comparison that found no difference: nothing is pending."""
-        return replace(self, first_touch=None, last_touch=None)
+        return replace(self, first_change_at=None, last_change_at=None)
 
-    def begun(self, now: float, wanted: str) -> Schedule:
+    def after_start(self, now: float, wanted: str) -> Schedule:
         """Return the schedule after the beginning of a run for ``wanted``. The served digest is unknown
         until the run succeeds.
         """
         return replace(
             self,
-            first_touch=None,
-            last_touch=None,
-            begun_at=self.begun_at if self.is_unended else now,
-            running=wanted,
-            served="",
-            is_unended=False,
+            first_change_at=None,
+            last_change_at=None,
+            run_began_at=self.run_began_at if self.is_request_unended else now,
+            running_digest=wanted,
+            served_digest="",
+            is_request_unended=False,
         )
 
-    def succeeded(self) -> Schedule:
+    def after_success(self) -> Schedule:
         """Return the schedule after a run that succeeded; touches during the run stay pending."""
-        return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
+        return replace(
+            self, served_digest=self.running_digest or "", running_digest=None, failures=0, retry_at=-math.inf
+        )
 
-    def unended(self, now: float) -> Schedule:
+    def after_giving_up(self, now: float) -> Schedule:
         """Return the schedule after a run that was given up although its request goes on.
 
         Another run follows soon, whatever changes, and only waits for that request.
         """
         return replace(
-            self if self.is_pending else self.touched(self.begun_at),
-            running=None,
+            self if self.is_pending else self.after_change(self.run_began_at),
+            running_digest=None,
             retry_at=now + FIRST_RETRY_SECONDS,
-            is_unended=True,
+            is_request_unended=True,
         )
 
-    def failed(self, now: float, jitter: float) -> Schedule:
+    def after_failure(self, now: float, jitter: float) -> Schedule:
         """Return the schedule after a run that failed: another run follows, whatever changes.
 
         :param jitter: 0 to 1, to be drawn again each time.
@@ -123,8 +125,8 @@ class Schedule:
         failures = self.failures + 1
         delay = retry_delay(failures) * (0.5 + jitter / 2)
         return replace(
-            self if self.is_pending else self.touched(self.begun_at),
-            running=None,
+            self if self.is_pending else self.after_change(self.run_began_at),
+            running_digest=None,
             failures=failures,
             retry_at=now + delay,
         )

@@ -1,4 +1,4 @@
-"""The proof that an operator serves a syncer: somebody renews its instances in Eureka. Pure.
+"""Checks that an operator serves a syncer, by the renewals of its instances in Eureka. Pure.
 
 A status outlives the operator that wrote it. In a namespace that no operator watches any more, or whose name
 is misspelt in the settings, the status would go on saying that all is well while the instances lapse.
@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.derived_syncer import is_of_namespace
+from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import is_deleted
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 
-LEASE_SECONDS = 90
+UNRENEWED_LIMIT_SECONDS = 90
 """Seconds without a renewal after which an instance counts as not served: the default duration of a Eureka
 lease.
 """
 
-MOST_READ = 2
+MAX_INSTANCES_READ = 2
 """The number of a syncer's instances that are read past the servers' caches to see whether somebody renews
 them.
 """
 
-REMEDY = (
+NOT_SERVED_REMEDY = (
     "add the namespace to --watch-namespace of an operator, or start one that watches it; delete the syncer"
     " first if it is not needed any more"
 )
 
 
-def renewed_at(one: Instance) -> float | None:
+def last_renewed_unix(one: Instance) -> float | None:
     """Return the Unix time at which an instance was last renewed or written; None where no server says so."""
     if one.lease_ends_ms is None:
         return None
@@ -52,7 +52,9 @@ def syncers_not_watched(items: Iterable[Object], namespaces: Collection[str]) ->
     return [one for one in items if one["metadata"]["namespace"] not in namespaces and not is_deleted(one)]
 
 
-def instances_of(item: Object, cluster: Cluster, instances: Iterable[Instance]) -> list[Instance]:
+def filter_instances_of_syncer(
+    item: Object, cluster: Cluster, instances: Iterable[Instance]
+) -> list[Instance]:
     """Return a syncer's instances, under whatever name of its cluster."""
     key = (item["metadata"]["namespace"], item["metadata"]["name"])
     found = []
@@ -65,7 +67,9 @@ def instances_of(item: Object, cluster: Cluster, instances: Iterable[Instance]) 
     return found
 
 
-def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_there: bool) -> Problem | None:
+def not_served_problem(
+    item: Object, there: Sequence[Instance], now: float, *, was_there: bool
+) -> Problem | None:
     """Return the problem that no operator seems to serve a syncer; None where one does, or nothing speaks
     against it.
 
@@ -74,28 +78,28 @@ def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_t
     :param was_there: True if the syncer is known to have had instances at this Eureka: else another operator
         may register it at another one.
     """
-    if is_of_namespace(item):
+    if is_namespace_syncer(item):
         return None  # it has nothing itself, and those that are derived from it tell
     status = item.get("status") or {}
     registered = status.get("registered") or 0
-    times = [at for one in there if (at := renewed_at(one)) is not None]
-    if there and (not times or now - max(times) <= LEASE_SECONDS):
+    times = [at for one in there if (at := last_renewed_unix(one)) is not None]
+    if there and (not times or now - max(times) <= UNRENEWED_LIMIT_SECONDS):
         return None
     if not there and not (registered and was_there):
         return None
     if there:
         said = f"nobody has renewed its instances in Eureka for {now - max(times):.0f} s"
     else:
-        said = f"its status counts {counted(registered)} in Eureka, and none is there any more"
-    return Problem(Reason.NOT_SERVED, f"no operator serves it: {said}", REMEDY)
+        said = f"its status counts {format_count(registered)} in Eureka, and none is there any more"
+    return Problem(Reason.NOT_SERVED, f"no operator serves it: {said}", NOT_SERVED_REMEDY)
 
 
-def is_said_not_served(item: Object) -> bool:
+def status_says_not_served(item: Object) -> bool:
     """Return whether a syncer's status says that no operator serves it."""
     return conditions_of(item).get(ConditionType.SYNCED, {}).get("reason") == Reason.NOT_SERVED
 
 
-def status_not_served(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
+def not_served_status(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
     """Return the conditions for a syncer that no operator serves (Ready and Synced become Unknown); None
     where its status says so already.
 
@@ -103,7 +107,7 @@ def status_not_served(item: Object, why: Problem, stamp: str) -> dict[str, objec
     """
     before = conditions_of(item)
     kinds = (ConditionType.READY, ConditionType.SYNCED)
-    if not before or is_said_not_served(item):
+    if not before or status_says_not_served(item):
         return None
     changed = {
         kind: {

@@ -17,14 +17,14 @@ from eurekube_provider.core.objects import (
     is_headless,
     is_terminating,
     publishes_not_ready,
-    service_of,
+    service_name_of_slice,
 )
-from eurekube_provider.core.ports import choose_ports, chosen_ports, is_offered, targets_of
+from eurekube_provider.core.ports import choose_port_objects, choose_ports, has_tcp_port, with_target_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Mode, PortReference, Syncer
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.wording import format_list
 
-_MOST_NAMED = 5
+_MAX_NAMES_IN_MESSAGE = 5
 
 SlicesByService = Mapping[str, Sequence[Object]]
 """EndpointSlices by the name of their Service."""
@@ -34,20 +34,21 @@ SlicesByService = Mapping[str, Sequence[Object]]
 class ServiceChoice:
     """The Services that a syncer's selector finds, divided into meant and other ones.
 
-    :ivar services: the Services that the syncer means, by name; all where nobody can tell.
-    :ivar aside: the Services that it does not mean, by name.
+    :ivar services: the Services that the syncer means, by name; all of them if it is not clear which ones it
+        means.
+    :ivar other_services: the Services that it does not mean, by name.
     :ivar slices: the EndpointSlices of both, by the Service's name.
-    :ivar problem: why nobody can tell which Service is meant; None where it is clear.
+    :ivar problem: why it is not clear which Service is meant; None where it is clear.
     """
 
     services: Sequence[Object]
-    aside: Sequence[Object]
+    other_services: Sequence[Object]
     slices: SlicesByService
     problem: Problem | None = None
 
     def slices_of(self, service: Object) -> Sequence[Object]:
         """Return the EndpointSlices of one of the Services."""
-        return self.slices[_name(service)]
+        return self.slices[_service_name(service)]
 
     @property
     def meant_slices(self) -> list[Object]:
@@ -61,21 +62,21 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
     :param services: the Services that the selector finds.
     :param slices: EndpointSlices of their namespace; those of other Services are passed over.
     """
-    selected = {_name(one): one for one in sorted(services, key=_name)}
+    selected = {_service_name(one): one for one in sorted(services, key=_service_name)}
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for one in slices:
-        name = service_of(one)
+        name = service_name_of_slice(one)
         if name in by_service:
             by_service[name].append(one)
-    meant = _meant(syncer, selected, by_service)
+    meant = _choose_by_name_and_ports(syncer, selected, by_service)
     if isinstance(meant, Problem):
         return ServiceChoice(tuple(selected.values()), (), by_service, meant)
-    names = set(map(_name, meant))
-    aside = tuple(one for name, one in selected.items() if name not in names)
-    return ServiceChoice(meant, aside, by_service)
+    names = set(map(_service_name, meant))
+    other_services = tuple(one for name, one in selected.items() if name not in names)
+    return ServiceChoice(meant, other_services, by_service)
 
 
-def _meant(
+def _choose_by_name_and_ports(
     syncer: Syncer, selected: Mapping[str, Object], slices: SlicesByService
 ) -> tuple[Object, ...] | Problem:
     """Choose the Services that a syncer means.
@@ -86,28 +87,32 @@ def _meant(
     Service that publishes addresses which are not ready is left out if another of these says which are ready.
 
     :param selected: the Services that the selector finds, in the order of their names.
-    :returns: a problem where nobody can tell which Service is meant.
+    :returns: a problem if it is not clear which Service is meant.
     """
     candidates = [one for one in selected.values() if not is_external_name(one)]
     if len(selected) == 1 or not candidates:
         return tuple(selected.values())
-    candidates = [one for one in candidates if _has_ports(syncer, one, slices[_name(one)])] or candidates
+    candidates = [
+        one for one in candidates if _has_ports(syncer, one, slices[_service_name(one)])
+    ] or candidates
     called = syncer.selector.app or syncer.application.lower()
-    named = next((one for one in candidates if _name(one) == called), None)
+    named = next((one for one in candidates if _service_name(one) == called), None)
     if named is not None and not publishes_not_ready(named):
         return (named,)
     first = named or candidates[0]
-    alike = [one for one in candidates if one is first or _are_alike(syncer, first, one, slices)]
+    alike = [
+        one for one in candidates if one is first or _have_same_ports_and_pods(syncer, first, one, slices)
+    ]
     if named is None and len(alike) < len(candidates):
-        return _ambiguous(syncer, candidates)
+        return _ambiguous_service_problem(syncer, candidates)
     found = [one for one in alike if not publishes_not_ready(one)] or ([named] if named else alike)
     if syncer.mode is Mode.SERVICE:
-        found = [min(found, key=lambda one: (is_headless(one), _name(one)))]
+        found = [min(found, key=lambda one: (is_headless(one), _service_name(one)))]
     return tuple(found)
 
 
-def _ambiguous(syncer: Syncer, candidates: Sequence[Object]) -> Problem:
-    names = listed([_name(one) for one in candidates], _MOST_NAMED)
+def _ambiguous_service_problem(syncer: Syncer, candidates: Sequence[Object]) -> Problem:
+    names = format_list([_service_name(one) for one in candidates], _MAX_NAMES_IN_MESSAGE)
     return Problem(
         ConditionType.AMBIGUOUS_SERVICE,
         f"several Services of namespace {syncer.selector.namespace} have the {syncer.selector.labels}, and"
@@ -119,7 +124,7 @@ def _ambiguous(syncer: Syncer, candidates: Sequence[Object]) -> Problem:
     )
 
 
-def _name(service: Object) -> str:
+def _service_name(service: Object) -> str:
     return str(service["metadata"]["name"])
 
 
@@ -133,27 +138,27 @@ def _has_ports(syncer: Syncer, service: Object, slices: Iterable[Object]) -> boo
     wanted = [one for one in (syncer.port, syncer.secure_port) if one is not None]
     if syncer.mode is Mode.POD:
         in_pods = [port for one in slices for port in one.get("ports") or ()]
-        ports = targets_of(ports)
-        if not in_pods and not all(_is_number(one["port"]) for one in ports):
-            wanted = [one for one in wanted if not _is_number(one)]
+        ports = with_target_ports(ports)
+        if not in_pods and not all(_is_port_number(one["port"]) for one in ports):
+            wanted = [one for one in wanted if not _is_port_number(one)]
         ports = [*ports, *in_pods]
-    return all(is_offered(ports, one) for one in wanted or (None,))
+    return all(has_tcp_port(ports, one) for one in wanted or (None,))
 
 
-def _is_number(port: PortReference) -> bool:
+def _is_port_number(port: PortReference) -> bool:
     return str(port).isdigit()
 
 
-def _are_alike(syncer: Syncer, one: Object, other: Object, slices: SlicesByService) -> bool:
+def _have_same_ports_and_pods(syncer: Syncer, one: Object, other: Object, slices: SlicesByService) -> bool:
     """Return whether two Services offer the same ports of the same pods.
 
     The Services' specs are compared first: Kubernetes updates the EndpointSlices of one later than the
     other's.
     """
     first, second = _selector(one), _selector(other)
-    slices_of_both = slices[_name(one)], slices[_name(other)]
+    slices_of_both = slices[_service_name(one)], slices[_service_name(other)]
     if not (first and first == second):
-        places = [_places(each) for each in slices_of_both]
+        places = [_live_endpoint_names(each) for each in slices_of_both]
         if not places[0] or places[0] != places[1]:
             return False
     declared = [_declared_ports(syncer, each) for each in (one, other)]
@@ -168,7 +173,7 @@ def _selector(service: Object) -> Mapping[str, str]:
     return selector
 
 
-def _places(slices: Iterable[Object]) -> frozenset[str]:
+def _live_endpoint_names(slices: Iterable[Object]) -> frozenset[str]:
     """Return the names of the pods, or else the addresses, of endpoints that are not terminating."""
     return frozenset(
         endpoint_name(endpoint)
@@ -182,8 +187,8 @@ def _declared_ports(syncer: Syncer, service: Object) -> object:
     """Return the ports that callers would use by the Service's spec; None where the spec does not say."""
     ports = (service.get("spec") or {}).get("ports") or ()
     if syncer.mode is Mode.POD:
-        ports = targets_of(ports) if _selector(service) else ()
-    chosen = chosen_ports(ports, syncer.port, syncer.secure_port, "")
+        ports = with_target_ports(ports) if _selector(service) else ()
+    chosen = choose_port_objects(ports, syncer.port, syncer.secure_port, "")
     if isinstance(chosen, Problem):
         return None
     return tuple(str(one["port"]) if one else "" for one in chosen)

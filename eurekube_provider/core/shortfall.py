@@ -1,5 +1,4 @@
-"""Checks of a pod's spec for settings that end the pod while callers still call it, and the change that fixes
-them.
+"""Checks of a pod's spec for settings that end the pod while callers still call it, and their corrections.
 
 Pure, on a pod's spec as the API's JSON has it. ``eurekube doctor`` checks workloads by it, the operator the
 pods behind a syncer.
@@ -15,12 +14,12 @@ from typing import Any
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.prestop import (
-    SLEEP,
+    SLEEP_COMMAND_PATTERN,
     PreStopHook,
-    ending_sidecars,
+    early_ending_sidecars,
     grace_period_seconds,
-    servers,
-    slept_seconds,
+    prestop_sleep_seconds,
+    serving_containers,
 )
 
 
@@ -44,18 +43,18 @@ class Shortfall:
     :ivar container: the container that ends too early, or whose preStop is cut off.
     :ivar problem: the fault and its effect.
     :ivar remedy: the change that fixes it, in words.
-    :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop already does
+    :ivar pod_spec_patch: the change as a strategic merge patch of the spec; None where a preStop already does
         something else, which must be kept.
     """
 
-    lack: ShortfallKind
+    kind: ShortfallKind
     container: str
     problem: str
     remedy: str
-    pod_spec: Mapping[str, Any] | None
+    pod_spec_patch: Mapping[str, Any] | None
 
 
-def shortfalls(
+def find_shortfalls(
     pod_spec: Object,
     needed_seconds: int,
     hook: PreStopHook = PreStopHook.SLEEP,
@@ -68,24 +67,27 @@ def shortfalls(
     :param shutdown_seconds: the time that the process itself needs after SIGTERM.
     """
     grace = grace_period_seconds(pod_spec)
-    ending = [("containers", one) for one in servers(pod_spec)]
-    ending += [("initContainers", one) for one in ending_sidecars(pod_spec)]
+    ending = [("containers", one) for one in serving_containers(pod_spec)]
+    ending += [("initContainers", one) for one in early_ending_sidecars(pod_spec)]
     for group, container in ending:
-        name, slept = str(container.get("name")), slept_seconds(container)
+        name, slept = str(container.get("name")), prestop_sleep_seconds(container)
         prestop: Object = (container.get("lifecycle") or {}).get("preStop") or {}
         enough = {"terminationGracePeriodSeconds": max(grace, max(needed_seconds, slept) + shutdown_seconds)}
         longer = f"set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}"
         if slept < needed_seconds:
-            waiting = _waiting(prestop, needed_seconds, hook)
+            prestop_patch = _waiting_prestop(prestop, needed_seconds, hook)
             yield Shortfall(
                 ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
                 name,
-                f"container {name} {_ending(prestop, slept)} when its pod is deleted, and callers may call it"
+                f"container {name} {_describe_ending(prestop, slept)} when its pod is deleted, and callers "
+                "may call it"
                 f" for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
-                + ("" if waiting else ", after what it does already")
+                + ("" if prestop_patch else ", after what it does already")
                 + f", and {longer}",
-                {**enough, group: [{"name": name, "lifecycle": {"preStop": waiting}}]} if waiting else None,
+                {**enough, group: [{"name": name, "lifecycle": {"preStop": prestop_patch}}]}
+                if prestop_patch
+                else None,
             )
         if slept and grace <= slept:
             yield Shortfall(
@@ -98,21 +100,23 @@ def shortfalls(
             )
 
 
-def _ending(prestop: Object, slept: int) -> str:
+def _describe_ending(prestop: Object, slept: int) -> str:
     if slept:
         return f"serves on for {slept} s"
     return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"
 
 
-def _waiting(prestop: Object, seconds: int, hook: PreStopHook) -> dict[str, Any] | None:
+def _waiting_prestop(prestop: Object, seconds: int, hook: PreStopHook) -> dict[str, Any] | None:
     """Return the preStop changed to sleep for ``seconds``; None where it does something else."""
     if prestop.get("sleep"):
-        return PreStopHook.SLEEP.waiting(seconds)
+        return PreStopHook.SLEEP.build_waiting_hook(seconds)
     if not prestop:
-        return hook.waiting(seconds)
+        return hook.build_waiting_hook(seconds)
     command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
-    if len(command) == 2 and SLEEP.search(" ".join(command)):
+    if len(command) == 2 and SLEEP_COMMAND_PATTERN.search(" ".join(command)):
         return {"exec": {"command": [command[0], str(seconds)]}}
-    if sum(len(SLEEP.findall(word)) for word in command) != 1:
+    if sum(len(SLEEP_COMMAND_PATTERN.findall(word)) for word in command) != 1:
         return None
-    return {"exec": {"command": [SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}
+    return {
+        "exec": {"command": [SLEEP_COMMAND_PATTERN.sub(rf"\g<1>sleep {seconds}", word) for word in command]}
+    }

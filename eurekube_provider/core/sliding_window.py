@@ -11,48 +11,48 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-MOST_COUNTED = 20_000
+MAX_COUNTED_CHANGES = 20_000
 """The number of removals, and of arrivals, that are remembered; beyond it, the oldest are forgotten."""
 
-S = TypeVar("S")
-K = TypeVar("K")
+SyncerT = TypeVar("SyncerT")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
     """The recent changes that the brake adds to those of a plan.
 
-    :ivar elsewhere: the sum of what each other syncer has lost, less its own arrivals.
-    :ivar left: the keys of the instances that left at this syncer.
-    :ivar came: the keys of the instances that came at this syncer.
-    :ivar short_lived: those of ``left`` that had come within the window, and are not in ``came``; empty where
-        the window does not distinguish them.
+    :ivar losses_elsewhere: the sum of what each other syncer has lost, less its own arrivals.
+    :ivar left_keys: the keys of the instances that left at this syncer.
+    :ivar arrived_keys: the keys of the instances that came at this syncer.
+    :ivar short_lived: those of ``left_keys`` that had come within the window, and are not in
+        ``arrived_keys``; empty where the window does not distinguish them.
     """
 
-    elsewhere: int = 0
-    left: frozenset[Any] = frozenset()
-    came: frozenset[Any] = frozenset()
+    losses_elsewhere: int = 0
+    left_keys: frozenset[Any] = frozenset()
+    arrived_keys: frozenset[Any] = frozenset()
     short_lived: frozenset[Any] = frozenset()
 
 
-def losses(left: int, came: int, short_lived: int = 0) -> int:
+def count_losses(departures: int, arrivals: int, short_lived: int = 0) -> int:
     """Return how many instances a syncer lost: arrivals replace those that left, but for short-lived ones."""
-    return short_lived + max(0, left - short_lived - came)
+    return short_lived + max(0, departures - short_lived - arrivals)
 
 
 @dataclass(slots=True)
-class _Keys(Generic[K]):
-    left: set[K] = field(default_factory=set)
-    came: set[K] = field(default_factory=set)
-    short_lived: set[K] = field(default_factory=set)
+class _SyncerChanges(Generic[KeyT]):
+    left_keys: set[KeyT] = field(default_factory=set)
+    arrived_keys: set[KeyT] = field(default_factory=set)
+    short_lived: set[KeyT] = field(default_factory=set)
 
     @property
     def lost(self) -> int:
         """The number of instances that the syncer has lost."""
-        return losses(len(self.left), len(self.came), len(self.short_lived))
+        return count_losses(len(self.left_keys), len(self.arrived_keys), len(self.short_lived))
 
 
-class SlidingWindow(Generic[S, K]):
+class SlidingWindow(Generic[SyncerT, KeyT]):
     """A count of recent removals and arrivals; for one thread at a time.
 
     The cost of a query depends on the changes of its syncer only, however many others are counted.
@@ -65,34 +65,46 @@ class SlidingWindow(Generic[S, K]):
     def __init__(self, seconds: float, *, counts_short_lived: bool = False) -> None:
         self._seconds = seconds
         self._counts_short_lived = counts_short_lived
-        self._left: dict[K, tuple[float, S]] = {}  # the oldest first; what is tried again counts once
-        self._came: dict[K, tuple[float, S]] = {}
-        self._keys: dict[S, _Keys[K]] = {}
-        self._fewer = 0  # the sum of what each syncer has lost
+        self._left: dict[
+            KeyT, tuple[float, SyncerT]
+        ] = {}  # the oldest first; what is tried again counts once
+        self._came: dict[KeyT, tuple[float, SyncerT]] = {}
+        self._keys: dict[SyncerT, _SyncerChanges[KeyT]] = {}
+        self._total_losses = 0  # the sum of what each syncer has lost
 
-    def note(self, now: float, syncer: S, left: Iterable[K], came: Iterable[K]) -> None:
-        """Count instances that leave and come now."""
-        for table, other, keys in ((self._left, self._came, left), (self._came, self._left, came)):
+    def count_changes(
+        self, now: float, syncer: SyncerT, left_keys: Iterable[KeyT], arrived_keys: Iterable[KeyT]
+    ) -> None:
+        """Add instances that leave and come now to the counts."""
+        for table, other, keys in (
+            (self._left, self._came, left_keys),
+            (self._came, self._left, arrived_keys),
+        ):
             for key in keys:
                 is_short_lived = False
                 if self._counts_short_lived:
-                    known = self._keys.get(syncer, _Keys[K]())
-                    is_short_lived = table is self._left and (key in known.came or key in known.short_lived)
-                    self._forget(other, key)
-                self._forget(table, key)
+                    known = self._keys.get(syncer, _SyncerChanges[KeyT]())
+                    is_short_lived = table is self._left and (
+                        key in known.arrived_keys or key in known.short_lived
+                    )
+                    self._drop_change(other, key)
+                self._drop_change(table, key)
                 table[key] = (now, syncer)
-                self._count(table, syncer, key, is_short_lived=is_short_lived)
-                if len(table) > MOST_COUNTED:
-                    self._forget(table, next(iter(table)))
+                self._update_counts(table, syncer, key, is_short_lived=is_short_lived)
+                if len(table) > MAX_COUNTED_CHANGES:
+                    self._drop_change(table, next(iter(table)))
 
-    def recent(self, now: float, syncer: S) -> RecentChanges:
+    def recent_changes(self, now: float, syncer: SyncerT) -> RecentChanges:
         """Return the recent changes to add to a plan of a syncer."""
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
-                self._forget(table, oldest)
-        keys = self._keys.get(syncer, _Keys[K]())
+                self._drop_change(table, oldest)
+        keys = self._keys.get(syncer, _SyncerChanges[KeyT]())
         return RecentChanges(
-            self._fewer - keys.lost, frozenset(keys.left), frozenset(keys.came), frozenset(keys.short_lived)
+            self._total_losses - keys.lost,
+            frozenset(keys.left_keys),
+            frozenset(keys.arrived_keys),
+            frozenset(keys.short_lived),
         )
 
     def clear(self) -> None:
@@ -100,26 +112,31 @@ class SlidingWindow(Generic[S, K]):
         self._left.clear()
         self._came.clear()
         self._keys.clear()
-        self._fewer = 0
+        self._total_losses = 0
 
     def __len__(self) -> int:
         return len(self._left) + len(self._came)
 
-    def _forget(self, table: dict[K, tuple[float, S]], key: K) -> None:
+    def _drop_change(self, table: dict[KeyT, tuple[float, SyncerT]], key: KeyT) -> None:
         before = table.pop(key, None)
         if before is not None:
-            self._count(table, before[1], key)
+            self._update_counts(table, before[1], key)
 
-    def _count(
-        self, table: dict[K, tuple[float, S]], syncer: S, key: K, *, is_short_lived: bool = False
+    def _update_counts(
+        self,
+        table: dict[KeyT, tuple[float, SyncerT]],
+        syncer: SyncerT,
+        key: KeyT,
+        *,
+        is_short_lived: bool = False,
     ) -> None:
         """Update the counts after a key was added to a table or removed from it."""
-        keys = self._keys.setdefault(syncer, _Keys())
-        self._fewer -= keys.lost
-        counted = keys.left if table is self._left else keys.came
+        keys = self._keys.setdefault(syncer, _SyncerChanges())
+        self._total_losses -= keys.lost
+        counted = keys.left_keys if table is self._left else keys.arrived_keys
         (counted.add if key in table else counted.discard)(key)
         if table is self._left:
             (keys.short_lived.add if is_short_lived else keys.short_lived.discard)(key)
-        self._fewer += keys.lost
-        if not (keys.left or keys.came):
+        self._total_losses += keys.lost
+        if not (keys.left_keys or keys.arrived_keys):
             del self._keys[syncer]

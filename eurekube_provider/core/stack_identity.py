@@ -9,7 +9,7 @@ from typing import Any
 DEFAULT_ORGANIZATION = "organization"
 """The organization on backends that have none: a stack's name may contain it or not."""
 
-_FILE = "file://"
+_FILE_SCHEME = "file://"
 
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
 """The names of Pulumi's project file; a folder with one of them is a project."""
@@ -30,7 +30,9 @@ def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_di
     name = parts[1] if len(parts) == 3 else str(project.get("name") or work_dir)
     own = project.get("backend")
     url = backend or str((own.get("url") if isinstance(own, Mapping) else "") or "")
-    if url.startswith(_FILE):
-        path = url.removeprefix(_FILE).partition("?")[0]
-        url = _FILE + (path if path.startswith("~") else posixpath.normpath(posixpath.join(work_dir, path)))
+    if url.startswith(_FILE_SCHEME):
+        path = url.removeprefix(_FILE_SCHEME).partition("?")[0]
+        url = _FILE_SCHEME + (
+            path if path.startswith("~") else posixpath.normpath(posixpath.join(work_dir, path))
+        )
     return "\0".join((url.rstrip("/"), organization, name, parts[-1]))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.objects import Object, is_ready, qualified, service_of
+from eurekube_provider.core.objects import Object, is_ready, qualified_name, service_name_of_slice
 from eurekube_provider.core.syncer import Selector
 
-Addresses = Mapping[str, tuple[str, ...]]
+AddressesByService = Mapping[str, tuple[str, ...]]
 """Sorted ``host:port`` texts, by ``namespace/name`` of their Service."""
 
 
@@ -78,7 +78,7 @@ class StackRefresh:
             is_paused=bool(spec.get("paused")),
         )
 
-    def digest(self, addresses: Addresses) -> str:
+    def digest(self, addresses: AddressesByService) -> str:
         """Return a hash of the addresses, the action and the target: two equal hashes ask for the same
         run.
         """
@@ -86,19 +86,19 @@ class StackRefresh:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
 
-Endpoints = Mapping[tuple[str, str], tuple[str, str]]
+ReadyEndpoints = Mapping[tuple[str, str], tuple[str, str]]
 """By Service and ``host:port`` of each ready endpoint, the namespace and the name of its pod, or else its
 address.
 """
 
 
-def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> Endpoints:
+def find_ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> ReadyEndpoints:
     """Return the ready endpoints of these Services."""
-    names = {qualified(service) for service in services}
+    names = {qualified_name(service) for service in services}
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for item in slices:
         metadata = item["metadata"]
-        name = f"{metadata['namespace']}/{service_of(item) or ''}"
+        name = f"{metadata['namespace']}/{service_name_of_slice(item) or ''}"
         if name not in names:
             continue
         ports = [port["port"] for port in item.get("ports") or () if port.get("port")]
@@ -111,9 +111,9 @@ def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> End
     return found
 
 
-def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
+def group_addresses_by_service(services: Iterable[Object], endpoints: ReadyEndpoints) -> AddressesByService:
     """Group endpoints' addresses by Service; a Service without a ready endpoint has an empty group."""
-    found: dict[str, list[str]] = {qualified(service): [] for service in services}
+    found: dict[str, list[str]] = {qualified_name(service): [] for service in services}
     for name, address in endpoints:
         found[name].append(address)
     return {name: tuple(sorted(addresses)) for name, addresses in found.items()}

@@ -19,13 +19,13 @@ from eurekube_provider.core.identity import (
     Cluster,
     ClusterOwner,
     check_metadata_key,
-    metadata_key,
+    label_to_metadata_key,
 )
-from eurekube_provider.core.model import EMPTY, EurekaLease, shared_lease
-from eurekube_provider.core.objects import Object, app_of, conditions_of, is_mirrored
+from eurekube_provider.core.model import EMPTY_MAPPING, EurekaLease, shared_lease
+from eurekube_provider.core.objects import Object, app_name_of_service, conditions_of, is_mirrored
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.reservations import names_of
+from eurekube_provider.core.reservations import lookup_names
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"
@@ -41,7 +41,7 @@ FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 Eureka.
 """
 
-GATE = "eurekube.io/callers-know"
+READINESS_GATE = "eurekube.io/callers-know"
 """The readiness gate, and its condition, of pods that become ready once callers know them."""
 
 FAIL_OVER_SECONDS = 15 + 2
@@ -51,17 +51,24 @@ retry.
 
 _DEFAULT_LEASE = EurekaLease()
 
-_TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath", "address")
+_TEXT_FIELDS = (
+    "vipAddress",
+    "secureVipAddress",
+    "homePagePath",
+    "statusPagePath",
+    "healthCheckPath",
+    "address",
+)
 """Fields of the spec that are sent to Eureka as they are written."""
 
-DEFAULT_NODES = 1
+DEFAULT_NODE_COUNT = 1
 """The default number of nodes at which a Service with a node port is registered.
 
 With more nodes the calls are shared, and the loss of a node costs only its share. But callers whose firewall
 opens the port at the first node alone would at once lose the other nodes' share.
 """
 
-COMPUTED = "Computed"
+COMPUTED_SECONDS = "Computed"
 """The value, in place of a number of seconds, for the time that the operator computes from its callers'
 caches.
 """
@@ -69,7 +76,7 @@ caches.
 PortReference = int | str
 """A port's number, or its name."""
 
-_E = TypeVar("_E", bound=StrEnum)
+_EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 
 class Mode(StrEnum):
@@ -106,7 +113,7 @@ class Advertise(StrEnum):
     """The host of an HTTPRoute that leads to the Service, and its Gateway's address."""
 
 
-ROUTED = frozenset({Advertise.INGRESS, Advertise.GATEWAY})
+ROUTED_ADVERTISE_KINDS = frozenset({Advertise.INGRESS, Advertise.GATEWAY})
 """Kinds of addresses that the operator reads only where its configuration allows it."""
 
 
@@ -159,14 +166,14 @@ class Selector:
 
     namespace: str
     app: str = ""
-    match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     service: str = ""
 
     def selects(self, service: Object) -> bool:
         """Return whether the selector matches a Service of its namespace; never a mirrored one."""
         if is_mirrored(service):
             return False
-        if self.app and app_of(service) != self.app:
+        if self.app and app_name_of_service(service) != self.app:
             return False
         if self.service and service["metadata"]["name"] != self.service:
             return False
@@ -192,7 +199,7 @@ class Selector:
             namespace=written.get("namespace") or item["metadata"]["namespace"],
             app=written.get("app") or "",
             service=written.get("service") or "",
-            match_labels=written.get("matchLabels") or EMPTY,
+            match_labels=written.get("matchLabels") or EMPTY_MAPPING,
         )
 
     def describe(self) -> str:
@@ -243,12 +250,12 @@ class Syncer:
     secure_port: PortReference | None = None
     advertise: Advertise = Advertise.AUTO
     address: str = ""
-    nodes: int = DEFAULT_NODES
-    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    nodes: int = DEFAULT_NODE_COUNT
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     metadata_from_labels: tuple[str, ...] = ()
     metadata_from_pod_labels: tuple[str, ...] = ()
-    metadata_from_ports: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    metadata_from_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata_from_ports: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
+    metadata_from_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     home_page_path: str = "/"
     status_page_path: str = ""
     health_check_path: str = ""
@@ -273,7 +280,7 @@ class Syncer:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, under which callers find the application."""
-        return names_of(self.application, self.vip_address, self.secure_vip_address)
+        return lookup_names(self.application, self.vip_address, self.secure_vip_address)
 
     def owner(self, cluster: Cluster) -> str:
         """Return the owner of the syncer's instances."""
@@ -287,10 +294,10 @@ class Syncer:
     @property
     def needs_routes(self) -> bool:
         """True if the mapping needs Ingresses, or Gateways and their HTTPRoutes."""
-        return self.mode is Mode.SERVICE and self.advertise in ROUTED
+        return self.mode is Mode.SERVICE and self.advertise in ROUTED_ADVERTISE_KINDS
 
     @property
-    def needs_pods(self) -> bool:
+    def needs_pod_labels(self) -> bool:
         """True if the mapping needs the labels of the pods."""
         return self.mode is Mode.POD and bool(self.metadata_from_pod_labels)
 
@@ -375,7 +382,7 @@ def _is_in_sync(syncer: Object) -> bool:
     return is_current and synced.get("status") == "True"
 
 
-def connection_of(item: Object) -> str:
+def connection_name(item: Object) -> str:
     """Return the name of the connection at which a custom resource registers."""
     return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
 
@@ -398,18 +405,18 @@ class _SyncerReader:
 
     def read(self) -> Syncer:
         spec = self._spec
-        mode = self._choice("mode", Mode, None)
+        mode = self._read_choice("mode", Mode, None)
         selector = self._selector()
         application = spec.get("application") or selector.app or selector.service
         if not application:
             raise self._error("spec.application is missing: the selector has no app to take the name from")
         if problem := name_problem(application):
             raise self._error(f"the application's name {application!r} {problem}")
-        for field_name in _TEXTS:
+        for field_name in _TEXT_FIELDS:
             if problem := text_problem(spec.get(field_name) or ""):
                 raise self._error(f"spec.{field_name} {problem}")
         lease = spec.get("lease") or {}
-        advertise = self._choice("advertise", Advertise, Advertise.AUTO)
+        advertise = self._read_choice("advertise", Advertise, Advertise.AUTO)
         if mode is Mode.SERVICE and advertise is Advertise.HOST_PORT:
             raise self._error("spec.advertise is HostPort, which is for mode pod: a Service has no host port")
         vip_address = spec.get("vipAddress") or application.lower()
@@ -425,12 +432,12 @@ class _SyncerReader:
             secure_port=spec.get("securePort"),
             advertise=advertise,
             address=spec.get("address") or "",
-            nodes=spec.get("nodes") or DEFAULT_NODES,
-            metadata=self._keyed("metadata"),
-            metadata_from_labels=self._labels("metadataFromLabels"),
-            metadata_from_pod_labels=self._labels("metadataFromPodLabels"),
-            metadata_from_ports=self._keyed("metadataFromPorts"),
-            metadata_from_annotations=self._keyed("metadataFromAnnotations"),
+            nodes=spec.get("nodes") or DEFAULT_NODE_COUNT,
+            metadata=self._read_metadata_field("metadata"),
+            metadata_from_labels=self._read_labels("metadataFromLabels"),
+            metadata_from_pod_labels=self._read_labels("metadataFromPodLabels"),
+            metadata_from_ports=self._read_metadata_field("metadataFromPorts"),
+            metadata_from_annotations=self._read_metadata_field("metadataFromAnnotations"),
             home_page_path=spec.get("homePagePath") or "/",
             status_page_path=spec.get("statusPagePath") or "",
             health_check_path=spec.get("healthCheckPath") or "",
@@ -439,12 +446,12 @@ class _SyncerReader:
                 lease.get("renewalIntervalSeconds", _DEFAULT_LEASE.renewal_interval_seconds),
                 lease.get("durationSeconds", _DEFAULT_LEASE.duration_seconds),
             ),
-            policy=self._choice("policy", Policy, Policy.SYNC),
-            not_ready=self._choice("notReady", NotReady, NotReady.DOWN),
-            on_termination=self._choice("onTermination", OnTermination, OnTermination.DEREGISTER),
+            policy=self._read_choice("policy", Policy, Policy.SYNC),
+            not_ready=self._read_choice("notReady", NotReady, NotReady.DOWN),
+            on_termination=self._read_choice("onTermination", OnTermination, OnTermination.DEREGISTER),
             is_paused=bool(spec.get("paused")),
             removes_dead_self_registered=bool(spec.get("removeDeadSelfRegistered")),
-            readiness_gate=self._gate(),
+            readiness_gate=self._read_readiness_gate(),
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
         )
 
@@ -454,9 +461,9 @@ class _SyncerReader:
         except ConfigurationError as error:
             raise self._error(str(error)) from None
 
-    def _keyed(self, field_name: str) -> Mapping[str, str]:
+    def _read_metadata_field(self, field_name: str) -> Mapping[str, str]:
         """Return a field whose keys are metadata keys."""
-        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
+        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY_MAPPING
         for key in written:
             self._refuse_reserved(field_name, key, key)
         try:
@@ -467,20 +474,22 @@ class _SyncerReader:
             raise self._error(f"spec.{field_name}: {error}") from None
         return written
 
-    def _gate(self) -> ReadinessGate:
+    def _read_readiness_gate(self) -> ReadinessGate:
         written = self._spec.get("readinessGate") or {}
-        seconds = written.get("callersSeconds", COMPUTED)
+        seconds = written.get("callersSeconds", COMPUTED_SECONDS)
         is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
-        if seconds != COMPUTED and not is_number:
-            sentence = f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED} or seconds"
+        if seconds != COMPUTED_SECONDS and not is_number:
+            sentence = (
+                f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED_SECONDS} or seconds"
+            )
             raise self._error(sentence)
-        when = self._choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
-        return ReadinessGate(None if seconds == COMPUTED else seconds, when)
+        when = self._read_choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
+        return ReadinessGate(None if seconds == COMPUTED_SECONDS else seconds, when)
 
-    def _labels(self, field_name: str) -> tuple[str, ...]:
+    def _read_labels(self, field_name: str) -> tuple[str, ...]:
         labels = tuple(self._spec.get(field_name) or ())
         for label in labels:
-            self._refuse_reserved(field_name, label, metadata_key(label))
+            self._refuse_reserved(field_name, label, label_to_metadata_key(label))
         return labels
 
     def _refuse_reserved(self, field_name: str, written: str, key: str) -> None:
@@ -490,7 +499,9 @@ class _SyncerReader:
                 " Eurekube's own"
             )
 
-    def _choice(self, field_name: str, kind: type[_E], default: _E | None, within: str = "") -> _E:
+    def _read_choice(
+        self, field_name: str, kind: type[_EnumT], default: _EnumT | None, within: str = ""
+    ) -> _EnumT:
         written = (self._spec.get(within) or {}) if within else self._spec
         value = written.get(field_name, default)
         field_name = f"{within}.{field_name}" if within else field_name

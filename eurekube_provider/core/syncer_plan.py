@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eurekube_provider.core.mapping import Desired, leaving, standing
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.mapping import (
+    DesiredInstances,
+    registered_without_address,
+    terminating_as_out_of_service,
+)
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.core.syncer import OnTermination, Syncer
 
 
-def plan_of_syncer(
+def plan_syncer_changes(
     syncer: Syncer,
-    desired: Desired,
+    desired: DesiredInstances,
     there: Sequence[Instance],
-    of_application: Iterable[Instance],
+    application_instances: Iterable[Instance],
     owner: str,
-    twins: Mapping[Key, Instance],
+    own_client_instances: Mapping[InstanceKey, Instance],
 ) -> Plan:
     """Return the changes for a syncer at the registry that it names.
 
@@ -24,15 +28,22 @@ def plan_of_syncer(
     syncer is paused.
 
     :param there: the owner's instances at the registry.
-    :param of_application: all instances of the syncer's application at the registry, no matter who owns them.
-    :param twins: instances that the syncer's pods registered themselves, see
-        :func:`.self_registered.twins_of`.
+    :param application_instances: all instances of the syncer's application at the registry, no matter who
+        owns them.
+    :param own_client_instances: instances that the syncer's pods registered themselves, see
+        :func:`.self_registered.find_own_client_instances`.
     """
     instances = desired.instances
-    if desired.standing or desired.kept_pods:
-        instances = (*instances, *standing(desired, there))
+    if desired.status_without_address or desired.kept_pods:
+        instances = (*instances, *registered_without_address(desired, there))
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
-        instances = (*instances, *leaving(desired, there))
+        instances = (*instances, *terminating_as_out_of_service(desired, there))
     name = syncer.application.upper()
     elsewhere = (one for one in there if one.application != name)
-    return plan(instances, [*of_application, *elsewhere], owner, syncer.policy, twins=twins)
+    return plan(
+        instances,
+        [*application_instances, *elsewhere],
+        owner,
+        syncer.policy,
+        own_client_instances=own_client_instances,
+    )

@@ -15,35 +15,35 @@ from urllib.parse import quote
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX
 
-MOST_METADATA_BYTES = 4096
+MAX_METADATA_BYTES = 4096
 """The most bytes, in UTF-8, of all metadata keys and values of one instance; each server and each client
 holds all of them.
 """
 
-MOST_VALUE_LETTERS = 1024
+MAX_VALUE_LENGTH = 1024
 """The most characters of one metadata value."""
 
-MOST_NAME_LETTERS = 2048
+MAX_NAME_LENGTH_IN_URL = 2048
 """The most letters of a name in a URL.
 
 A server takes 8 KiB of URL and headers, which also hold an application's name, a time stamp and perhaps a
 token: ``test_an_id_that_is_too_long_for_a_request``.
 """
 
-_MOST_LETTERS_OF_A_SIGN = 12
+_MAX_URL_LETTERS_PER_CHARACTER = 12
 """The most letters of one character in a URL: four bytes in UTF-8, and three letters for each."""
 
 # https://www.w3.org/TR/xml/#charsets
-_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_XML_PATTERN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # What servers refuse in a URL, tried one by one; and a half of a surrogate pair, which no URL can hold.
-_NOT_IN_PATHS = re.compile("[/\\\\;%\x00\n\r\u2028\u2029\ud800-\udfff]")
-_CONTROLS = re.compile(r"[\x00-\x1f]")
-_NOT_IN_VALUES = re.compile(r"[\x00-\x1f\x7f]")
+_NOT_IN_PATHS_PATTERN = re.compile("[/\\\\;%\x00\n\r\u2028\u2029\ud800-\udfff]")
+_CONTROL_CHARACTERS_PATTERN = re.compile(r"[\x00-\x1f]")
+_NOT_IN_VALUES_PATTERN = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text_problem(text: str) -> str:
     """Return why Eureka's clients could not read ``text``; empty where they can."""
-    found = _NOT_IN_XML.search(text)
+    found = _NOT_IN_XML_PATTERN.search(text)
     if found is None:
         return ""
     return (
@@ -57,9 +57,9 @@ def value_problem(value: str) -> str:
 
     The bounds are those of ``spec.metadata`` in the CRD.
     """
-    if len(value) > MOST_VALUE_LETTERS:
-        return f"has more than {MOST_VALUE_LETTERS} characters"
-    if found := _NOT_IN_VALUES.search(value):
+    if len(value) > MAX_VALUE_LENGTH:
+        return f"has more than {MAX_VALUE_LENGTH} characters"
+    if found := _NOT_IN_VALUES_PATTERN.search(value):
         return f"has the control character U+{ord(found[0]):04X}"
     return text_problem(value)
 
@@ -68,21 +68,21 @@ def name_problem(name: str) -> str:
     """Return why ``name`` may not be the name of an application or the id of an instance; empty where it
     may.
     """
-    found = _CONTROLS.search(name)
+    found = _CONTROL_CHARACTERS_PATTERN.search(name)
     if found is not None:
-        return _unaddressable(found[0])
+        return _unaddressable_name_problem(found[0])
     return path_problem(name) or text_problem(name) or _length_problem(name)
 
 
 def path_problem(name: str) -> str:
     """Return why no URL can address an application or an instance of this name; empty where one can."""
-    found = _NOT_IN_PATHS.search(name)
+    found = _NOT_IN_PATHS_PATTERN.search(name)
     if found is not None:
-        return _unaddressable(found[0])
-    return "" if name not in ("", ".", "..") else _unaddressable(name)
+        return _unaddressable_name_problem(found[0])
+    return "" if name not in ("", ".", "..") else _unaddressable_name_problem(name)
 
 
-def _unaddressable(part: str) -> str:
+def _unaddressable_name_problem(part: str) -> str:
     what = "a slash" if part == "/" else "such a name" if part in ("", ".", "..") else repr(part)
     return (
         f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
@@ -90,13 +90,13 @@ def _unaddressable(part: str) -> str:
 
 
 def _length_problem(name: str) -> str:
-    if len(name) * _MOST_LETTERS_OF_A_SIGN <= MOST_NAME_LETTERS:
+    if len(name) * _MAX_URL_LETTERS_PER_CHARACTER <= MAX_NAME_LENGTH_IN_URL:
         return ""  # as nearly all are
     length = len(quote(name, safe=""))
-    if length <= MOST_NAME_LETTERS:
+    if length <= MAX_NAME_LENGTH_IN_URL:
         return ""
     return (
-        f"has {length} letters in a URL, more than {MOST_NAME_LETTERS}: Eureka would accept it once, and"
+        f"has {length} letters in a URL, more than {MAX_NAME_LENGTH_IN_URL}: Eureka would accept it once, and"
         " refuse the longer requests that renew, drain or remove it; take a shorter name"
     )
 
@@ -110,10 +110,10 @@ def metadata_problem(metadata: Mapping[str, str]) -> str:
         for key, value in metadata.items()
         if not key.startswith(RESERVED_PREFIX)
     )
-    if size <= MOST_METADATA_BYTES:
+    if size <= MAX_METADATA_BYTES:
         return ""
     return (
-        f"keys and values have {size} bytes together, more than {MOST_METADATA_BYTES}: every Eureka server"
+        f"keys and values have {size} bytes together, more than {MAX_METADATA_BYTES}: every Eureka server"
         " and every client holds them for each instance; give callers the address of such data instead"
     )
 

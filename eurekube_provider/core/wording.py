@@ -6,23 +6,23 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-MOST_JOINED = 3
+MAX_JOINED_SENTENCES = 3
 """The most sentences of one kind in a message; the rest is counted."""
 
 
-def listed(texts: Sequence[str], most: int) -> str:
+def format_list(texts: Sequence[str], limit: int) -> str:
     """List the first texts, and how many more there are: ``a, b and 4 more``."""
-    rest = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def joined(sentences: Sequence[str], what: str = "more") -> str:
+def join_sentences(sentences: Sequence[str], what: str = "more") -> str:
     """Join the first few sentences, and say how many more there are: ``a; b; c; and 2 more``."""
-    rest = len(sentences) - MOST_JOINED
-    return "; ".join(sentences[:MOST_JOINED]) + (f"; and {rest} {what}" if rest > 0 else "")
+    rest = len(sentences) - MAX_JOINED_SENTENCES
+    return "; ".join(sentences[:MAX_JOINED_SENTENCES]) + (f"; and {rest} {what}" if rest > 0 else "")
 
 
-def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> str:
+def format_count(number: int, noun: str = "instance", *, grouped: bool = False) -> str:
     """Return a number with its noun, whose plural ends in s: ``1 instance``, ``2 instances``.
 
     :param grouped: True if thousands are set apart: ``1,000 instances``.
@@ -31,8 +31,8 @@ def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> st
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return what an unknown name may have meant: ``port is one``, or ``there are host, port``."""
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: its closest match (``port is one``) or all (``there are a, b``)."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"{near[0]} is one" if near else f"there are {', '.join(names)}"

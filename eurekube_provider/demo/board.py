@@ -25,9 +25,9 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 
-_ASK_SECONDS = 0.004
-_ASK_SETTLED_SECONDS = 0.25
-_KEPT_AFTER_LEAVING_SECONDS = 8.0
+_POLL_SECONDS = 0.004
+_SETTLED_POLL_SECONDS = 0.25
+_GONE_ROW_SECONDS = 8.0
 
 
 @dataclass(slots=True)
@@ -44,15 +44,15 @@ class Row:
     note: str = ""
 
     @property
-    def milliseconds(self) -> float | None:
+    def registration_milliseconds(self) -> float | None:
         """Milliseconds from the change in Kubernetes until Eureka showed it; None before."""
         return None if self.settled_at is None else (self.settled_at - self.changed_at) * 1000
 
 
-_EXPECTED = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
+_EXPECTED_STATUS_BY_STATE = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
 
 
-class Board:
+class EndpointTable:
     """An observer of one application in Kubernetes and Eureka, which runs within its context."""
 
     def __init__(
@@ -71,16 +71,18 @@ class Board:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._reflector = Reflector(
-            access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed, namespace
+            access, ENDPOINT_SLICES, lambda item, _: item, self._update_from_slice, namespace
         )
-        self._asker = threading.Thread(target=self._ask, name="board", daemon=True)
-        self._live = Live(console=live, refresh_per_second=10, get_renderable=self._table) if live else None
+        self._poller = threading.Thread(target=self._poll_eureka, name="board", daemon=True)
+        self._live = (
+            Live(console=live, refresh_per_second=10, get_renderable=self._build_table) if live else None
+        )
         self.samples: list[float] = []
         """Milliseconds from each change in Kubernetes until Eureka showed it."""
 
     def __enter__(self) -> Self:
         self._reflector.start()
-        self._asker.start()
+        self._poller.start()
         if self._live:
             self._live.start()
         return self
@@ -88,11 +90,11 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._reflector.stop()
-        self._asker.join(timeout=5.0)
+        self._poller.join(timeout=5.0)
         if self._live:
             self._live.stop()
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Write a line, above the table where there is one."""
         if self._live:
             self._live.console.print(line, highlight=False)
@@ -100,7 +102,7 @@ class Board:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
-    def settle(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
+    def wait_until_settled(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
         """Wait until Kubernetes and Eureka show the same of every endpoint.
 
         :param pause: waits the given number of seconds.
@@ -114,7 +116,7 @@ class Board:
                     return
             pause(0.02)
 
-    def follow(self, name: str, instance: Instance) -> None:
+    def add_stack_registration(self, name: str, instance: Instance) -> None:
         """Show a registration for which no Kubernetes object exists."""
         with self._lock:
             self._rows[name] = Row(
@@ -125,23 +127,23 @@ class Board:
                 settled_at=time.monotonic(),
             )
 
-    def picture(self, title: str) -> str:
+    def render_svg(self, title: str) -> str:
         """Return the current table as an SVG that loads no other files."""
         screen = Console(record=True, width=75, file=io.StringIO())
-        screen.print(self._table(title))
+        screen.print(self._build_table(title))
         drawn = screen.export_svg(title="eurekube demo")
         drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
         return drawn.replace("Fira Code", "ui-monospace, DejaVu Sans Mono, Menlo")
 
-    def note(self, name: str, text: str) -> None:
+    def set_note(self, name: str, text: str) -> None:
         """Show a remark beside a registration."""
         with self._lock:
             if name in self._rows:
                 self._rows[name].note = text
 
-    def _slice_changed(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    def _update_from_slice(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         now = time.monotonic()
-        before, after = self._states(old), self._states(new)
+        before, after = self._endpoint_states(old), self._endpoint_states(new)
         with self._lock:
             for pod in {*before, *after}:
                 state, address = after.get(pod, ("gone", before.get(pod, ("", ""))[1]))
@@ -155,7 +157,7 @@ class Board:
                 if row.kubernetes != state:
                     row.kubernetes, row.changed_at, row.settled_at = state, now, None
 
-    def _states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
+    def _endpoint_states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
         """Return state and address of each pod in one of the application's EndpointSlices."""
         labels = ((item or {}).get("metadata") or {}).get("labels") or {}
         if item is None or labels.get("kubernetes.io/service-name") != self._app:
@@ -168,13 +170,13 @@ class Board:
             states[endpoint["targetRef"]["name"]] = (state, endpoint["addresses"][0])
         return states
 
-    def _ask(self) -> None:
+    def _poll_eureka(self) -> None:
         settled_asked_at = 0.0
-        while not self._stopped.wait(_ASK_SECONDS):
+        while not self._stopped.wait(_POLL_SECONDS):
             now = time.monotonic()
             with self._lock:
                 rows = [row for row in self._rows.values() if row.settled_at is None]
-                if now - settled_asked_at >= _ASK_SETTLED_SECONDS:
+                if now - settled_asked_at >= _SETTLED_POLL_SECONDS:
                     settled_asked_at = now
                     rows = list(self._rows.values())
             for row in rows:
@@ -183,27 +185,27 @@ class Board:
                     held = self._peers.read(application.upper(), row.instance_id)
                 except RegistryError:
                     continue
-                self._note_status(row, held.status.value if held else "-")
+                self._update_status(row, held.status.value if held else "-")
 
-    def _note_status(self, row: Row, status: str) -> None:
+    def _update_status(self, row: Row, status: str) -> None:
         now = time.monotonic()
         with self._lock:
             row.eureka = status
-            expected = _EXPECTED.get(row.kubernetes)
+            expected = _EXPECTED_STATUS_BY_STATE.get(row.kubernetes)
             if expected == status and row.settled_at is None:
                 row.settled_at = now
                 self.samples.append((now - row.changed_at) * 1000)
                 line = f"    {row.name:<28} {row.address:<12} {row.kubernetes:<10} Eureka {status:<6}"
                 if not self._live:
-                    self.say(f"{line} {row.milliseconds:6.1f} ms")
+                    self.print_line(f"{line} {row.registration_milliseconds:6.1f} ms")
             if (
                 row.kubernetes == "gone"
                 and row.settled_at is not None
-                and now - row.settled_at > _KEPT_AFTER_LEAVING_SECONDS
+                and now - row.settled_at > _GONE_ROW_SECONDS
             ):
                 self._rows.pop(row.name, None)
 
-    def _table(self, title: str = "") -> Table:
+    def _build_table(self, title: str = "") -> Table:
         table = Table(title=title or None, title_justify="left", expand=False)
         for column in ("Endpoint", "Address", "Kubernetes", "Eureka"):
             table.add_column(column, min_width=10)
@@ -212,7 +214,7 @@ class Board:
             for row in sorted(self._rows.values(), key=lambda row: (row.kubernetes == "(stack)", row.name)):
                 style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka, "dim")
                 took = row.note
-                if row.kubernetes != "(stack)" and row.milliseconds is not None:
-                    took = f"{row.milliseconds:.1f}"
+                if row.kubernetes != "(stack)" and row.registration_milliseconds is not None:
+                    took = f"{row.registration_milliseconds:.1f}"
                 table.add_row(row.name, row.address, row.kubernetes, row.eureka, took, style=style)
         return table

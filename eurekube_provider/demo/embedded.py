@@ -17,9 +17,9 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
-from eurekube_provider.demo.interruption import Interruption
+from eurekube_provider.demo.interruption import InterruptionHandler
 from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, StoryFailed
-from eurekube_provider.demo.story import own_environment
+from eurekube_provider.demo.story import environment_without_foreign_servers
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
 from eurekube_provider.eureka.connection import Connection
@@ -34,16 +34,16 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.runtime.child_process import ChildProcess
 
-STACK = "dev"
-LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
+STACK_NAME = "dev"
+REGISTRATION_LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
 """The lease of the stack's registration. A Eureka server evicts an instance that is not renewed after
 twice the duration.
 """
 
-RENEWED_SECONDS = 12.0
+RENEWAL_PROOF_SECONDS = 12.0
 """Seconds for which a registration with this lease must stand to prove that it is renewed."""
 
-COMMAND_SECONDS = 120.0
+COMMAND_TIMEOUT_SECONDS = 120.0
 _TERMINATING_SECONDS = 0.1
 
 
@@ -66,16 +66,16 @@ class EmbeddedStage:
     :param interruption: ends every wait of the demo.
     """
 
-    engine = "eurekube apply"
-    renewed_seconds = RENEWED_SECONDS
-    opening = (
+    deploy_tool = "eurekube apply"
+    renewal_proof_seconds = RENEWAL_PROOF_SECONDS
+    intro_lines = (
         "In this process: a Eureka server for development, and a Kubernetes API in memory.",
         "The API has no controllers: where a Deployment would make pods, the demo writes",
         "pods and EndpointSlices itself. The operator and eurekube apply are real processes.",
         "Nothing of yours is read or changed: no kubeconfig, no login, no file.",
     )
 
-    def __init__(self, directory: Path, interruption: Interruption) -> None:
+    def __init__(self, directory: Path, interruption: InterruptionHandler) -> None:
         self._directory = directory
         self._interruption = interruption
         self._eureka = EurekaServers(quick=True)
@@ -88,7 +88,7 @@ class EmbeddedStage:
         self._kubernetes.start()
         self._kubernetes.write_kubeconfig(self.kubeconfig)
         self._peers = Peers(Connection.parse(self.eureka_urls))
-        self.workload = WrittenWorkload(KubeAccess.load(self.kubeconfig), self._interruption)
+        self.workload = SimulatedWorkload(KubeAccess.load(self.kubeconfig), self._interruption)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,16 +98,20 @@ class EmbeddedStage:
 
     def deploy(self) -> None:
         """Run ``eurekube apply``; see :meth:`~eurekube_provider.demo.stage.Stage.deploy`."""
-        self._run("apply")
+        self._run_eurekube("apply")
 
     def take_down(self) -> None:
         """Run ``eurekube remove``; see :meth:`~eurekube_provider.demo.stage.Stage.take_down`."""
-        self._run("remove")
+        self._run_eurekube("remove")
 
     def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
         """Start an operator as a process of its own."""
         command = [sys.executable, "-m", "eurekube_provider.operator"]
-        return ChildProcess(command, self._directory / "operator.log", {**own_environment(), **environment})
+        return ChildProcess(
+            command,
+            self._directory / "operator.log",
+            {**environment_without_foreign_servers(), **environment},
+        )
 
     def instances(self, application: str) -> list[Instance]:
         """Return Eureka's instances of an application, from the list, which a quick server always renders
@@ -119,7 +123,7 @@ class EmbeddedStage:
         """Wait ``seconds``; a signal raises an exception here and ends the demo."""
         self._interruption.pause(seconds)
 
-    def _run(self, subcommand: str) -> None:
+    def _run_eurekube(self, subcommand: str) -> None:
         """Run a command of ``eurekube`` on the program, and wait for its end.
 
         :raises StoryFailed: the command failed, or took too long.
@@ -128,16 +132,18 @@ class EmbeddedStage:
         configuration = {
             "eurekube:url": ",".join(self.eureka_urls),
             "eurekube:kubeconfig": str(self.kubeconfig),
-            "eurekube:registrations": json.dumps(_registrations(directory)),
+            "eurekube:registrations": json.dumps(_registrations_with_short_lease(directory)),
         }
         command = [sys.executable, "-m", "eurekube_provider.cli.main", subcommand]
-        command += ["--project", str(directory), "--stack", STACK]
+        command += ["--project", str(directory), "--stack", STACK_NAME]
         for key, value in configuration.items():
             command += ["--config", f"{key}={value}"]
-        running = ChildProcess(command, self._directory / f"{subcommand}.log", own_environment())
+        running = ChildProcess(
+            command, self._directory / f"{subcommand}.log", environment_without_foreign_servers()
+        )
         try:
             waited = 0.0
-            while running.exit_code is None and waited < COMMAND_SECONDS:
+            while running.exit_code is None and waited < COMMAND_TIMEOUT_SECONDS:
                 self.pause(0.05)
                 waited += 0.05
             if running.exit_code != 0:
@@ -146,14 +152,16 @@ class EmbeddedStage:
             running.kill()
 
 
-def _registrations(directory: Path) -> list[Object]:
+def _registrations_with_short_lease(directory: Path) -> list[Object]:
     """Return the registrations of the stack's settings, with the short lease of the demo."""
-    settings = yaml.safe_load((directory / "stacks" / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))
-    return [{**one, **LEASE} for one in settings["config"]["eurekube:registrations"]]
+    settings = yaml.safe_load(
+        (directory / "stacks" / f"Pulumi.{STACK_NAME}.yaml").read_text(encoding="utf-8")
+    )
+    return [{**one, **REGISTRATION_LEASE} for one in settings["config"]["eurekube:registrations"]]
 
 
 @dataclass(slots=True)
-class _WrittenPod:
+class _SimulatedPod:
     """A pod that the demo itself writes to the Kubernetes API."""
 
     name: str
@@ -174,15 +182,15 @@ class _WrittenPod:
         }
 
 
-class WrittenWorkload:
+class SimulatedWorkload:
     """The Service of the story, its pods and EndpointSlice, written by the demo in place of Kubernetes'
     controllers.
     """
 
-    def __init__(self, access: KubeAccess, interruption: Interruption) -> None:
+    def __init__(self, access: KubeAccess, interruption: InterruptionHandler) -> None:
         self._access = access
         self._interruption = interruption
-        self._pods: list[_WrittenPod] = []
+        self._pods: list[_SimulatedPod] = []
         self._made = 0
 
     def start(self, replicas: int) -> None:
@@ -196,33 +204,33 @@ class WrittenWorkload:
     def scale(self, replicas: int) -> None:
         """Add pods until there are ``replicas``, and publish their endpoints."""
         while len(self._pods) < replicas:
-            self._make()
-        self._publish()
+            self._create_pod()
+        self._write_endpoint_slice()
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
         """Make a pod ready or unready."""
         (meant,) = (one for one in self._pods if one.name == pod["metadata"]["name"])
         meant.is_ready = ready
         self._write_status(meant)
-        self._publish()
+        self._write_endpoint_slice()
 
     def roll(self) -> None:
         """Replace all pods one after the other; each new pod is ready before an old one begins to
         terminate.
         """
         for old in [*self._pods]:
-            self._make()
+            self._create_pod()
             old.is_terminating = True
-            self._publish()
+            self._write_endpoint_slice()
             self._interruption.pause(_TERMINATING_SECONDS)
             self._pods.remove(old)
             self._access.request("DELETE", PODS.path(NAMESPACE, old.name))
-            self._publish()
+            self._write_endpoint_slice()
 
-    def _make(self) -> None:
+    def _create_pod(self) -> None:
         self._made += 1
         suffix = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))  # noqa: S311 - no secret
-        pod = _WrittenPod(f"{APP}-7c9d8f6b5-{suffix}", f"10.0.0.{self._made}")
+        pod = _SimulatedPod(f"{APP}-7c9d8f6b5-{suffix}", f"10.0.0.{self._made}")
         container = {"name": "main", "image": f"example.invalid/{APP}:1"}
         metadata = {"name": pod.name, "labels": {"app": APP}}
         body = {"metadata": metadata, "spec": {"containers": [container]}}
@@ -230,14 +238,14 @@ class WrittenWorkload:
         self._write_status(pod)
         self._pods.append(pod)
 
-    def _write_status(self, pod: _WrittenPod) -> None:
+    def _write_status(self, pod: _SimulatedPod) -> None:
         """Write a pod's status as a kubelet does."""
         condition = {"type": "Ready", "status": str(pod.is_ready)}
         status = {"phase": "Running", "podIP": pod.address, "conditions": [condition]}
         path = PODS.path(NAMESPACE, pod.name, "status")
         self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
-    def _publish(self) -> None:
+    def _write_endpoint_slice(self) -> None:
         """Write the EndpointSlice as its controller does."""
         body = {
             "metadata": {"name": f"{APP}-1", "labels": {"kubernetes.io/service-name": APP}},

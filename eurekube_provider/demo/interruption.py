@@ -7,27 +7,27 @@ import time
 from types import FrameType
 from typing import Self
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
     """A person or the system asked the demo to end."""
 
 
-class Interruption:
+class InterruptionHandler:
     """A context that remembers signals; only :meth:`pause` raises :class:`Interrupted` for them.
 
     Work between two pauses is therefore always complete, and can be cleaned up. The first signal counts;
     later ones do not disturb the clean-up.
     """
 
-    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self._is_asked = False
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in self._NUMBERS}
+        self._before = {number: signal.signal(number, self._remember_signal) for number in self._SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,9 +41,9 @@ class Interruption:
         """
         end = time.monotonic() + seconds
         while not self._is_asked and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_SECONDS))
+            time.sleep(min(left, _POLL_SECONDS))
         if self._is_asked:
             raise Interrupted
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _remember_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._is_asked = True

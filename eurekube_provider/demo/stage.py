@@ -54,11 +54,11 @@ class Stage(Protocol):
     """
 
     @property
-    def opening(self) -> Sequence[str]:
+    def intro_lines(self) -> Sequence[str]:
         """Lines for a person that name the real parts of the demo."""
 
     @property
-    def engine(self) -> str:
+    def deploy_tool(self) -> str:
         """The name of the tool that deploys the program, e.g. ``eurekube apply``."""
 
     @property
@@ -70,7 +70,7 @@ class Stage(Protocol):
         """The path of a kubeconfig with all rights."""
 
     @property
-    def renewed_seconds(self) -> float:
+    def renewal_proof_seconds(self) -> float:
         """Seconds for which the stack's registration must stand to prove that it is renewed."""
 
     @property

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eurekube_provider.core.errors import EurekubeError
-from eurekube_provider.demo.interruption import Interrupted, Interruption
+from eurekube_provider.demo.interruption import Interrupted, InterruptionHandler
 from eurekube_provider.demo.stage import StoryFailed
 
 if TYPE_CHECKING:
     from eurekube_provider.demo.embedded import EmbeddedStage
     from eurekube_provider.demo.story import Story
 
-CLOSING = """\
+CLOSING_TEXT = """\
 The same on real servers, a Eureka by Spring and a kube-apiserver with its
 controllers, from a clone of the repository: make demo-real (Go, Java 17, Maven)"""
 
 
-def run_tour(*, keep: bool, picture: Path | None) -> int:
+def run_demo(*, keep: bool, picture: Path | None) -> int:
     """Play the demo's story on servers in this process.
 
     :param keep: leave out the end, and keep all servers running until somebody interrupts.
@@ -34,7 +34,7 @@ def run_tour(*, keep: bool, picture: Path | None) -> int:
     """
     began = time.monotonic()
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
-    with Interruption() as interruption:
+    with InterruptionHandler() as interruption:
         try:
             checks = _run_story(interruption, keep=keep, picture=picture)
         except (StoryFailed, EurekubeError) as error:
@@ -47,15 +47,17 @@ def run_tour(*, keep: bool, picture: Path | None) -> int:
             if error.errno != errno.EIO:
                 raise
             return 130  # the terminal is closed
-    sys.stdout.write(f"\ndemo passed: {checks} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING}\n")
+    sys.stdout.write(
+        f"\ndemo passed: {checks} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING_TEXT}\n"
+    )
     return 0
 
 
-def _run_story(interruption: Interruption, *, keep: bool, picture: Path | None) -> int:
+def _run_story(interruption: InterruptionHandler, *, keep: bool, picture: Path | None) -> int:
     from eurekube_provider.demo.embedded import EmbeddedStage  # takes a second: a signal may come meanwhile
-    from eurekube_provider.demo.story import Story, own_environment
+    from eurekube_provider.demo.story import Story, environment_without_foreign_servers
 
-    for name in os.environ.keys() - own_environment().keys():
+    for name in os.environ.keys() - environment_without_foreign_servers().keys():
         del os.environ[name]
     with ExitStack() as resources:
         interruption.pause()
@@ -63,17 +65,19 @@ def _run_story(interruption: Interruption, *, keep: bool, picture: Path | None) 
         stage = resources.enter_context(EmbeddedStage(Path(directory), interruption))
         story = Story(stage, picture)
         resources.callback(story.close)
-        story.begin()
-        story.tell(keep=keep)
+        story.deploy_and_start_operator()
+        story.play_steps(keep=keep)
         if keep:
-            _hold(stage, story, interruption)
+            _keep_running_until_interrupted(stage, story, interruption)
         else:
-            story.end()
-        story.sum_up()
+            story.take_program_down()
+        story.print_summary()
         return story.checks
 
 
-def _hold(stage: EmbeddedStage, story: Story, interruption: Interruption) -> None:
+def _keep_running_until_interrupted(
+    stage: EmbeddedStage, story: Story, interruption: InterruptionHandler
+) -> None:
     """Print the URLs of the running servers, and wait until somebody interrupts."""
     for url in stage.eureka_urls:
         sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/\n")

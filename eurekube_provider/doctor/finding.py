@@ -12,9 +12,9 @@ from typing import Any
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.shortfall import ShortfallKind
 
-Body = Mapping[str, Any]
+PatchBody = Mapping[str, Any]
 
-UNKNOWN_REMEDY = "see what docs/reference/conditions.md says of it"
+FALLBACK_REMEDY = "see what docs/reference/conditions.md says of it"
 """The remedy of a condition for which no other remedy is known."""
 
 
@@ -72,21 +72,21 @@ class Fault(StrEnum):
     """Callers of one Eureka server find instances that callers of another do not."""
 
     SERVER_TROUBLE = "ServerTrouble"
-    """A Eureka server does not answer, refuses us, or its clock differs."""
+    """A Eureka server does not answer, refuses the credentials, or its clock differs."""
 
     OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
     """No operator leads: nothing is registered, renewed or removed."""
 
-    OPERATOR_TWICE = FindingName.OPERATOR_TWICE.value
+    TWO_OPERATORS = FindingName.TWO_OPERATORS.value
     """Two operators serve the same syncers."""
 
-    NOT_RENEWED = FindingName.NOT_RENEWED.value
+    INSTANCES_NOT_RENEWED = FindingName.INSTANCES_NOT_RENEWED.value
     """An operator leads, and the cluster's instances lapse."""
 
     EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
     """The operator has not read a Eureka for long, and does not know its instances."""
 
-    NOT_WATCHED = FindingName.NOT_WATCHED.value
+    NAMESPACE_NOT_WATCHED = FindingName.NAMESPACE_NOT_WATCHED.value
     """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
@@ -118,12 +118,12 @@ class Severity(StrEnum):
     """The fault alone makes no call fail, or may be intended."""
 
 
-WARNINGS = frozenset(
+WARNING_FAULTS = frozenset(
     {
         Fault.ENDPOINTS_LEFT_OUT,
         Fault.EUREKA_NOT_READ,
         Fault.LEASE_TOO_SHORT,
-        Fault.OPERATOR_TWICE,
+        Fault.TWO_OPERATORS,
         Fault.SELF_PRESERVATION_NEAR,
         Fault.SELF_REGISTERED,
         Fault.SERVER_TROUBLE,
@@ -155,7 +155,7 @@ class Patch:
     namespace: str
     name: str
     kind: PatchKind
-    body: Body
+    body: PatchBody
 
     @property
     def command(self) -> str:
@@ -194,7 +194,7 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """The severity of the finding's fault."""
-        return Severity.WARNING if self.fault in WARNINGS else Severity.ERROR
+        return Severity.WARNING if self.fault in WARNING_FAULTS else Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON values."""
@@ -202,7 +202,7 @@ class Finding:
         return {"severity": str(self.severity), **asdict(self), "patch": patch}
 
 
-def combined(findings: Iterable[Finding]) -> list[Patch]:
+def merge_patches(findings: Iterable[Finding]) -> list[Patch]:
     """Merge the findings' patches into one for each object: a Deployment is rolled out once."""
     patches: dict[tuple[str, str, str], Patch] = {}
     for finding in findings:
@@ -211,20 +211,20 @@ def combined(findings: Iterable[Finding]) -> list[Patch]:
             continue
         key = (patch.resource, patch.namespace, patch.name)
         before = patches.get(key)
-        body = patch.body if before is None else _merged(before.body, patch.body)
+        body = patch.body if before is None else _merge_bodies(before.body, patch.body)
         patches[key] = Patch(*key, patch.kind, body)
     return list(patches.values())
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge_bodies(one: Any, other: Any) -> Any:
     """Merge two patches. Lists of named entries are merged by name; of two numbers the larger counts."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        both = {key: _merged(one[key], other[key]) for key in one.keys() & other.keys()}
+        both = {key: _merge_bodies(one[key], other[key]) for key in one.keys() & other.keys()}
         return {**one, **other, **both}
     if isinstance(one, list) and all(isinstance(item, Mapping) for item in (*one, *other)):
         named = {item["name"]: item for item in one}
         for item in other:
-            named[item["name"]] = _merged(named.get(item["name"], {}), item)
+            named[item["name"]] = _merge_bodies(named.get(item["name"], {}), item)
         return list(named.values())
     if isinstance(one, int) and isinstance(other, int):
         return max(one, other)

@@ -11,24 +11,24 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, cast
 
-from eurekube_provider.comparison.cluster_names import cluster_named, names_by_syncer
+from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
 from eurekube_provider.comparison.comparing import KubernetesInventory
 from eurekube_provider.comparison.managers import Manager, manager_of
 from eurekube_provider.comparison.mirror_explaining import MirrorInventory
-from eurekube_provider.comparison.operators import OperatorsRead
-from eurekube_provider.core.address_policy import own_addresses
+from eurekube_provider.comparison.operators import OperatorsSnapshot
+from eurekube_provider.core.address_policy import collect_cluster_addresses
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
 from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost
-from eurekube_provider.core.identity import Cluster, endpoint_of
-from eurekube_provider.core.mapping import Desired, desired_instances
-from eurekube_provider.core.model import EMPTY, Instance
-from eurekube_provider.core.objects import Object, is_mirrored, pod_of
-from eurekube_provider.core.registry import fitted
+from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance
+from eurekube_provider.core.objects import Object, is_mirrored, pod_name_of_endpoint
+from eurekube_provider.core.registry import adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.routes import Routes
-from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_of
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_name
 from eurekube_provider.doctor.operators_reader import read_operators
-from eurekube_provider.doctor.reader import listed_mirrors, listed_objects, read_cluster
+from eurekube_provider.doctor.reader import list_mirrors, list_objects, read_cluster
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -40,37 +40,37 @@ from eurekube_provider.kube.access import (
     KubeAccess,
     namespace_exists,
 )
-from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
 
 
-def _quiet(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     """Ignore a progress message."""
 
 
-NO_EUREKA = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
+NO_EUREKA_MESSAGE = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
 
-Progress = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 """A function that takes a sentence about the current read."""
 
 
 @dataclass(frozen=True, slots=True)
-class EurekaRead:
+class EurekaListing:
     """The list of one Eureka's servers, up to 30 s old.
 
     :ivar instances: the instances that any server lists.
-    :ivar servers: the number of servers; ``failures`` has those that did not answer, by URL.
+    :ivar server_count: the number of servers; ``failures`` has those that did not answer, by URL.
     :ivar error: the reason why no server could be read; empty where one was.
-    :ivar kind: the kind of the registry.
+    :ivar registry_kind: the kind of the registry.
     """
 
     instances: tuple[Instance, ...] = ()
-    servers: int = 0
+    server_count: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    kind: Capabilities = EUREKA
+    registry_kind: Capabilities = EUREKA
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class Inventory:
     """
 
     kubernetes: KubernetesInventory | None
-    eurekas: Mapping[str, EurekaRead]
-    missing: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    index: Index = field(default_factory=Index)
+    eurekas: Mapping[str, EurekaListing]
+    missing_sources: tuple[str, ...] = ()
+    unread_parts: tuple[str, ...] = ()
+    index: ServiceIndex = field(default_factory=ServiceIndex)
     mirrors: MirrorInventory = field(default_factory=MirrorInventory)
-    operators: OperatorsRead | None = None
+    operators: OperatorsSnapshot | None = None
 
     @property
     def instances(self) -> dict[str, Sequence[Instance]]:
@@ -100,15 +100,15 @@ class Inventory:
         return {name: one.instances for name, one in self.eurekas.items() if not one.error}
 
     @property
-    def kind(self) -> str:
+    def registry_kind_name(self) -> str:
         """The name of the kind of all registries; "registry" where they are of several kinds."""
-        kinds = {read.kind.name for read in self.eurekas.values()} or {EUREKA.name}
+        kinds = {read.registry_kind.name for read in self.eurekas.values()} or {EUREKA.name}
         return kinds.pop() if len(kinds) == 1 else "registry"
 
     @property
     def lists_lag(self) -> bool:
-        """Return whether what was read of one of the registries may be half a minute old."""
-        return any(read.kind.lists_lag for read in self.eurekas.values())
+        """Return whether the list of one of the registries may be half a minute old."""
+        return any(read.registry_kind.lists_lag for read in self.eurekas.values())
 
     def manager_of(self, instance: Instance) -> Manager:
         """Return the manager of an instance, as far as the cluster was read."""
@@ -117,7 +117,7 @@ class Inventory:
     @property
     def is_complete(self) -> bool:
         """Return whether Kubernetes and Eureka are configured and were read in full."""
-        return not self.missing and not self.unread
+        return not self.missing_sources and not self.unread_parts
 
 
 class InventoryReader:
@@ -129,7 +129,7 @@ class InventoryReader:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._progress: Progress = _quiet
+        self._progress: ReportProgress = _ignore_progress
         self._missing: list[str] = []
         self._capabilities = {name: one.capabilities for name, one in settings.connections.items()}
         # An ensemble answers whatever is asked of Peers here.
@@ -138,7 +138,7 @@ class InventoryReader:
             for name, one in settings.connections.items()
         }
         if not self.peers:
-            self._missing.append(NO_EUREKA)
+            self._missing.append(NO_EUREKA_MESSAGE)
         self.access: KubeAccess | None = None
         try:
             self.access = KubeAccess.load(settings.kubeconfig, settings.context)
@@ -156,113 +156,121 @@ class InventoryReader:
         for peers in self.peers.values():
             peers.close()
 
-    def read(self, progress: Progress | None = None, *, asks_operators: bool = False) -> Inventory:
+    def read(self, progress: ReportProgress | None = None, *, asks_operators: bool = False) -> Inventory:
         """Read the configured cluster and each Eureka.
 
         :param progress: gets a sentence before each read.
         :param asks_operators: True if the operators' Leases are read as well.
         """
-        self._progress = progress or _quiet
-        unread: list[str] = []
-        eurekas = {name: self._read_eureka(name, peers, unread) for name, peers in self.peers.items()}
-        kubernetes, index, mirrors = None, Index(), MirrorInventory()
+        self._progress = progress or _ignore_progress
+        unread_parts: list[str] = []
+        eurekas = {name: self._read_eureka(name, peers, unread_parts) for name, peers in self.peers.items()}
+        kubernetes, index, mirrors = None, ServiceIndex(), MirrorInventory()
         operators = None
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
             try:
-                found = self._read_kubernetes(self.access, everything, unread)
+                found = self._read_kubernetes(self.access, everything, unread_parts)
                 kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
                 if kubernetes is not None and asks_operators:
                     self._progress("reading the operators' Leases")
                     listed = [(self.peers[name], one.instances) for name, one in eurekas.items()]
                     uid, namespaces = kubernetes.cluster.uid, self._settings.watch_namespaces
-                    operators = read_operators(self.access, uid, listed, namespaces, unread)
+                    operators = read_operators(self.access, uid, listed, namespaces, unread_parts)
             except KubernetesError as error:
-                unread.append(f"Kubernetes: {error}")
-        return Inventory(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
+                unread_parts.append(f"Kubernetes: {error}")
+        return Inventory(
+            kubernetes, eurekas, tuple(self._missing), tuple(unread_parts), index, mirrors, operators
+        )
 
-    def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
+    def _read_eureka(self, name: str, peers: Peers, unread_parts: list[str]) -> EurekaListing:
         kind = self._capabilities[name]
         self._progress(f"reading {kind.name} {name}")
         try:
             instances, failures = peers.list_everywhere()
         except RegistryError as error:
-            unread.append(f"{kind.name} {name}: {error}")
-            return EurekaRead(servers=len(peers.peers), error=str(error), kind=kind)
+            unread_parts.append(f"{kind.name} {name}: {error}")
+            return EurekaListing(server_count=len(peers.peers), error=str(error), registry_kind=kind)
         silent = {url: str(failure) for url, failure in failures.items()}
-        unread += [f"the Eureka server {url}: {why}" for url, why in silent.items()]
-        return EurekaRead(tuple(instances), len(peers.peers), silent, kind=kind)
+        unread_parts += [f"the Eureka server {url}: {why}" for url, why in silent.items()]
+        return EurekaListing(tuple(instances), len(peers.peers), silent, registry_kind=kind)
 
     def _read_kubernetes(
-        self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]
-    ) -> tuple[KubernetesInventory, Index, MirrorInventory] | None:
+        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
+    ) -> tuple[KubernetesInventory, ServiceIndex, MirrorInventory] | None:
         """Read a cluster; None where its syncers cannot be read.
 
         :raises KubernetesError: the cluster does not answer at all.
         """
         self._progress(f"reading Kubernetes at {access.server}")
         access.get("/version")
-        cluster = self._cluster(access, instances, unread)
+        cluster = self._read_cluster(access, instances, unread_parts)
         read = {
-            one: _listed(access, SYNCERS, one, unread) for one in self._settings.watch_namespaces or (None,)
+            one: _list_objects(access, SYNCERS, one, unread_parts)
+            for one in self._settings.watch_namespaces or (None,)
         }
-        unread += [
+        unread_parts += [
             f"Kubernetes: there is no namespace {one}"
             for one, found in read.items()
             if one is not None and not found and not namespace_exists(access, one)
         ]
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
-        index = Index()
-        known = _KnownObjects(access, self._settings.watch_namespaces, unread)
+        index = ServiceIndex()
+        known = _ClusterObjects(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
-        mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
-        wanted = [asked(one, self._capabilities) for one in syncers]
+        mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
+        wanted = [try_parse_syncer(one, self._capabilities) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
-            known.read(namespace, index)
+            known.read_services(namespace, index)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
-        mirrored = MirrorInventory(mirrors, known.mirrored, own_addresses(known.services, known.slices))
+        mirrored = MirrorInventory(
+            mirrors, known.mirrored, collect_cluster_addresses(known.services, known.slices)
+        )
         unreadable = [one for one, found in read.items() if one is not None and found is None]
-        names = names_by_syncer(cluster, instances)
-        world = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
+        names = cluster_names_by_syncer(cluster, instances)
+        kubernetes = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
-            key: _desired(syncer, world.cluster_of(key), index, known)
+            key: _desired_of_syncer(syncer, kubernetes.cluster_of(key), index, known)
             for syncer in wanted
-            if syncer is not None and known.has(syncer.selector.namespace)
+            if syncer is not None and known.has_read(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
-        return replace(world, desired=desired), index, mirrored
+        return replace(kubernetes, desired=desired), index, mirrored
 
-    def _cluster(self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]) -> Cluster:
-        cluster = read_cluster(access, self._settings, unread)
+    def _read_cluster(
+        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
+    ) -> Cluster:
+        cluster = read_cluster(access, self._settings, unread_parts)
         if self._settings.cluster_name is None:
             # Its operator may call it otherwise.
-            named = cluster_named(cluster.uid, instances, self._settings.watch_namespaces)
+            named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
             return replace(cluster, name=named or cluster.name)
         return cluster
 
 
-def _listed(
-    access: KubeAccess, resource: ApiResource, namespace: str | None, unread: list[str]
+def _list_objects(
+    access: KubeAccess, resource: ApiResource, namespace: str | None, unread_parts: list[str]
 ) -> list[Object] | None:
     """Return the objects of a kind in a namespace, or in all; None where they cannot be read."""
-    before = len(unread)
-    found = listed_objects(access, (namespace,) if namespace else (), unread, resource)
-    return found if len(unread) == before else None
+    before = len(unread_parts)
+    found = list_objects(access, (namespace,) if namespace else (), unread_parts, resource)
+    return found if len(unread_parts) == before else None
 
 
-class _KnownObjects:
-    """The cluster's other objects, as far as they could be read; unread ones are not taken for absent.
+class _ClusterObjects:
+    """A reader of the objects that syncers need: Services, EndpointSlices, nodes, routes and pods, each read
+    once; objects that cannot be read are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
     """
 
-    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread: list[str]) -> None:
+    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
         self._access = access
         self._watched = namespaces
-        self._unread = unread
+        self._unread = unread_parts
         self._routes: dict[Advertise, Routes | None] = {}
         self._namespaces: set[str | None] = set()
         self._nodes: list[list[Object] | None] = []
@@ -272,27 +280,27 @@ class _KnownObjects:
         self.slices: list[Object] = []
         self.mirrored: list[Object] = []
 
-    def read(self, namespace: str | None, index: Index) -> None:
+    def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
         """Read the Services and EndpointSlices of a namespace, or of all."""
-        services = _listed(self._access, SERVICES, namespace, self._unread)
-        slices = _listed(self._access, ENDPOINT_SLICES, namespace, self._unread)
+        services = _list_objects(self._access, SERVICES, namespace, self._unread)
+        slices = _list_objects(self._access, ENDPOINT_SLICES, namespace, self._unread)
         for service in services or ():
-            index.service_changed(None, dict(service))
+            index.update_service(None, dict(service))
         for one in slices or ():
-            index.slice_changed(None, dict(one))
+            index.update_slice(None, dict(one))
             (self.mirrored if is_mirrored(one) else self.slices).append(one)
         self.services += services or ()
         if services is not None and slices is not None:
             self._namespaces.add(namespace)
 
-    def has(self, namespace: str) -> bool:
+    def has_read(self, namespace: str) -> bool:
         """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
     def nodes(self) -> list[Object] | None:
         """Return all nodes, listed once; None where they cannot be read."""
         if not self._nodes:
-            self._nodes.append(_listed(self._access, NODES, None, self._unread))
+            self._nodes.append(_list_objects(self._access, NODES, None, self._unread))
         return self._nodes[0]
 
     def routes(self, advertise: Advertise) -> Routes | None:
@@ -300,19 +308,19 @@ class _KnownObjects:
         if advertise not in self._routes:
             before = len(self._unread)
             found = {
-                name: listed_objects(self._access, self._watched, self._unread, kind)
+                name: list_objects(self._access, self._watched, self._unread, kind)
                 for name, kind in ROUTE_KINDS[advertise].items()
             }
             routes = Routes(**found, namespaces=self._watched or None)
             self._routes[advertise] = routes if len(self._unread) == before else None
         return self._routes[advertise]
 
-    def labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
+    def pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
         """Return the labels of a namespace's pods, by pod name, listed once; None where they cannot be
         read.
         """
         if namespace not in self._labels:
-            pods = _listed(self._access.of_metadata(), PODS, namespace, self._unread)
+            pods = _list_objects(self._access.with_metadata_only(), PODS, namespace, self._unread)
             self._labels[namespace] = (
                 None
                 if pods is None
@@ -325,16 +333,18 @@ class _KnownObjects:
         read.
         """
         if namespace not in self._on_hosts:
-            pods = _listed(self._access, PODS, namespace, self._unread)
+            pods = _list_objects(self._access, PODS, namespace, self._unread)
             self._on_hosts[namespace] = (
                 None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
             )
         return self._on_hosts[namespace]
 
 
-def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObjects) -> Desired:
-    services, slices = index.selected(syncer.selector)
-    labels = known.labels(syncer.selector.namespace) if syncer.needs_pods else None
+def _desired_of_syncer(
+    syncer: Syncer, cluster: Cluster, index: ServiceIndex, known: _ClusterObjects
+) -> DesiredInstances:
+    services, slices = index.services_and_slices(syncer.selector)
+    labels = known.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
     on_hosts = known.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
     return desired_instances(
         syncer,
@@ -344,16 +354,16 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObject
         nodes=known.nodes() if syncer.needs_nodes else None,
         routes=known.routes(syncer.advertise) if syncer.needs_routes else None,
         labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
-        find_pod=_finder(on_hosts) if on_hosts is not None else None,
+        find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
     )
 
 
-def _finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
+def _pod_on_host_finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
     """Return the function that finds one of these pods by name and address."""
     return lambda name, address: pod.at(address) if (pod := pods.get(name)) else None
 
 
-def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syncer | None:
+def try_parse_syncer(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY_MAPPING) -> Syncer | None:
     """Return a syncer's parsed spec; None for a syncer that is being deleted, or whose spec cannot be served.
 
     :param capabilities: the registries' capabilities by connection; a missing one is Eureka's.
@@ -361,21 +371,21 @@ def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syn
     if item["metadata"].get("deletionTimestamp"):
         return None
     try:
-        kind = capabilities.get(connection_of(item), EUREKA)
-        return fitted(Syncer.from_object(item), item, kind)
+        kind = capabilities.get(connection_name(item), EUREKA)
+        return adapt_to_registry(Syncer.from_object(item), item, kind)
     except ConfigurationError:
         return None
 
 
-def endpoint_at(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
+def find_endpoint(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
     """Return the endpoint with an instance's address, or, with host ports, of its pod; None for a syncer that
     registers no endpoints.
     """
     if syncer.mode is not Mode.POD:
         return None
-    _, slices = inventory.index.selected(syncer.selector)
+    _, slices = inventory.index.services_and_slices(syncer.selector)
     endpoints = (one for each in slices for one in each.get("endpoints") or ())
     if syncer.needs_host_ports:
-        name, _ = endpoint_of(instance.instance_id)
-        return next((one for one in endpoints if pod_of(one) == name), None)
+        name, _ = pod_and_namespace_of_id(instance.instance_id)
+        return next((one for one in endpoints if pod_name_of_endpoint(one) == name), None)
     return next((one for one in endpoints if one["addresses"][0] == instance.ip_address), None)

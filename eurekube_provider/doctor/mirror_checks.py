@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eurekube_provider.comparison.mirror_state import STALE_SECONDS, MirrorState, mirror_states
-from eurekube_provider.core.condition_types import PROGRESS
+from eurekube_provider.comparison.mirror_state import STALE_STATUS_SECONDS, MirrorState, mirror_states
+from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.mirror_endpoints import is_own_instance
-from eurekube_provider.core.mirror_names import assigned_names
+from eurekube_provider.core.mirror_endpoints import is_excluded_from_mirror
+from eurekube_provider.core.mirror_names import assign_service_names
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified
+from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified_name
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.wording import listed
-from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding
+from eurekube_provider.core.wording import format_list
+from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding
 
-_REPORTED_OTHERWISE = frozenset(
+_CONDITIONS_WITHOUT_FINDING = frozenset(
     {
         MirrorCondition.READY,
         MirrorCondition.SYNCED,
@@ -28,15 +28,15 @@ _REPORTED_OTHERWISE = frozenset(
         MirrorCondition.NO_NAME,
         MirrorCondition.REMOVALS_HELD,
         MirrorCondition.PAUSED,
-        *PROGRESS,
+        *PROGRESS_CONDITIONS,
     }
 )
-"""Mirror conditions without a finding here: they have their own, end by themselves, or are a person's
-wish.
+"""Mirror conditions from which no finding is made: other checks report them, they end by themselves, or a
+person wants them.
 """
 
-_MOST_NAMED = 5
-_SERVE = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
+_MAX_LISTED_NAMES = 5
+_SERVE_REMEDY = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
 
 
 def mirror_findings(
@@ -57,41 +57,47 @@ def mirror_findings(
     by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
     for mirror_state in mirror_states(items, now_seconds):
         item = by_name[mirror_state.namespace, mirror_state.name]
-        yield from _of_mirror(item, mirror_state, now_seconds)
-    yield from _names_taken(items, services, instances, cluster)
-    yield from _leftovers(by_name.keys(), [*services, *slices])
+        yield from _mirror_status_findings(item, mirror_state, now_seconds)
+    yield from _name_conflict_findings(items, services, instances, cluster)
+    yield from _leftover_findings(by_name.keys(), [*services, *slices])
 
 
-def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
+def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
     """Yield findings from a mirror's status, or about a missing status."""
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
-        yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _SERVE)
+        yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _SERVE_REMEDY)
         return
     unreachable = conditions.get(MirrorCondition.SOURCE_UNREACHABLE) or {}
-    age = mirror_state.read_seconds_ago(now_seconds)
+    age = mirror_state.seconds_since_eureka_read(now_seconds)
     reported_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
     if unreachable.get("status") == "True":
         said = f"{Problem.of(unreachable).message}{f'; {reported_age}' if reported_age else ''}"
         remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
         yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, remedy)
-    elif age is not None and age > STALE_SECONDS:
+    elif age is not None and age > STALE_STATUS_SECONDS:
         said = f"{reported_age}, and nobody says why: no operator looks after it"
-        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _SERVE)
+        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _SERVE_REMEDY)
     reported = [
-        one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and one["status"] == "True"
+        one
+        for kind, one in conditions.items()
+        if kind not in _CONDITIONS_WITHOUT_FINDING and one["status"] == "True"
     ]
     synced = conditions.get(MirrorCondition.SYNCED) or {}
-    if not reported and synced.get("status") == "False" and synced.get("reason") not in _REPORTED_OTHERWISE:
+    if (
+        not reported
+        and synced.get("status") == "False"
+        and synced.get("reason") not in _CONDITIONS_WITHOUT_FINDING
+    ):
         reported = [synced]
     for one in reported:
         found = Problem.of(one).with_remedy(MIRROR_REMEDIES)
-        said, remedy = f"its operator says {found}", found.remedy or UNKNOWN_REMEDY
+        said, remedy = f"its operator says {found}", found.remedy or FALLBACK_REMEDY
         yield Finding(Fault.MIRROR_TROUBLE, mirror_state.subject, said, remedy)
 
 
-def _names_taken(
+def _name_conflict_findings(
     items: Iterable[Object],
     services: Iterable[Object],
     instances: Mapping[str, Sequence[Instance]],
@@ -100,14 +106,14 @@ def _names_taken(
     """Yield findings about a Service name wanted twice: by a mirror and a person, two mirrors, or two
     applications.
     """
-    holders = {_key(one): one for one in services}
+    holders = {_namespace_and_name(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
         try:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
             remedy = "install the CRD of this version, and fix it"
-            yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified(item)}", str(error), remedy)
+            yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified_name(item)}", str(error), remedy)
             continue
         if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
             continue
@@ -116,8 +122,10 @@ def _names_taken(
             str(one["name"]): str(one["application"])
             for one in (item.get("status") or {}).get("services") or ()
         }
-        assigned = assigned_names(
-            mirror.service_name, _applications(mirror, instances.get(mirror.eureka, ()), cluster), existing
+        assigned = assign_service_names(
+            mirror.service_name,
+            _applications_to_mirror(mirror, instances.get(mirror.eureka, ()), cluster),
+            existing,
         )
         for sentence in assigned.unnameable.values():
             remedy = MIRROR_REMEDIES[MirrorCondition.NO_NAME]
@@ -136,22 +144,26 @@ def _names_taken(
                 yield Finding(Fault.MIRROR_NAME_TAKEN, subject, problem, remedy)
     for (namespace, name), those in wanted.items():
         if len(those) > 1:
-            problem = f"{listed(those, _MOST_NAMED)} all want the Service {name}: one of them has it"
+            problem = (
+                f"{format_list(those, _MAX_LISTED_NAMES)} all want the Service {name}: one of them has it"
+            )
             remedy = "set spec.serviceName of the others"
             yield Finding(Fault.MIRROR_NAME_TAKEN, f"Service {namespace}/{name}", problem, remedy)
 
 
-def _applications(mirror: Mirror, there: Iterable[Instance], cluster: Cluster) -> set[str]:
+def _applications_to_mirror(
+    mirror: Mirror, eureka_instances: Iterable[Instance], cluster: Cluster
+) -> set[str]:
     if mirror.application:
         return {mirror.application}
     return {
         one.application
-        for one in there
-        if mirror.means(one.application) and not is_own_instance(mirror, one, cluster)
+        for one in eureka_instances
+        if mirror.selects_application(one.application) and not is_excluded_from_mirror(mirror, one, cluster)
     }
 
 
-def _leftovers(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> Iterator[Finding]:
+def _leftover_findings(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> Iterator[Finding]:
     """Yield findings about objects of a mirror that does not exist, such as after a finalizer was removed
     by hand.
     """
@@ -167,10 +179,11 @@ def _leftovers(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> It
         yield Finding(
             Fault.MIRROR_LEFTOVER,
             f"EurekaMirror {namespace}/{name}",
-            f"it is gone, and left {listed(names, _MOST_NAMED)}: callers are sent to what nobody looks after",
-            f"kubectl delete --namespace {namespace} {' '.join(names[:_MOST_NAMED])}",
+            f"it is gone, and left {format_list(names, _MAX_LISTED_NAMES)}: callers are sent to what nobody "
+            "looks after",
+            f"kubectl delete --namespace {namespace} {' '.join(names[:_MAX_LISTED_NAMES])}",
         )
 
 
-def _key(item: Object) -> tuple[str, str]:
+def _namespace_and_name(item: Object) -> tuple[str, str]:
     return str(item["metadata"]["namespace"]), str(item["metadata"]["name"])

@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
-from eurekube_provider.comparison.operators import OperatorsRead, OperatorState, operator_of
+from eurekube_provider.comparison.operators import OperatorsSnapshot, OperatorState, operator_state_from_lease
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, ClusterOwner, parse_owner
 from eurekube_provider.core.lease_notes import OPERATOR_LABEL
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, qualified
-from eurekube_provider.core.served import renewed_at
+from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.served import last_renewed_unix
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
 
-DEFAULT_LEASE = "eurekube-leader"
+DEFAULT_LEASE_NAME = "eurekube-leader"
 """The name of the Lease of an operator with the default name; older versions put no label on it."""
 
-RENEWED_SECONDS = 4.0
+SECOND_LEASE_READ_SECONDS = 4.0
 """Seconds between two reads of a Lease: its holder renews it every two seconds."""
 
-MOST_READ = 3
+MAX_INSTANCES_READ = 3
 
 
 def read_operators(
@@ -30,9 +30,9 @@ def read_operators(
     uid: str,
     eurekas: Iterable[tuple[Peers, Sequence[Instance]]],
     namespaces: Collection[str],
-    unread: list[str],
+    unread_parts: list[str],
     wait: Callable[[float], None] = time.sleep,
-) -> OperatorsRead:
+) -> OperatorsSnapshot:
     """Read the operators' Leases, and when the cluster's instances were last renewed.
 
     :param uid: the UID of the cluster's kube-system namespace.
@@ -41,34 +41,37 @@ def read_operators(
     :param unread: gets a sentence where the Leases cannot be read.
     :param wait: waits between two reads of a Lease, where differing clocks leave open if its holder is alive.
     """
-    at = _renewed_at(uid, eurekas, namespaces)
+    at = _read_last_renewal(uid, eurekas, namespaces)
     try:
-        found = {one.lease: one for one in map(operator_of, _leases(access))}
+        found = {one.lease_name: one for one in map(operator_state_from_lease, _list_operator_leases(access))}
         now = time.time()
-        if any(one.may_be_alive(now) for one in found.values()):
-            wait(RENEWED_SECONDS)
-            found = {qualified(one): operator_of(one, found.get(qualified(one))) for one in _leases(access)}
+        if any(one.needs_second_read(now) for one in found.values()):
+            wait(SECOND_LEASE_READ_SECONDS)
+            found = {
+                qualified_name(one): operator_state_from_lease(one, found.get(qualified_name(one)))
+                for one in _list_operator_leases(access)
+            }
     except KubernetesError as error:
-        failed = OperatorsRead(error=str(error), renewed_at=at)
-        if not failed.is_renewed(time.time()):
-            unread.append(f"whether an operator leads: {error}")
+        failed = OperatorsSnapshot(lease_error=str(error), instances_renewed_at=at)
+        if not failed.are_instances_renewed(time.time()):
+            unread_parts.append(f"whether an operator leads: {error}")
         return failed
-    return OperatorsRead(tuple(sorted(found.values(), key=_order)), renewed_at=at)
+    return OperatorsSnapshot(tuple(sorted(found.values(), key=_leaders_first)), instances_renewed_at=at)
 
 
-def _order(one: OperatorState) -> tuple[bool, str]:
-    return (not one.holder, one.lease)
+def _leaders_first(one: OperatorState) -> tuple[bool, str]:
+    return (not one.holder, one.lease_name)
 
 
-def _leases(access: KubeAccess) -> list[Object]:
+def _list_operator_leases(access: KubeAccess) -> list[Object]:
     """Return all Leases of operators, of any name and version."""
     labelled = access.get(LEASES.path(), {"labelSelector": OPERATOR_LABEL}).get("items") or []
-    named = objects_named(access, LEASES, DEFAULT_LEASE)
+    named = objects_named(access, LEASES, DEFAULT_LEASE_NAME)
     every = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (*named, *labelled)}
     return list(every.values())
 
 
-def _renewed_at(
+def _read_last_renewal(
     uid: str, eurekas: Iterable[tuple[Peers, Sequence[Instance]]], namespaces: Collection[str]
 ) -> float | None:
     """Return the last renewal of an instance of the cluster's syncers; a few are read past the caches.
@@ -77,17 +80,17 @@ def _renewed_at(
     """
     times: list[float] = []
     for peers, listed in eurekas:
-        ours = [one for one in listed if _is_of_operator(one, uid, namespaces)]
+        ours = [one for one in listed if _is_registered_by_cluster(one, uid, namespaces)]
         ours.sort(key=lambda one: one.lease_ends_ms or 0, reverse=True)
-        for one in ours[:MOST_READ]:
+        for one in ours[:MAX_INSTANCES_READ]:
             with suppress(RegistryError):
                 found = peers.read(*one.key)
-                if found is not None and (at := renewed_at(found)) is not None:
+                if found is not None and (at := last_renewed_unix(found)) is not None:
                     times.append(at)
     return max(times, default=None)
 
 
-def _is_of_operator(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
+def _is_registered_by_cluster(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
     owner = parse_owner(one.owner)
     if not isinstance(owner, ClusterOwner) or not uid or one.metadata.get(CLUSTER_UID_KEY) != uid:
         return False

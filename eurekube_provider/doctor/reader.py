@@ -14,19 +14,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from eurekube_provider.comparison.operators import OperatorsRead
+from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_for_itself, pod_addresses
+from eurekube_provider.core.objects import Object, has_own_address, pod_addresses
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.doctor.workload_index import WorkloadIndex
-from eurekube_provider.eureka.peers import Peers, merged
+from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     MIRRORS,
@@ -34,26 +34,26 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
-    WORKLOADS,
+    WORKLOADS_BY_KIND,
     ApiResource,
     KubeAccess,
 )
 from eurekube_provider.operator.registries import zookeeper_servers
-from eurekube_provider.operator.selfcheck import INSTALL_CRDS, Verdict, check_eureka, check_zookeeper
+from eurekube_provider.operator.selfcheck import INSTALL_CRDS_COMMAND, Verdict, check_eureka, check_zookeeper
 from eurekube_provider.operator.settings import Settings
 
 if TYPE_CHECKING:
     from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
-MOST_COMPARED = 500
+MAX_INSTANCES_REREAD = 500
 """The number of instances that differ between two servers' lists and are read again from all servers.
 Lists are up to 30 s old, each server's in its own way, so that they differ in whatever changes.
 """
 
-SETTLING_SECONDS = 3.0
+REPLICATION_WAIT_SECONDS = 3.0
 """Seconds after which a difference between servers counts as lasting: servers replicate within a second."""
 
-_LIST_SECONDS = 60.0
+_LIST_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class EurekaSnapshot:
     :ivar instances: the instances that any server lists.
     :ivar figures: the figures on renewals by the server's URL, as far as they can be read.
     :ivar server_problems: pairs of a server's URL and its problem.
-    :ivar servers: the number of servers that answered.
+    :ivar server_count: the number of servers that answered.
     """
 
     name: str
@@ -71,7 +71,7 @@ class EurekaSnapshot:
     figures: Mapping[str, FrontPage] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
     server_problems: tuple[tuple[str, str], ...] = ()
-    servers: int = 0
+    server_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Snapshot:
     :ivar mirrors: the mirrors; empty where the cluster does not know the kind; None where they cannot be
         read.
     :ivar pods: the pods by address, without those that share their node's address.
-    :ivar has_sleep: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
+    :ivar supports_sleep_hook: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
     :ivar unseen: a sentence for each part that could not be read.
     :ivar operators: the cluster's operators; None where they were not asked for.
     :ivar unread: the kinds of objects that could not be read, or not everywhere.
@@ -95,13 +95,13 @@ class Snapshot:
     workloads: tuple[Workload, ...] = ()
     pods: Mapping[str, Pod] = field(default_factory=dict)
     eurekas: Mapping[str, EurekaSnapshot] = field(default_factory=dict)
-    has_sleep: bool = True
-    unseen: tuple[str, ...] = ()
-    operators: OperatorsRead | None = None
-    unread: frozenset[str] = frozenset()
+    supports_sleep_hook: bool = True
+    unread_parts: tuple[str, ...] = ()
+    operators: OperatorsSnapshot | None = None
+    unread_kinds: frozenset[str] = frozenset()
 
     @property
-    def looked(self) -> dict[str, int]:
+    def object_counts(self) -> dict[str, int]:
         """Return the numbers of the objects that were read, by kind; a kind that could not be read is left
         out.
         """
@@ -111,9 +111,9 @@ class Snapshot:
             "services": len(self.services),
             "workloads": len(self.workloads),
             "instances": sum(len(one.instances) for one in self.eurekas.values()),
-            "Eureka servers": sum(one.servers for one in self.eurekas.values()),
+            "Eureka servers": sum(one.server_count for one in self.eurekas.values()),
         }
-        unread_kinds = {"mirrors", *self.unread}
+        unread_kinds = {"mirrors", *self.unread_kinds}
         if not found["Eureka servers"]:
             unread_kinds |= {"instances", "Eureka servers"}
         return {kind: count for kind, count in found.items() if count or kind not in unread_kinds}
@@ -125,46 +125,50 @@ def read_snapshot(settings: Settings) -> Snapshot:
     :raises EurekubeError: the cluster, or the first Eureka, cannot be asked at all.
     """
     access = KubeAccess.load(settings.kubeconfig, settings.context)
-    unseen: list[str] = []
+    unread_parts: list[str] = []
     version = access.get("/version")
-    unread: set[str] = set()
+    unread_kinds: set[str] = set()
 
-    def all_of(kind: str, resource: ApiResource) -> list[Object]:
-        before = len(unseen)
-        found = listed_objects(access, settings.watch_namespaces, unseen, resource)
-        if len(unseen) > before:
-            unread.add(kind)
+    def list_kind(kind: str, resource: ApiResource) -> list[Object]:
+        before = len(unread_parts)
+        found = list_objects(access, settings.watch_namespaces, unread_parts, resource)
+        if len(unread_parts) > before:
+            unread_kinds.add(kind)
         return found
 
-    listed = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of("workloads", where)]
-    workloads, pods = attributed(all_of("pods", PODS), listed)
-    syncers = all_of("syncers", SYNCERS)
-    mirrors = listed_mirrors(access, settings.watch_namespaces, unseen)
-    cluster = read_cluster(access, settings, unseen)
+    listed = [
+        Workload(kind, one)
+        for kind, where in WORKLOADS_BY_KIND.items()
+        for one in list_kind("workloads", where)
+    ]
+    workloads, pods = match_pods_to_workloads(list_kind("pods", PODS), listed)
+    syncers = list_kind("syncers", SYNCERS)
+    mirrors = list_mirrors(access, settings.watch_namespaces, unread_parts)
+    cluster = read_cluster(access, settings, unread_parts)
     with ExitStack() as stack:
         peers, eurekas = dict[str, Peers](), dict[str, EurekaSnapshot]()
         for name, connection in settings.connections.items():
             if connection.capabilities == EUREKA:
                 peers[name] = stack.enter_context(closing(Peers(connection)))
-                eurekas[name] = read_eureka(name, peers[name], unseen)
+                eurekas[name] = read_eureka(name, peers[name], unread_parts)
             else:
                 servers = stack.enter_context(closing(zookeeper_servers(connection)))
-                eurekas[name] = read_zookeeper(name, servers, pods, unseen)
+                eurekas[name] = read_zookeeper(name, servers, pods, unread_parts)
         lists = [(one, eurekas[name].instances) for name, one in peers.items()]
-        operators = read_operators(access, cluster.uid, lists, settings.watch_namespaces, unseen)
+        operators = read_operators(access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
     return Snapshot(
         cluster=cluster,
         syncers=tuple(syncers),
         mirrors=None if mirrors is None else tuple(mirrors),
-        services=tuple(all_of("services", SERVICES)),
-        slices=tuple(all_of("endpointslices", ENDPOINT_SLICES)),
+        services=tuple(list_kind("services", SERVICES)),
+        slices=tuple(list_kind("endpointslices", ENDPOINT_SLICES)),
         workloads=tuple(workloads),
         pods=pods,
         eurekas=eurekas,
-        has_sleep=_minor_version(version) >= 30,
+        supports_sleep_hook=_minor_version(version) >= 30,
         operators=operators,
-        unread=frozenset(unread),
-        unseen=tuple(unseen),
+        unread_kinds=frozenset(unread_kinds),
+        unread_parts=tuple(unread_parts),
     )
 
 
@@ -173,7 +177,7 @@ def _minor_version(version: Object) -> int:
     return int(found[0]) if found else 0
 
 
-def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
+def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]) -> Cluster:
     """Return the cluster's name and UID.
 
     :param unseen: gets a sentence where they cannot be determined.
@@ -183,59 +187,64 @@ def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> C
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
     except KubernetesError as error:
         if settings.cluster_name is None:
-            unseen.append(f"which instances are this cluster's: give --cluster-name ({error})")
+            unread_parts.append(f"which instances are this cluster's: give --cluster-name ({error})")
     return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
 
 
-def listed_objects(
-    access: KubeAccess, namespaces: Sequence[str], unseen: list[str], resource: ApiResource
+def list_objects(
+    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str], resource: ApiResource
 ) -> list[Object]:
-    """Return the objects of a kind in each namespace, or in all; add a sentence to ``unseen`` for a failed
-    read.
+    """Return the objects of a kind in each namespace, or in all; add a sentence to ``unread_parts`` for a
+    failed read.
     """
     found: list[Object] = []
     for namespace in namespaces or (None,):
         try:
-            found += _objects_in(access, resource, namespace)
+            found += _iterate_objects(access, resource, namespace)
         except KubernetesError as error:
-            unseen.append(_sentence(resource, namespace, error))
+            unread_parts.append(_describe_read_failure(resource, namespace, error))
     return found
 
 
-def listed_mirrors(access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> list[Object] | None:
+def list_mirrors(
+    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]
+) -> list[Object] | None:
     """Return the mirrors that may be read; an empty list where the cluster does not know the kind.
 
-    :returns: None where they cannot be read; ``unseen`` then gets a sentence.
+    :returns: None where they cannot be read; ``unread_parts`` then gets a sentence.
     """
     refused: list[str] = []
     found: list[Object] = []
     for namespace in namespaces or (None,):
         try:
-            found += _objects_in(access, MIRRORS, namespace)
+            found += _iterate_objects(access, MIRRORS, namespace)
         except KubernetesError as error:
             if error.status_code == 404:
                 continue
-            if error.status_code == 403 and not access.knows(MIRRORS):
+            if error.status_code == 403 and not access.serves_kind(MIRRORS):
                 return []
-            refused.append(_sentence(MIRRORS, namespace, error))
-    unseen += refused
+            refused.append(_describe_read_failure(MIRRORS, namespace, error))
+    unread_parts += refused
     return None if refused else found
 
 
-def _objects_in(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
+def _iterate_objects(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
     """Yield the objects of a kind, in a namespace or in all, page by page."""
-    for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
+    for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_TIMEOUT_SECONDS):
         yield from page.get("items") or ()
 
 
-def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
+def _describe_read_failure(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if resource is SYNCERS and error.status_code == 404:
-        return f"syncers: the cluster does not know the kind EurekaSyncer: install it with {INSTALL_CRDS}"
+        return (
+            "syncers: the cluster does not know the kind EurekaSyncer: install it with "
+            f"{INSTALL_CRDS_COMMAND}"
+        )
     return f"{resource.plural} {where}: {error}"
 
 
-def attributed(
+def match_pods_to_workloads(
     pods: Sequence[Object], workloads: Sequence[Workload]
 ) -> tuple[list[Workload], dict[str, Pod]]:
     """Attribute pods to the workloads that run them.
@@ -244,22 +253,22 @@ def attributed(
         pods by address.
     """
     index = WorkloadIndex(workloads)
-    run_by = [(pod, index.of_pod(pod)) for pod in pods]
+    run_by = [(pod, index.find_by_pod(pod)) for pod in pods]
     newest: dict[str, Object] = {}
     for pod, workload in run_by:
         if workload is not None and not pod["metadata"].get("deletionTimestamp"):
             before = newest.get(workload.subject)
-            newest[workload.subject] = pod if before is None else max(before, pod, key=_age)
+            newest[workload.subject] = pod if before is None else max(before, pod, key=_creation_sort_key)
     with_pods = [replace(one, live_pod=newest.get(one.subject)) for one in workloads]
-    return [*with_pods, *_unowned(run_by)], _by_address(run_by)
+    return [*with_pods, *_workloads_of_unmatched_pods(run_by)], _pods_by_address(run_by)
 
 
-def _age(pod: Object) -> tuple[str, str]:
+def _creation_sort_key(pod: Object) -> tuple[str, str]:
     """Return a sort key by creation time: the newest pod most likely has the current template."""
     return str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"]["name"])
 
 
-def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
+def _workloads_of_unmatched_pods(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
     """Return a workload for each owner that is none of the given ones, and for each pod without an owner."""
     found: dict[str, Workload] = {}
     for pod, workload in run_by:
@@ -270,16 +279,16 @@ def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]
     return list(found.values())
 
 
-def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, Pod]:
+def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, Pod]:
     found = {}
     for pod, workload in run_by:
         for address in pod_addresses(pod):
-            if has_for_itself(pod, address):
+            if has_own_address(pod, address):
                 found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
     return found
 
 
-def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
+def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnapshot:
     """Read the list of clients, up to 30 s old, from every server of one Eureka.
 
     :param unseen: gets a sentence where no server answers.
@@ -289,21 +298,21 @@ def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
         for finding in check_eureka(name, peers)
         if finding.verdict is Verdict.WARNING
     )
-    lists, failures = peers.each(lambda peer: peer.list_instances())
+    lists, failures = peers.ask_all(lambda peer: peer.list_instances())
     if not lists:
-        unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
+        unread_parts.append(f"the Eureka {name}: {next(iter(failures.values()))}")
         return EurekaSnapshot(name, server_problems=server_problems)
     with ThreadPoolExecutor(len(peers.peers)) as pool:
         pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
         figures = {url: page for url, page in pages if page is not None}
-    disagreements = tuple(_disagreements(peers, lists))
+    disagreements = tuple(_find_disagreements(peers, lists))
     return EurekaSnapshot(
-        name, tuple(merged(lists.values())), figures, disagreements, server_problems, len(lists)
+        name, tuple(merge_lists(lists.values())), figures, disagreements, server_problems, len(lists)
     )
 
 
 def read_zookeeper(
-    name: str, servers: ZooKeeperServers, pods: Container[str], unseen: list[str]
+    name: str, servers: ZooKeeperServers, pods: Container[str], unread_parts: list[str]
 ) -> EurekaSnapshot:
     """Read one ZooKeeper ensemble, and the instances without a pod that ended operators left there.
 
@@ -313,23 +322,23 @@ def read_zookeeper(
     try:
         instances, _ = servers.list_everywhere()
     except RegistryError as error:
-        unseen.append(f"the ZooKeeper {name}: {error}")
+        unread_parts.append(f"the ZooKeeper {name}: {error}")
         return EurekaSnapshot(name)
     found = check_zookeeper(name, servers, pods)
     server_problems = tuple((one.subject, one.detail) for one in found if one.verdict is Verdict.WARNING)
-    return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, servers=1)
+    return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, server_count=1)
 
 
-def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
+def _find_disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
     """Return instances that differ between the servers' lists, and still differ when read past the caches."""
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)
     if not differ:
         return []
-    time.sleep(SETTLING_SECONDS)
-    compared = differ[:MOST_COMPARED]
-    there, _ = peers.each(lambda peer: read_each(peer, compared, Refused()))
+    time.sleep(REPLICATION_WAIT_SECONDS)
+    compared = differ[:MAX_INSTANCES_REREAD]
+    there, _ = peers.ask_all(lambda peer: read_instances(peer, compared, RefusalByKey()))
     found: list[Disagreement] = []
     for key in compared:
         seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, pod_of
-from eurekube_provider.core.registry_kinds import kind_of
-from eurekube_provider.core.self_registered import is_named_by
+from eurekube_provider.core.objects import Object, pod_name_of_endpoint
+from eurekube_provider.core.registry_kinds import registry_kind_of_instance
+from eurekube_provider.core.self_registered import is_certainly_registered_by_pod
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.wording import counted, listed
+from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.syncer_checks import patch_of
+from eurekube_provider.doctor.syncer_checks import syncer_spec_patch
 from eurekube_provider.doctor.workload_checks import Workload, environment_patch
-from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, FrontPage
+from eurekube_provider.eureka.self_preservation import RENEWALS_PER_MINUTE, FrontPage
 
-NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
+REGISTER_WITH_EUREKA_VARIABLE = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
 """The environment variable of Spring's ``eureka.client.register-with-eureka``."""
 
-PREFER_ADDRESS = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
+PREFER_IP_ADDRESS_VARIABLE = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
 
-SETTLED_SECONDS = 240
+FULLY_COUNTED_AFTER_SECONDS = 240
 """Seconds after which an instance counts fully in a server's renewals of the last minute."""
 
-_THRESHOLD_SHARE = 0.85
-_MOST_NAMED = 5
+_RENEWAL_THRESHOLD_SHARE = 0.85
+_MAX_LISTED_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def self_registered_findings(
     service: Object,
     slices: Iterable[Object],
     workloads: Sequence[Workload],
-    others: Mapping[str, Sequence[Instance]],
+    self_registered: Mapping[str, Sequence[Instance]],
     pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
     """Yield findings about pods that a syncer registers and that register themselves, too, at any port or by
@@ -67,46 +67,50 @@ def self_registered_findings(
     :param pods: the cluster's pods by address, without those that share their node's.
     """
     found: dict[str, Instance] = {}
-    beside = [one for those in others.values() for one in those if _has_name_of(one, syncer)]
+    beside = [
+        one for those in self_registered.values() for one in those if _shares_name_with_syncer(one, syncer)
+    ]
     for each in slices if beside else ():
         ports = {port.get("port") for port in each.get("ports") or ()}
         for endpoint in each.get("endpoints") or ():
-            address, name = endpoint["addresses"][0], pod_of(endpoint)
+            address, name = endpoint["addresses"][0], pod_name_of_endpoint(endpoint)
             for one in beside:
                 is_here = one.ip_address == address and (one.port.number in ports or address in pods)
-                if is_here or (name and is_named_by(one, name, syncer.selector.namespace, address)):
+                if is_here or (
+                    name and is_certainly_registered_by_pod(one, name, syncer.selector.namespace, address)
+                ):
                     found[one.instance_id] = one
     twins = list(found.values())
     if not twins:
         return
-    ids = listed([one.instance_id for one in twins], _MOST_NAMED)
+    ids = format_list([one.instance_id for one in twins], _MAX_LISTED_NAMES)
     for workload in workloads or (None,):
         subject, patch = f"Service {syncer.selector.namespace}/{service['metadata']['name']}", None
         if workload:
             subject = workload.subject
-            patch = environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
+            patch = environment_patch(workload, REGISTER_WITH_EUREKA_VARIABLE, "false", twins[0].port.number)
         yield Finding(
             Fault.SELF_REGISTERED,
             subject,
             f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
             f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
             " Eureka when the process ends, not before",
-            f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
+            f"switch their Eureka client's registration off: {REGISTER_WITH_EUREKA_VARIABLE}=false",
             patch,
         )
 
 
-def _has_name_of(instance: Instance, syncer: Syncer) -> bool:
-    names = {instance.application.lower(), *_vips(instance)}
+def _shares_name_with_syncer(instance: Instance, syncer: Syncer) -> bool:
+    names = {instance.application.lower(), *_split_vip_addresses(instance)}
     return bool({name.lower() for name in names} & syncer.names)
 
 
-def _vips(instance: Instance) -> list[str]:
+def _split_vip_addresses(instance: Instance) -> list[str]:
     return [name.strip() for name in instance.vip_address.split(",") if name.strip()]
 
 
 def host_name_findings(
-    instances: Iterable[Instance], pods: Mapping[str, Pod], served: frozenset[str], domain: str
+    instances: Iterable[Instance], pods: Mapping[str, Pod], syncer_addresses: frozenset[str], domain: str
 ) -> Iterator[Finding]:
     """Yield findings about instances whose host name only the cluster can resolve.
 
@@ -118,7 +122,7 @@ def host_name_findings(
         if one.owner and one.owner.startswith("cluster/"):
             continue  # the syncer has the finding
         host, pod = one.host_name, pods.get(one.ip_address)
-        if _is_address(host) or (pod is not None and one.ip_address in served):
+        if _is_ip_address(host) or (pod is not None and one.ip_address in syncer_addresses):
             continue
         inside = host.endswith((".svc", f".svc.{domain}", ".svc.cluster.local", ".pod.cluster.local"))
         if not inside and (pod is None or (host != pod.name and "." in host)):
@@ -128,14 +132,16 @@ def host_name_findings(
             Fault.UNRESOLVABLE_HOST_NAME,
             workload.subject if workload else _instance_name(one),
             f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve",
-            f"have the client register its address: {PREFER_ADDRESS}=true"
+            f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
             if workload
             else "register it with its address as host name",
-            environment_patch(workload, PREFER_ADDRESS, "true", one.port.number) if workload else None,
+            environment_patch(workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
+            if workload
+            else None,
         )
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -156,7 +162,7 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
             )
 
 
-def vip_findings(
+def vip_case_findings(
     instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
 ) -> Iterator[Finding]:
     """Yield findings about VIP addresses that differ only in upper and lower case.
@@ -165,14 +171,14 @@ def vip_findings(
     """
     spellings: dict[str, dict[str, list[Instance]]] = defaultdict(lambda: defaultdict(list))
     for one in instances:
-        for vip in _vips(one):
+        for vip in _split_vip_addresses(one):
             spellings[vip.lower()][vip].append(one)
     known = {(one.namespace, one.name): one for one in syncers}
     for ways in spellings.values():
         if len(ways) < 2:
             continue
-        # By how many there are: one instance of somebody else's must not have us rename all of ours. Of as
-        # many, those that we do not write are not ours to rename.
+        # The most frequent spelling wins: one foreign instance must not make a syncer rename all of its
+        # instances. Between equally frequent ones, the spelling that Eurekube did not register wins.
         wanted = max(
             ways,
             key=lambda vip: (
@@ -188,12 +194,12 @@ def vip_findings(
             (owner.namespace, owner.syncer)
             for vip, held in ways.items()
             for one in held
-            if vip != wanted and (owner := cluster.syncer_of(one.owner)) is not None
+            if vip != wanted and (owner := cluster.parse_own_syncer(one.owner)) is not None
         }
         changed = [known[key] for key in sorted(keys & known.keys())]
         for syncer in changed or (None,):
             renamed = ",".join(
-                wanted if vip.lower() == wanted.lower() else vip for vip in _vip_addresses_of(syncer)
+                wanted if vip.lower() == wanted.lower() else vip for vip in _syncer_vip_addresses(syncer)
             )
             yield Finding(
                 Fault.MIXED_VIP_CASE,
@@ -201,33 +207,33 @@ def vip_findings(
                 f"Eureka holds one VIP address in several spellings: {listed_ways}; servers take them for"
                 " several, and callers that ask for one find some of the instances only",
                 f"spell it {wanted} everywhere" + (f": set spec.vipAddress to {renamed}" if syncer else ""),
-                patch_of(syncer, vipAddress=renamed) if syncer else None,
+                syncer_spec_patch(syncer, vipAddress=renamed) if syncer else None,
             )
 
 
-def _vip_addresses_of(syncer: Syncer | None) -> list[str]:
+def _syncer_vip_addresses(syncer: Syncer | None) -> list[str]:
     return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
 
 
-def preservation_findings(
+def self_preservation_findings(
     url: str, figures: FrontPage, instances: Iterable[Instance], now_seconds: float
 ) -> Iterator[Finding]:
     """Yield a finding about a server that gets too few renewals, or would if one more were missing.
 
-    A server expects renewals of instances younger than :data:`SETTLED_SECONDS` too early, so that every
-    rollout would cause a finding: only missing renewals of older instances count.
+    A server expects renewals of instances younger than :data:`FULLY_COUNTED_AFTER_SECONDS` too early, so that
+    every rollout would cause a finding: only missing renewals of older instances count.
 
     :param now_seconds: Unix time.
     """
-    oldest = (now_seconds - SETTLED_SECONDS) * 1000
+    oldest = (now_seconds - FULLY_COUNTED_AFTER_SECONDS) * 1000
     settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
-    expected = RENEWALS_A_MINUTE * settled * _THRESHOLD_SHARE
-    if figures.is_endangered and figures.last_minute < expected:
+    expected = RENEWALS_PER_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
+    if figures.is_endangered and figures.renewals_last_minute < expected:
         yield Finding(
             Fault.SELF_PRESERVATION_NEAR,
             f"Eureka server {url}",
-            f"it got {figures.last_minute} heartbeats in the last minute and needs more than"
-            f" {figures.threshold}: it forgets no instance any more, not even those that are gone",
+            f"it got {figures.renewals_last_minute} heartbeats in the last minute and needs more than"
+            f" {figures.renewals_threshold}: it forgets no instance any more, not even those that are gone",
             "find whose heartbeats are missing: deregister instances that run no more, start what should"
             " renew (the operator, eurekube keepalive), and let clients renew every 30 s",
         )
@@ -243,25 +249,27 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
         yield Finding(
             Fault.UNREADABLE_INSTANCE,
             f"Eureka {name}",
-            f"{counted(len(names))} cannot be read or asked for, so that nothing can drain them or prove that"
-            f" they left: {listed(names, _MOST_NAMED)}",
+            f"{format_count(len(names))} cannot be read or asked for, so that nothing can drain them or "
+            "prove that"
+            f" they left: {format_list(names, _MAX_LISTED_NAMES)}",
             "have their clients register under an instanceId without slashes, percent signs and the like"
             " (eureka.instance.instance-id), at an address in its plain form; an entry of other software"
             " must be removed by its author",
         )
 
 
-def stuck_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
+def stuck_out_of_service_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
     """Yield findings about applications whose own first registration was OUT_OF_SERVICE."""
     by_application: dict[str, list[str]] = defaultdict(list)
     for one in instances:
-        if one.registered_out_of_service and kind_of(one).overrides:
+        if one.is_self_registered_out_of_service and registry_kind_of_instance(one).overrides:
             by_application[one.application].append(one.instance_id)
     for application, ids in sorted(by_application.items()):
         yield Finding(
             Fault.STUCK_OUT_OF_SERVICE,
             f"application {application}",
-            f"registered itself as OUT_OF_SERVICE ({listed(ids, _MOST_NAMED)}): Eureka keeps that whatever"
+            f"registered itself as OUT_OF_SERVICE ({format_list(ids, _MAX_LISTED_NAMES)}): Eureka keeps "
+            "that whatever"
             " the application says since, and no caller finds it",
             "if it is to be called: eurekube undrain, with the id of each; and have it register as STARTING"
             " or DOWN in place of OUT_OF_SERVICE",
@@ -290,7 +298,7 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
     yield Finding(
         Fault.PEERS_DISAGREE,
         f"Eureka {name}",
-        f"its servers do not hold the same: {listed(parts, _MOST_NAMED)}",
+        f"its servers do not hold the same: {format_list(parts, _MAX_LISTED_NAMES)}",
         "have each server name all others in eureka.client.service-url.defaultZone, under host names that"
         " differ, and let them reach each other; each tells the others only of what it gets itself",
     )

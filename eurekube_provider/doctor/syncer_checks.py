@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from eurekube_provider.core.condition_types import PROGRESS, ConditionType
+from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS, ConditionType
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.service_choice import ServiceChoice
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
-from eurekube_provider.core.wording import counted, listed
-from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.workload_checks import Workload, speaks_http
+from eurekube_provider.core.wording import format_count, format_list
+from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.workload_checks import Workload, is_probed_by_http
 
-_REPORTED_OTHERWISE = frozenset(
+_CONDITIONS_WITHOUT_FINDING = frozenset(
     {
         ConditionType.READY,
         ConditionType.SYNCED,
@@ -27,23 +27,23 @@ _REPORTED_OTHERWISE = frozenset(
         ConditionType.UNREADABLE_INSTANCE,
         ConditionType.AMBIGUOUS_SERVICE,
         ConditionType.PAUSED,
-        *PROGRESS,
+        *PROGRESS_CONDITIONS,
     }
 )
-"""Syncer conditions without a finding here: they have their own, or may be a person's wish."""
+"""Syncer conditions from which no finding is made: other checks report them, or a person may want them."""
 
-_MOST_NAMED = 5
+_MAX_LISTED_NAMES = 5
 
 
 SYNCER_RESOURCE = "eurekasyncers.eurekube.io"
 
 
-def subject_of(syncer: Syncer) -> str:
+def describe_syncer(syncer: Syncer) -> str:
     """Return kind, namespace and name of a syncer, for a person."""
     return f"EurekaSyncer {syncer.namespace}/{syncer.name}"
 
 
-def patch_of(syncer: Syncer, **spec: Any) -> Patch:
+def syncer_spec_patch(syncer: Syncer, **spec: Any) -> Patch:
     """Return a patch of a syncer's ``spec``; None removes a field."""
     kind = PatchKind.MERGE
     return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, kind, {"spec": spec})
@@ -56,46 +56,54 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
         needed = syncer.shortest_lease_seconds
         yield Finding(
             Fault.LEASE_TOO_SHORT,
-            subject_of(syncer),
+            describe_syncer(syncer),
             problem.message,
             f"set spec.lease.durationSeconds to {needed} or more",
-            patch_of(syncer, lease={"durationSeconds": needed}),
+            syncer_spec_patch(syncer, lease={"durationSeconds": needed}),
         )
 
 
 def service_findings(
     syncer: Syncer, choice: ServiceChoice, instances: Iterable[Instance]
 ) -> Iterator[Finding]:
-    """Yield a finding if a syncer selects several Services, or it is unclear which one is meant. :param
-    instances: the syncer's instances in Eureka, which an operator of an earlier version may have
-    registered.
+    """Yield a finding if a syncer selects several Services, or it is unclear which one is meant.
+
+    :param instances: the syncer's instances in Eureka, which an operator of an earlier version may have
+        registered.
     """
     if choice.problem is not None:
         problem, remedy = choice.problem.message, choice.problem.remedy
-        yield Finding(Fault.AMBIGUOUS_SERVICE, subject_of(syncer), problem, remedy)
+        yield Finding(Fault.AMBIGUOUS_SERVICE, describe_syncer(syncer), problem, remedy)
         return
-    wanted = set(_places(choice.meant_slices))
-    aside = {
+    wanted = set(_endpoint_addresses_and_ports(choice.meant_slices))
+    other_services = {
         place: str(one["metadata"]["name"])
-        for one in choice.aside
-        for place in _places(choice.slices_of(one))
+        for one in choice.other_services
+        for place in _endpoint_addresses_and_ports(choice.slices_of(one))
     }
-    strange = [one for one in instances if (one.ip_address, one.port.number) in aside.keys() - wanted]
+    strange = [
+        one for one in instances if (one.ip_address, one.port.number) in other_services.keys() - wanted
+    ]
     if strange:
-        meant_names = listed([str(one["metadata"]["name"]) for one in choice.services], _MOST_NAMED)
-        names = listed(sorted({aside[one.ip_address, one.port.number] for one in strange}), _MOST_NAMED)
+        meant_names = format_list(
+            [str(one["metadata"]["name"]) for one in choice.services], _MAX_LISTED_NAMES
+        )
+        names = format_list(
+            sorted({other_services[one.ip_address, one.port.number] for one in strange}), _MAX_LISTED_NAMES
+        )
         yield Finding(
             Fault.AMBIGUOUS_SERVICE,
-            subject_of(syncer),
-            f"Eureka holds {counted(len(strange))} of it that belong to other Services with the"
+            describe_syncer(syncer),
+            f"Eureka holds {format_count(len(strange))} of it that belong to other Services with the"
             f" {syncer.selector.labels} ({names}), and callers of {syncer.application} call them",
             f"if callers shall not have them, run an operator of this version: it registers {meant_names}"
-            f" alone, and removes {counted(len(strange))} after a minute; to keep them, have another syncer"
+            f" alone, and removes {format_count(len(strange))} after a minute; to keep them, have another "
+            "syncer"
             f" select {names} by spec.selector.matchLabels before; or select {meant_names} alone",
         )
 
 
-def _places(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
+def _endpoint_addresses_and_ports(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
     """Yield the addresses and ports of the endpoints in EndpointSlices."""
     for one in slices:
         for endpoint in one.get("endpoints") or ():
@@ -113,20 +121,20 @@ def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) 
         return
     for service in services:
         metadata = service["metadata"]
-        better = _reachable(service)
+        better = _reachable_address_kind(service)
         yield Finding(
             Fault.UNRESOLVABLE_HOST_NAME,
-            subject_of(syncer),
+            describe_syncer(syncer),
             f"it advertises {metadata['name']}.{metadata['namespace']}.svc.{domain}, a name that only pods of"
             " the cluster can resolve",
             f"set spec.advertise to {better}"
             if better
             else "give the Service a load balancer and set spec.advertise to LoadBalancer, or take mode pod",
-            patch_of(syncer, advertise=str(better)) if better else None,
+            syncer_spec_patch(syncer, advertise=str(better)) if better else None,
         )
 
 
-def _reachable(service: Object) -> Advertise | None:
+def _reachable_address_kind(service: Object) -> Advertise | None:
     """Return the kind of address by which callers outside reach a Service; None where they cannot."""
     spec: Object = service.get("spec") or {}
     balancer = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress")
@@ -155,21 +163,21 @@ def secure_port_findings(
         return  # the operator says so in the syncer's conditions
     number = ports.secure.number
     port = next(one for one in offered if one.get("port") == number)
-    sign = _sign_of_http(port)
+    sign = _describe_http_sign(port)
     target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
-    if not sign and any(speaks_http(one, int(target)) for one in workloads):
+    if not sign and any(is_probed_by_http(one, int(target)) for one in workloads):
         sign = "a probe asks it in plain http"
     if sign:
         yield Finding(
             Fault.SECURE_PORT_BY_MISTAKE,
-            subject_of(syncer),
+            describe_syncer(syncer),
             f"spec.securePort is {syncer.secure_port}, and Spring calls https there; but {sign}",
             "remove spec.securePort, or name the port that speaks https",
-            patch_of(syncer, securePort=None),
+            syncer_spec_patch(syncer, securePort=None),
         )
 
 
-def _sign_of_http(port: Object) -> str:
+def _describe_http_sign(port: Object) -> str:
     name, protocol = str(port.get("name") or ""), str(port.get("appProtocol") or "")
     if protocol in ("http", "kubernetes.io/h2c", "kubernetes.io/ws"):
         return f"its appProtocol is {protocol}"
@@ -177,33 +185,38 @@ def _sign_of_http(port: Object) -> str:
 
 
 def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
-    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer. :param
-    item: the EurekaSyncer.
+    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer.
+
+    :param item: the EurekaSyncer.
     """
     conditions = conditions_of(item)
     if ConditionType.READY not in conditions:
         yield Finding(
             Fault.SYNCER_TROUBLE,
-            subject_of(syncer),
+            describe_syncer(syncer),
             "no operator has looked at it",
             "run the operator, and have it watch this namespace (--watch-namespace)",
         )
         return
-    reported = [one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and _is_true(one)]
+    reported = [
+        one
+        for kind, one in conditions.items()
+        if kind not in _CONDITIONS_WITHOUT_FINDING and _is_condition_true(one)
+    ]
     left_out = [one for one in reported if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
     reported = [one for one in reported if one not in left_out]
     ready = conditions[ConditionType.READY]
     synced = conditions.get(ConditionType.SYNCED, ready)
-    if not reported and synced["status"] == "False" and synced["reason"] not in _REPORTED_OTHERWISE:
+    if not reported and synced["status"] == "False" and synced["reason"] not in _CONDITIONS_WITHOUT_FINDING:
         reported = [synced]
     if not (reported or left_out) and synced["status"] == "True" and ready["status"] == "False":
         reported = [ready]  # NoneUp
     for one in (*reported, *left_out):
-        problem = Problem.of(one).with_remedy(REMEDIES)
-        said, remedy = f"its operator says {problem}", problem.remedy or UNKNOWN_REMEDY
+        problem = Problem.of(one).with_remedy(SYNCER_REMEDIES)
+        said, remedy = f"its operator says {problem}", problem.remedy or FALLBACK_REMEDY
         fault = Fault.ENDPOINTS_LEFT_OUT if one in left_out else Fault.SYNCER_TROUBLE
-        yield Finding(fault, subject_of(syncer), said, remedy)
+        yield Finding(fault, describe_syncer(syncer), said, remedy)
 
 
-def _is_true(condition: Object) -> bool:
+def _is_condition_true(condition: Object) -> bool:
     return str(condition["status"]) == "True"

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
-from eurekube_provider.core.gate import declares_gate, held_from, is_held
-from eurekube_provider.core.objects import Object, conditions_of, qualified
+from eurekube_provider.core.gate import declares_gate, held_since_unix, is_held_by_gate
+from eurekube_provider.core.objects import Object, conditions_of, qualified_name
 from eurekube_provider.core.prestop import (
     DEFAULT_PROGRESS_DEADLINE_SECONDS,
     PreStopHook,
     progress_deadline_seconds,
-    servers,
-    with_gate,
+    serving_containers,
+    with_readiness_gate,
 )
-from eurekube_provider.core.shortfall import Shortfall, shortfalls
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.shortfall import Shortfall, find_shortfalls
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 
-UNNOTICED_SECONDS = 60.0
+GATE_UNNOTICED_SECONDS = 60.0
 """Seconds within which an operator explains why a pod waits, even after a take-over."""
 
-_INJECTED = (
+_ANY_INJECTOR_SETTINGS = (
     "in the configuration of what injects the container (kubectl get"
     " mutatingwebhookconfigurations,mutatingadmissionpolicies)"
 )
-INJECTED: Mapping[str, str] = {
+INJECTED_CONTAINER_SETTINGS: Mapping[str, str] = {
     "istio-proxy": (
         "in the pod template, by a container istio-proxy with image auto and this preStop, which Istio merges"
         " into its own; or have Istio inject a native sidecar, which ends after the others"
@@ -58,7 +58,7 @@ class Workload:
     @property
     def subject(self) -> str:
         """Kind, namespace and name of the workload, for a person."""
-        return f"{self.kind} {qualified(self.item)}"
+        return f"{self.kind} {qualified_name(self.item)}"
 
     @property
     def namespace(self) -> str:
@@ -66,20 +66,20 @@ class Workload:
         return str(self.item["metadata"]["namespace"])
 
     @property
-    def _pod(self) -> Object:
+    def _pod_template(self) -> Object:
         template = (self.item.get("spec") or {}).get("template") or {}
         return self.item if self.kind == "Pod" else template
 
     @property
     def pod_spec(self) -> Object:
         """The ``spec`` of the workload's pods."""
-        found: Object = self._pod.get("spec") or {}
+        found: Object = self._pod_template.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels of the workload's pods."""
-        found: Mapping[str, str] = (self._pod.get("metadata") or {}).get("labels") or {}
+        found: Mapping[str, str] = (self._pod_template.get("metadata") or {}).get("labels") or {}
         return found
 
     @property
@@ -98,7 +98,7 @@ class Workload:
         updated = status.get("updatedNumberScheduled", status.get("updatedReplicas"))
         return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
 
-    def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
+    def build_patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
         """Return a patch of the spec of the pods, and of the workload; None for a pod, which cannot be
         changed.
         """
@@ -115,33 +115,35 @@ def drain_findings(
     hook: PreStopHook,
     shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
     *,
-    wants_gate: bool = False,
+    prefers_readiness_gate: bool = False,
 ) -> Iterator[Finding]:
     """Yield findings about pods that end before callers forget them, and about rollouts faster than callers
     learn of new pods.
 
     :param hook: the kind of preStop to propose where one is missing.
     :param shutdown_seconds: the time that the process itself needs after SIGTERM.
-    :param wants_gate: True if the readiness gate fixes a short ``minReadySeconds``.
+    :param prefers_readiness_gate: True if the readiness gate fixes a short ``minReadySeconds``.
     """
     needed = drain.prestop_seconds
-    written = list(shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
+    written = list(find_shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
     for one in written:
-        patch = workload.patch(one.pod_spec) if one.pod_spec is not None else None
-        yield Finding(Fault(one.lack), workload.subject, one.problem, one.remedy, patch)
+        patch = workload.build_patch(one.pod_spec_patch) if one.pod_spec_patch is not None else None
+        yield Finding(Fault(one.kind), workload.subject, one.problem, one.remedy, patch)
     live = workload.live_pod
     if live is not None:
         spec: Object = live.get("spec") or {}
-        known = {(one.lack, one.container) for one in written}
-        for one in shortfalls(spec, needed, hook, shutdown_seconds):
-            if (one.lack, one.container) not in known:
-                yield from _of_live_pod(workload, qualified(live), one)
+        known = {(one.kind, one.container) for one in written}
+        for one in find_shortfalls(spec, needed, hook, shutdown_seconds):
+            if (one.kind, one.container) not in known:
+                yield from _live_pod_findings(workload, qualified_name(live), one)
     # A policy declares the gate in the pods, and leaves the template as it is.
     if not declares_gate(workload.pod_spec) and not (live and declares_gate(live.get("spec") or {})):
-        yield from _min_ready(workload, drain.min_ready_seconds, wants_gate=wants_gate)
+        yield from _min_ready_findings(
+            workload, drain.min_ready_seconds, prefers_readiness_gate=prefers_readiness_gate
+        )
 
 
-def _of_live_pod(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
+def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
     """Yield a finding about a lack of a running pod that its template does not have, since admission
     changes pods.
     """
@@ -149,17 +151,19 @@ def _of_live_pod(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[F
     names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
     if lacking.container not in names:
         why = "its template has no such container: a webhook or a policy injects it"
-        where = INJECTED.get(lacking.container, _INJECTED)
+        where = INJECTED_CONTAINER_SETTINGS.get(lacking.container, _ANY_INJECTOR_SETTINGS)
     elif workload.is_rolled_out:
         why = "its template says otherwise: a webhook or a policy changes the pods, or they are older"
         where = "change that webhook or policy, or replace the pods (kubectl rollout restart)"
     else:
         return
     problem = f"pod {pod}: {lacking.problem}; {why}"
-    yield Finding(Fault(lacking.lack), workload.subject, problem, f"{lacking.remedy}: {where}")
+    yield Finding(Fault(lacking.kind), workload.subject, problem, f"{lacking.remedy}: {where}")
 
 
-def _min_ready(workload: Workload, needed: int, *, wants_gate: bool) -> Iterator[Finding]:
+def _min_ready_findings(
+    workload: Workload, needed: int, *, prefers_readiness_gate: bool
+) -> Iterator[Finding]:
     spec: Object = workload.item.get("spec") or {}
     given = int(spec.get("minReadySeconds") or 0)
     if workload.kind == "Pod" or given >= needed:
@@ -169,12 +173,14 @@ def _min_ready(workload: Workload, needed: int, *, wants_gate: bool) -> Iterator
     deadline = progress_deadline_seconds(before, needed)
     if workload.kind == "Deployment" and deadline > before:
         change["progressDeadlineSeconds"] = deadline
-    remedy, patch = f"set minReadySeconds to {needed}", workload.patch({}, **change)
-    if wants_gate:
+    remedy, patch = f"set minReadySeconds to {needed}", workload.build_patch({}, **change)
+    if prefers_readiness_gate:
         del change["minReadySeconds"]
-        remedy = f"declare the readiness gate {GATE}, which an operator must serve in this namespace"
-        gates = with_gate(workload.pod_spec)["readinessGates"]
-        patch = workload.patch({"readinessGates": gates}, **change)
+        remedy = (
+            f"declare the readiness gate {READINESS_GATE}, which an operator must serve in this namespace"
+        )
+        gates = with_readiness_gate(workload.pod_spec)["readinessGates"]
+        patch = workload.build_patch({"readinessGates": gates}, **change)
     yield Finding(
         Fault.MIN_READY_TOO_SHORT,
         workload.subject,
@@ -191,13 +197,14 @@ def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
     :param now_seconds: Unix time.
     """
     pod = workload.live_pod
-    if pod is None or not is_held(pod) or GATE in conditions_of(pod):
+    if pod is None or not is_held_by_gate(pod) or READINESS_GATE in conditions_of(pod):
         return
-    if now_seconds - held_from(pod) > UNNOTICED_SECONDS:
+    if now_seconds - held_since_unix(pod) > GATE_UNNOTICED_SECONDS:
         yield Finding(
             Fault.GATE_NOT_SERVED,
             workload.subject,
-            f"pod {qualified(pod)} waits for the readiness gate {GATE}, and no operator has looked at it: no"
+            f"pod {qualified_name(pod)} waits for the readiness gate {READINESS_GATE}, and no operator has "
+            "looked at it: no"
             " new pod becomes ready",
             f"have the operator run, with --gate-namespace {workload.namespace}; or take the gate out of the"
             " template; what waits goes on with eurekube gate open",
@@ -206,7 +213,7 @@ def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
 
 def readiness_findings(workload: Workload) -> Iterator[Finding]:
     """Yield findings about containers without a readiness probe."""
-    for container in servers(workload.pod_spec):
+    for container in serving_containers(workload.pod_spec):
         if container.get("readinessProbe"):
             continue
         name = str(container.get("name"))
@@ -219,11 +226,13 @@ def readiness_findings(workload: Workload) -> Iterator[Finding]:
             " callers fail",
             "give it a readinessProbe; for Spring Boot an httpGet of /actuator/health/readiness tells more"
             f" than {'the port, which the patch tries' if port else 'a port'}",
-            workload.patch({"containers": [{"name": name, "readinessProbe": probe}]}) if probe else None,
+            workload.build_patch({"containers": [{"name": name, "readinessProbe": probe}]})
+            if probe
+            else None,
         )
 
 
-def _ports(container: Object, number: int | None) -> list[Object]:
+def _container_ports(container: Object, number: int | None) -> list[Object]:
     return [one for one in container.get("ports") or () if one.get("containerPort") == number]
 
 
@@ -231,18 +240,18 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
     """Return a patch that sets an environment variable in the container at ``port``, else in the first
     that serves.
     """
-    containers = servers(workload.pod_spec)
+    containers = serving_containers(workload.pod_spec)
     if not containers:
         return None
-    chosen = next((one for one in containers if _ports(one, port)), containers[0])
+    chosen = next((one for one in containers if _container_ports(one, port)), containers[0])
     entry = {"name": chosen.get("name"), "env": [{"name": variable, "value": value}]}
-    return workload.patch({"containers": [entry]})
+    return workload.build_patch({"containers": [entry]})
 
 
-def speaks_http(workload: Workload, port: int) -> bool:
+def is_probed_by_http(workload: Workload, port: int) -> bool:
     """Return whether a probe sends plain http requests to a port."""
     for container in workload.pod_spec.get("containers") or ():
-        names = {port, *(one.get("name") for one in _ports(container, port))}
+        names = {port, *(one.get("name") for one in _container_ports(container, port))}
         for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
             asked = (container.get(probe) or {}).get("httpGet") or {}
             if asked.get("port") in names and asked.get("scheme", "HTTP") == "HTTP":

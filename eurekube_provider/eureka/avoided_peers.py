@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from eurekube_provider.core.drain_time import CALLERS_RETURN_SECONDS
+from eurekube_provider.core.drain_time import CALLERS_RETURN_TO_SERVER_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistrySilent
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -25,27 +25,27 @@ class AvoidedPeers:
         self._silent: dict[str, tuple[float, float]] = {}  # found so first, and last
         self._late_until: dict[str, float] = {}
 
-    def holds(self, peer: Peer) -> bool:
+    def is_avoided(self, peer: Peer) -> bool:
         """Return whether a server is avoided now."""
         with self._lock:
             return self._until.get(peer.url, 0.0) > time.monotonic()
 
-    def add(self, peer: Peer, does: str, error: RegistryError | str) -> None:
+    def avoid(self, peer: Peer, fault: str, error: RegistryError | str) -> None:
         """Ask a server last for a while, unless it is the only one.
 
-        :param does: the server's fault, e.g. ``is slow``.
+        :param fault: the server's fault, e.g. ``is slow``.
         """
         now = time.monotonic()
         with self._lock:
             if isinstance(error, RegistrySilent):
                 first, last = self._silent.get(peer.url, (now, now))
-                self._silent[peer.url] = (first if now - last <= windows.ONE_SILENCE else now), now
+                self._silent[peer.url] = (first if now - last <= windows.SAME_SILENCE_SECONDS else now), now
             is_news = self._are_several and peer.url not in self._until
             if self._are_several:
-                self._until[peer.url] = now + windows.AVOIDED
+                self._until[peer.url] = now + windows.AVOID_SERVER_SECONDS
         if is_news:
             _log.warning(
-                f"Eureka server {does}, asking it last", extra={"url": peer.url, "error": str(error)}
+                f"Eureka server {fault}, asking it last", extra={"url": peer.url, "error": str(error)}
             )
 
     def silent_since(self, url: str) -> float:
@@ -57,9 +57,9 @@ class AvoidedPeers:
         now = time.monotonic()
         with self._lock:
             first, last = self._silent.get(url, (now, now))
-        return first if now - last <= windows.ONE_SILENCE else now
+        return first if now - last <= windows.SAME_SILENCE_SECONDS else now
 
-    def late(self) -> dict[str, float]:
+    def callers_late_until(self) -> dict[str, float]:
         """Return, by server that was silent for a while, the time until which its callers may not have come
         back.
 
@@ -72,13 +72,13 @@ class AvoidedPeers:
                 del self._late_until[url]
             return dict(self._late_until)
 
-    def answered(self, peer: Peer) -> None:
+    def stop_avoiding(self, peer: Peer) -> None:
         """Stop avoiding a server, since it answers."""
         with self._lock:
             was_avoided = self._until.pop(peer.url, None) is not None
             silence = self._silent.pop(peer.url, None)
             if silence is not None:
                 now = time.monotonic()
-                self._late_until[peer.url] = now + min(now - silence[0], CALLERS_RETURN_SECONDS)
+                self._late_until[peer.url] = now + min(now - silence[0], CALLERS_RETURN_TO_SERVER_SECONDS)
         if was_avoided:
-            _log.warning("Eureka server answers again", extra={"url": peer.url})
+            _log.warning("Eureka server answers again, asking it as before", extra={"url": peer.url})

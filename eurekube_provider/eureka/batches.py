@@ -23,34 +23,36 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, newest, same_contents
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, newest, same_contents
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
-from eurekube_provider.eureka.notes import Notes, Order, now_ms, yielding_timestamp
+from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, unix_now_ms, yielding_timestamp_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.successors import held_back_by_application, refusal
+from eurekube_provider.eureka.successors import blocking_error, find_blocked_removals_by_application
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 _log = logging.getLogger(__name__)
 
-Failures = dict[Key, ChangeError]
-Held = Mapping[Key, Instance | None]
+ErrorByKey = dict[InstanceKey, ChangeError]
+InstanceByKey = Mapping[InstanceKey, Instance | None]
 
-_CANCEL_ATTEMPTS = 3
+_REMOVAL_ATTEMPTS = 3
 
 
-def read_many(peers: Peers, peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
+def read_and_renew_at(
+    peers: Peers, peer: Peer, instances: Sequence[Instance]
+) -> dict[InstanceKey, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
     Only for instances that this process renews: any other would live on for as long as it is read. All other
     code reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
     """
-    held: dict[Key, Instance | None] = {}
+    held: dict[InstanceKey, Instance | None] = {}
     for chunk in batch.chunks(instances):
-        items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
-        for instance, answer in zip(chunk, peers.batch(peer, items), strict=True):
+        items = [batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS) for instance in chunk]
+        for instance, answer in zip(chunk, peers.send_batch(peer, items), strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
             else:
@@ -59,21 +61,21 @@ def read_many(peers: Peers, peer: Peer, instances: Sequence[Instance]) -> dict[K
     return held
 
 
-def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
+def read_and_renew_everywhere(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
     """Read and renew many instances on every server.
 
     :raises RegistryError: no server answered.
     """
-    return UncachedReads(*peers.everywhere(lambda peer: read_many(peers, peer, instances)))
+    return UncachedReads(*peers.ask_all_or_raise(lambda peer: read_and_renew_at(peers, peer, instances)))
 
 
-def copy_to(peer: Peer, instances: Sequence[Instance]) -> None:
+def register_copies_at(peer: Peer, instances: Sequence[Instance]) -> None:
     """Register instances at one server as another server holds them, overridden statuses included."""
     for chunk in batch.chunks(instances):
-        peer.batch([batch.register(instance) for instance in chunk])
+        peer.send_batch([batch.register_item(instance) for instance in chunk])
 
 
-def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures:
+def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[ChangeOrder]) -> ErrorByKey:
     """Register, update or remove instances on every server, and read the result.
 
     Instances that may exist already are read first. With several servers the ones that were never seen are
@@ -91,7 +93,7 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
         raise LeadershipLost(f"{len(orders)} changes: not begun, since another replica may lead by now")
     leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
-    over = _giving_way(notes, wanted)
+    over = _updates_without_read(notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_new(order.key)}
     are_several = len(peers.peers) > 1
     looked_at = [
@@ -99,76 +101,82 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
         for order in orders
         if order.key not in over and (are_several or order.key not in new)
     ]
-    reads = renew_and_read(peers, looked_at) if looked_at else UncachedReads({}, {})
+    reads = read_and_renew_everywhere(peers, looked_at) if looked_at else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
-    failures = _conflicts(notes, orders, held)
-    stamp = yielding_timestamp()
+    failures = _ownership_conflicts(notes, orders, held)
+    stamp = yielding_timestamp_ms()
     yielding = over | {
-        order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY)
+        order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY_MAPPING)
         for order in wanted
         if order.key in new and held[order.key] is None
     }
     known = [order for order in wanted if order.key not in yielding and order.key not in failures]
     if wanted:
         given_way = [order for order in wanted if order.key in yielding]
-        replicas = _replicas(notes, known, held)
-        failures |= _register(peers, notes, given_way, yielding, replicas, reads)
+        replicas = _replicas_to_send(notes, known, held)
+        failures |= _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
-        failures |= _cancel(peers, notes, there)
+        failures |= _remove_everywhere(peers, notes, there)
     for one in going:
         if held[one.key] is None:  # a removal could only hit anyone who registers it at this moment
-            notes.leaving(one)
-            notes.gone(one)
+            notes.note_removal_begins(one)
+            notes.note_removed(one)
     return failures
 
 
-def _giving_way(notes: Notes, orders: Sequence[Order]) -> dict[Key, Instance]:
-    """Return the updates of instances that are known well enough, each newer than the known one by a
-    millisecond.
+def _updates_without_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
+    """Return, by key, the updates of instances that are known well enough to need no read; each is newer
+    than the known instance by a millisecond.
     """
-    sent: dict[Key, Instance] = {}
+    sent: dict[InstanceKey, Instance] = {}
     for order in orders:
-        have = notes.known_under(order)
+        have = notes.known_without_read(order)
         if have is not None:
-            update = rules.next_write(notes.wanted_over(order.change.instance, have), have, now_ms=0)
+            update = rules.registration_to_send(
+                notes.adapt_to_registered(order.change.instance, have), have, now_ms=0
+            )
             if update is not None:
-                sent[order.key] = replace(update, unknown_fields=EMPTY)
+                sent[order.key] = replace(update, unknown_fields=EMPTY_MAPPING)
     return sent
 
 
-def _conflicts(notes: Notes, orders: Sequence[Order], held: Held) -> Failures:
+def _ownership_conflicts(notes: WriteNotes, orders: Sequence[ChangeOrder], held: InstanceByKey) -> ErrorByKey:
     """Return an error for each order whose instance belongs to another owner."""
-    found: Failures = {}
+    found: ErrorByKey = {}
     for order in orders:
         try:
-            notes.require_ours(held.get(order.key), order)
+            notes.require_ownership(held.get(order.key), order)
         except OwnershipConflict as conflict:
             found[order.key] = conflict
     return found
 
 
-def _replicas(notes: Notes, orders: Sequence[Order], held: Held) -> list[Instance]:
-    """Return the instances as every server must hold them."""
+def _replicas_to_send(
+    notes: WriteNotes, orders: Sequence[ChangeOrder], held: InstanceByKey
+) -> list[Instance]:
+    """Return, for each order, the instance as every server must hold it."""
     replicas = []
     for order in orders:
         have = held[order.key]
-        want = notes.wanted_over(order.change.instance, have)
-        sent = rules.next_write(want, have, now_ms=now_ms())
+        want = notes.adapt_to_registered(order.change.instance, have)
+        sent = rules.registration_to_send(want, have, now_ms=unix_now_ms())
         # A field that is unknown to a server has it refuse the whole batch.
-        replicas.append(rules.overridden(replace(sent, unknown_fields=EMPTY)) if sent else have or want)
+        replicas.append(
+            rules.apply_override(replace(sent, unknown_fields=EMPTY_MAPPING)) if sent else have or want
+        )
     return replicas
 
 
-def _register(
+def _register_everywhere(
     peers: Peers,
-    notes: Notes,
-    orders: Sequence[Order],
-    yielding: Mapping[Key, Instance],
+    notes: WriteNotes,
+    orders: Sequence[ChangeOrder],
+    yielding: Mapping[InstanceKey, Instance],
     replicas: Sequence[Instance],
     reads: UncachedReads,
-) -> Failures:
+) -> ErrorByKey:
     """Register the instances that give way to newer ones, and ``replicas`` where ``reads`` does not show
     them.
 
@@ -176,8 +184,8 @@ def _register(
     """
     sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
-    failures, held = _send(peers, notes, sent, reads, is_noted, shows_newer=bool(yielding))
-    failures |= _conflicts(notes, orders, held)
+    failures, held = _send_where_missing(peers, notes, sent, reads, is_noted, shows_newer=bool(yielding))
+    failures |= _ownership_conflicts(notes, orders, held)
     # Ours, and not as wanted: to be written again.
     wrong = [
         order
@@ -189,22 +197,24 @@ def _register(
     for one in sent:
         if one.key not in unsettled:
             # As a server says: a person may have set a status over it meanwhile.
-            notes.registered(held[one.key] if one.key in yielding and one.key in held else one)
+            notes.note_registered(held[one.key] if one.key in yielding and one.key in held else one)
     is_noted.set()
     if wrong:
-        failures |= _register(peers, notes, (), {}, _replicas(notes, wrong, held), UncachedReads({}, {}))
+        failures |= _register_everywhere(
+            peers, notes, (), {}, _replicas_to_send(notes, wrong, held), UncachedReads({}, {})
+        )
     return failures
 
 
-def _send(
+def _send_where_missing(
     peers: Peers,
-    notes: Notes,
+    notes: WriteNotes,
     sent: Sequence[Instance],
     reads: UncachedReads,
     is_noted: threading.Event,
     *,
     shows_newer: bool,
-) -> tuple[Failures, dict[Key, Instance]]:
+) -> tuple[ErrorByKey, dict[InstanceKey, Instance]]:
     """Register on every server the instances that were not seen on all of them.
 
     A repeated registration of an unchanged instance would begin a new Eureka lease and travel to every client
@@ -216,25 +226,25 @@ def _send(
     :returns: the refused changes, and the instances that servers hold instead.
     """
 
-    def stands(one: Instance) -> bool:
-        return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
+    def is_everywhere(one: Instance) -> bool:
+        return all(_is_up_to_date(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or notes.table.holds(one.key)
+        return not is_noted.is_set() or notes.table.has_instance(one.key)
 
-    lacking = [one for one in sent if not stands(one)]
+    lacking = [one for one in sent if not is_everywhere(one)]
     try:
-        answers, _ = peers.everywhere(
-            lambda peer: _register_on(peers, peer, notes, lacking, is_due, shows_newer=shows_newer),
+        answers, _ = peers.ask_all_or_raise(
+            lambda peer: _register_at(peers, peer, notes, lacking, is_due, shows_newer=shows_newer),
             asks_avoided=True,
         )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         for one in sent:
-            notes.registered(one)
+            notes.note_registered(one)
         raise
-    refused: Failures = {}
-    newer: dict[Key, Instance] = {}
+    refused: ErrorByKey = {}
+    newer: dict[InstanceKey, Instance] = {}
     for failed, found in answers.values():
         refused.update(failed)
         for key, held in found.items():
@@ -243,37 +253,37 @@ def _send(
     return refused, newer
 
 
-def _register_on(
+def _register_at(
     peers: Peers,
     peer: Peer,
-    notes: Notes,
+    notes: WriteNotes,
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
     *,
     shows_newer: bool,
-) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
+) -> tuple[dict[InstanceKey, RegistryError], dict[InstanceKey, Instance]]:
     """Register on one server; repeat by a plain request what a batch dropped, to get the reason.
 
     :param is_due: asked before each batch whether an instance is still to be registered.
     :param shows_newer: True to have the server say where it holds a newer instance.
     :returns: the refused changes, and the instances that the server holds instead.
     """
-    refused: dict[Key, RegistryError] = {}
-    newer: dict[Key, Instance] = {}
-    for chunk in _chunks(instances, is_due):
-        reads_back = [batch.heartbeat(instance) for instance in chunk]
+    refused: dict[InstanceKey, RegistryError] = {}
+    newer: dict[InstanceKey, Instance] = {}
+    for chunk in _due_half_batches(instances, is_due):
+        reads_back = [batch.heartbeat_item(instance) for instance in chunk]
         if shows_newer:
-            reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
+            reads_back[0] = batch.heartbeat_item(chunk[0], batch.HEARTBEAT_READ_TIMESTAMP_MS)
         try:
-            answers = peers.batch(peer, [*map(batch.register, chunk), *reads_back])[len(chunk) :]
+            answers = peers.send_batch(peer, [*map(batch.register_item, chunk), *reads_back])[len(chunk) :]
         except RegistryUnreachable:
-            notes.table.unanswered_many(chunk)
+            notes.table.remember_unanswered_registrations(chunk)
             raise
-        notes.table.took(peer.url, chunk)
+        notes.table.note_registered_at(peer.url, chunk)
         notes.sent(peer.url, len(chunk))
         if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
-            held = read_many(peers, peer, chunk)
+            held = read_and_renew_at(peers, peer, chunk)
             answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in chunk]
         for instance, answer in zip(chunk, answers, strict=True):
             if answer.status_code == 404:
@@ -288,17 +298,17 @@ def _register_on(
     return refused, newer
 
 
-def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures:
+def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instance]) -> ErrorByKey:
     """Remove instances from every server, and read whether they are gone; return the failures."""
-    stays = held_back_by_application(peers, notes.table, leaving)
+    stays = find_blocked_removals_by_application(peers, notes.table, leaving)
     for instance in leaving:
-        notes.leaving(instance)
+        notes.note_removal_begins(instance)
     is_noted = threading.Event()
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or not notes.table.holds(one.key)
+        return not is_noted.is_set() or not notes.table.has_instance(one.key)
 
-    def at(peer: Peer, items: Sequence[Instance]) -> list[Instance]:
+    def removable_at(peer: Peer, items: Sequence[Instance]) -> list[Instance]:
         """Return the instances to remove from a server, without those that it must keep since it holds no
         successor of them.
 
@@ -308,10 +318,10 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
         return [one for one in items if isinstance(said.get(one.application), RegistryUnreachable | None)]
 
     left = leaving
-    for _ in range(_CANCEL_ATTEMPTS):
+    for _ in range(_REMOVAL_ATTEMPTS):
         items = left
-        held, silent = peers.everywhere(
-            lambda peer: _cancel_on(peers, peer, notes, at(peer, items), is_due),  # noqa: B023 - used at once
+        held, silent = peers.ask_all_or_raise(
+            lambda peer: _remove_at_and_return_kept(peers, peer, notes, removable_at(peer, items), is_due),  # noqa: B023 - used at once
             asks_avoided=True,
         )
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
@@ -322,7 +332,7 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
             "failed to verify removals, retrying: the Eureka server does not answer",
             extra={"url": url, "error": str(error)},
         )
-    failures: Failures = {
+    failures: ErrorByKey = {
         one.key: RegistryUnreachable(
             f"deregister {one.application} {one.instance_id}: a server keeps holding it although it said that"
             " it removed it; somebody else may be registering it again"
@@ -330,40 +340,40 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
         for one in left
     }
     for one in leaving:
-        stays_at = refusal(stays.get(one.application, {}))
+        stays_at = blocking_error(stays.get(one.application, {}))
         if stays_at is not None:
             failures[one.key] = stays_at
     for instance in leaving:
         if instance.key not in failures:
-            notes.gone(instance, is_read_back=len(peers.peers) == 1)
+            notes.note_removed(instance, is_read_back=len(peers.peers) == 1)
     is_noted.set()
     return failures
 
 
-def _cancel_on(
+def _remove_at_and_return_kept(
     peers: Peers,
     peer: Peer,
-    notes: Notes,
+    notes: WriteNotes,
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
-) -> set[Key]:
+) -> set[InstanceKey]:
     """Remove instances from one server; return those that it still holds and that nobody registered again.
 
     :param is_due: asked before each batch whether an instance is still to be removed.
     """
-    held: set[Key] = set()
-    for chunk in _chunks(instances, is_due):
-        reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
-        answers = peers.batch(peer, [*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
+    held: set[InstanceKey] = set()
+    for chunk in _due_half_batches(instances, is_due):
+        reads_back = [batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS) for instance in chunk]
+        answers = peers.send_batch(peer, [*map(batch.cancel_item, chunk), *reads_back])[len(chunk) :]
         notes.sent(peer.url, len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
-            if found is not None and rules.came_back(found, instance):
+            if found is not None and rules.is_same_registration(found, instance):
                 held.add(instance.key)
     return held
 
 
-def _is_level(held: Instance | None, replica: Instance) -> bool:
+def _is_up_to_date(held: Instance | None, replica: Instance) -> bool:
     """Return whether a server that holds ``held`` need not be sent ``replica``."""
     return (
         held is not None
@@ -374,10 +384,12 @@ def _is_level(held: Instance | None, replica: Instance) -> bool:
     )
 
 
-def _chunks(instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> Iterator[list[Instance]]:
+def _due_half_batches(
+    instances: Sequence[Instance], is_due: Callable[[Instance], bool]
+) -> Iterator[list[Instance]]:
     """Yield half batches, since each item is also read, without instances that are no longer due when
     their turn comes.
     """
-    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
+    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 2):
         if chunk := [one for one in some if is_due(one)]:
             yield chunk

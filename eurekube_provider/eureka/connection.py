@@ -15,13 +15,13 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities, kind_of_url
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities, registry_kind_of_url
 from eurekube_provider.eureka import windows
 
-MAX_ANSWER_MIB, MOST_MIB = windows.LARGEST_ANSWER // 2**20, 4096
+DEFAULT_MAX_ANSWER_MIB, LARGEST_MAX_ANSWER_MIB = windows.LARGEST_ANSWER_BYTES // 2**20, 4096
 """The default of ``max_answer_mib``, and the largest value that it may have."""
 
-Known = Callable[[str], str | None]
+GetSetting = Callable[[str], str | None]
 """A function that returns the setting of a name such as ``ca-file``; None where it is not set."""
 
 
@@ -68,11 +68,11 @@ class Connection:
     client_key: Path | None = None
     proxy: str | None = field(default=None, repr=False)
     mode: BatchMode = BatchMode.AUTO
-    connect_timeout_seconds: float = windows.CONNECT_TIMEOUT
-    read_timeout_seconds: float = windows.READ_TIMEOUT
+    connect_timeout_seconds: float = windows.CONNECT_TIMEOUT_SECONDS
+    read_timeout_seconds: float = windows.READ_TIMEOUT_SECONDS
 
     capabilities: ClassVar[Capabilities] = EUREKA
-    max_answer_mib: int = MAX_ANSWER_MIB
+    max_answer_mib: int = DEFAULT_MAX_ANSWER_MIB
 
     @property
     def max_answer_bytes(self) -> int:
@@ -115,7 +115,7 @@ class Connection:
             try:
                 url, url_user, url_password = split_credentials(written)
             except ConfigurationError:
-                raise _unusable(written, *texts) from None
+                raise _unusable_url_error(written, *texts) from None
             urls.setdefault(url, url_zone)
             if url_user is not None:
                 found.add((url_user, url_password))
@@ -143,7 +143,7 @@ class Connection:
             )
         if client_key and not client_certificate:
             raise ConfigurationError("a client key is of no use without its client certificate: set both")
-        if proxy and not _is_proxy(proxy):
+        if proxy and not _is_proxy_url(proxy):
             raise ConfigurationError("Eureka's proxy must look like http://host:3128 or https://host:3128")
         if mode and mode not in tuple(BatchMode):
             raise ConfigurationError(f"the Eureka mode {mode!r} must be one of {', '.join(BatchMode)}")
@@ -154,27 +154,27 @@ class Connection:
             token=token or None,
             proxy=proxy or None,
             mode=BatchMode(mode or BatchMode.AUTO),
-            max_answer_mib=_mebibytes(max_answer_mib or MAX_ANSWER_MIB),
+            max_answer_mib=_parse_mebibytes(max_answer_mib or DEFAULT_MAX_ANSWER_MIB),
             # Last: some are notified of all else, and not of a file that is on another machine.
-            ca_file=_file("CA file", ca_file),
-            client_certificate=_file("client certificate", client_certificate),
-            client_key=_file("client key", client_key),
+            ca_file=_require_file("CA file", ca_file),
+            client_certificate=_require_file("client certificate", client_certificate),
+            client_key=_require_file("client key", client_key),
         )
 
     @classmethod
-    def configured(cls, known: Known) -> Connection:
-        """Build a connection from the settings under :data:`NAMES`.
+    def from_settings(cls, get_setting: GetSetting) -> Connection:
+        """Build a connection from the settings under :data:`SETTING_NAMES`.
 
         The operator's flags and file, a stack's configuration and the environment all use these names.
 
-        :param known: returns the setting of a name.
+        :param get_setting: returns the setting of a name.
         :raises ConfigurationError: see :meth:`parse`.
         """
-        others = {name.replace("-", "_"): known(name) for name in NAMES if name != "url"}
-        return cls.parse(known("url") or "", **others)
+        others = {name.replace("-", "_"): get_setting(name) for name in SETTING_NAMES if name != "url"}
+        return cls.parse(get_setting("url") or "", **others)
 
 
-NAMES = (
+SETTING_NAMES = (
     "url",
     "user",
     "password",
@@ -187,23 +187,23 @@ NAMES = (
     "mode",
     "max-answer-mib",
 )
-"""The names of a connection's settings, for :meth:`Connection.configured`."""
+"""The names of a connection's settings, for :meth:`Connection.from_settings`."""
 
 
-def from_environment(
+def setting_from_environment(
     name: str, environment: Mapping[str, str] = os.environ, prefix: str = "EUREKA_"
 ) -> str | None:
-    """Return the environment's setting for one of :data:`NAMES`, such as ``EUREKA_CA_FILE``.
+    """Return the environment's setting for one of :data:`SETTING_NAMES`, such as ``EUREKA_CA_FILE``.
 
     :raises ConfigurationError: the file with the password or token cannot be read.
     """
     variable = f"{prefix}{name.upper().replace('-', '_')}"
-    if name in SECRETS and environment.get(f"{variable}_FILE"):
+    if name in SECRET_SETTINGS and environment.get(f"{variable}_FILE"):
         return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
     return environment.get(variable) or None
 
 
-SECRETS = ("password", "token")
+SECRET_SETTINGS = ("password", "token")
 """The settings that may be read from a file: ``EUREKA_PASSWORD_FILE`` wins over ``EUREKA_PASSWORD``."""
 
 
@@ -244,7 +244,7 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _unusable(url) from None
+        raise _unusable_url_error(url) from None
     if (
         parts.scheme not in ("http", "https")
         or not host
@@ -252,7 +252,7 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
         or parts.query
         or parts.fragment
     ):
-        raise _unusable(url)
+        raise _unusable_url_error(url)
     shown_host = f"[{host}]" if ":" in host else host
     netloc = shown_host if port is None else f"{shown_host}:{port}"
     clean = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
@@ -267,7 +267,7 @@ def _split_zone(text: str) -> tuple[str, str]:
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
 
 
-def _is_proxy(url: str) -> bool:
+def _is_proxy_url(url: str) -> bool:
     """Return whether a text is the URL of a usable proxy; ``http`` is assumed for a text without a scheme."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -276,16 +276,16 @@ def _is_proxy(url: str) -> bool:
         return False
 
 
-def _mebibytes(given: int | str) -> int:
+def _parse_mebibytes(given: int | str) -> int:
     text = str(given).strip()
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_MIB):
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LARGEST_MAX_ANSWER_MIB):
         raise ConfigurationError(
-            f"Eureka's max-answer-mib {text!r} must be a number of MiB from 1 to {MOST_MIB}"
+            f"Eureka's max-answer-mib {text!r} must be a number of MiB from 1 to {LARGEST_MAX_ANSWER_MIB}"
         )
     return int(text)
 
 
-def _file(what: str, path: str | Path | None) -> Path | None:
+def _require_file(what: str, path: str | Path | None) -> Path | None:
     """Return the path of a named file, which must exist; None where no file is named.
 
     :raises FileUnreadable: the file does not exist.
@@ -297,14 +297,14 @@ def _file(what: str, path: str | Path | None) -> Path | None:
     return Path(path)
 
 
-def _unusable(*urls: str) -> ConfigurationError:
+def _unusable_url_error(*urls: str) -> ConfigurationError:
     """Return the error for an unusable URL; it repeats the URL unless any of ``urls`` may contain a part of a
     password.
 
     A special character that is not percent-encoded ends the password early, so that none of the URL's parts
     is safe.
     """
-    kind = next((one for one in map(kind_of_url, urls) if one is not EUREKA), None)
+    kind = next((one for one in map(registry_kind_of_url, urls) if one is not EUREKA), None)
     if kind is not None:
         return ConfigurationError(
             f"a {kind.schemes[0]}:// URL leads to a {kind.name}, where only syncers register: stacks,"

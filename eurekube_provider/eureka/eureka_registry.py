@@ -10,32 +10,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from eurekube_provider.core.errors import RegistrySilent
-from eurekube_provider.core.identity import Cluster, place_mark
+from eurekube_provider.core.identity import Cluster, cluster_part_of_id
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Outcome, Plan
-from eurekube_provider.core.registry import Condition, Figures, Reading, RegistryListener
+from eurekube_provider.core.registry import Figures, RegistryCondition, RegistryListener, UncachedReading
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.coalescing import Coalescer
+from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
-from eurekube_provider.eureka.registry.known_instances import KnownInstances
+from eurekube_provider.eureka.registry.known_instances import RegistryWriteNotes
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.reader import Reader
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import Stacks
-from eurekube_provider.eureka.rules import Ownership, is_of_stack
+from eurekube_provider.eureka.registry.stacks import StackRegistrations
+from eurekube_provider.eureka.rules import Ownership, is_owned_by_stack
 from eurekube_provider.eureka.self_preservation import RenewalShare
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-APPLY_THREADS = 8
+PARALLEL_CHANGES = 8
 """The number of changes of one kind that are made at the same time."""
 
 
@@ -43,7 +43,7 @@ class EurekaRegistry:
     """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
 
     :param check_cluster: True if the first read looks for another cluster with this cluster's name; if it
-        finds one, all work ends, see :class:`~eurekube_provider.core.registry.Refused`.
+        finds one, all work ends, see :class:`~eurekube_provider.core.registry.Misconfigured`.
     :param follows_another: returns True if another replica may have led a moment before this one begins to
         lead.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
@@ -58,18 +58,18 @@ class EurekaRegistry:
         *,
         check_cluster: bool = False,
         follows_another: Callable[[], bool] = lambda: True,
-        renewal_interval_seconds: float = windows.RENEWAL_INTERVAL,
+        renewal_interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS,
     ) -> None:
         self.peers, self.table = peers, peers.table
-        self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster=check_cluster)
+        self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster_uid=check_cluster)
         self.reachability = Reachability(peers)
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
         self.restarts = RestartDetection(peers, self.renewals.renew_all_now)
-        self.instances = KnownInstances(
+        self.instances = RegistryWriteNotes(
             self.table, self.renewals, self.reachability, self.restarts, ownership
         )
         self.writer = Writer(peers, self.instances)
-        self.stacks = Stacks(self.writer, self.renewals, self.restarts, ownership)
+        self.stacks = StackRegistrations(self.writer, self.renewals, self.restarts, ownership)
         self.repair = Repair(peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership)
         self.reader = Reader(
             peers,
@@ -79,18 +79,18 @@ class EurekaRegistry:
             self.repair,
             ownership,
             resync_seconds,
-            self._read,
+            self._report_read,
         )
         self._follows_another = follows_another
         self._expected = 0
         self._share = RenewalShare(0, 0, 0.0)
         self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
-        self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
-        self._coalescer = Coalescer(self.writer, self._executor)
+        self._executor = ThreadPoolExecutor(PARALLEL_CHANGES, thread_name_prefix="apply")
+        self._coalescer = PlanCoalescer(self.writer, self._executor)
 
     @classmethod
-    def connected(
+    def from_connection(
         cls,
         connection: Connection,
         cluster: Cluster,
@@ -117,7 +117,7 @@ class EurekaRegistry:
         )
 
     def start(self, listener: RegistryListener | None = None) -> None:
-        """Begin to read; renewals begin with :meth:`take_over`."""
+        """Begin to read; renewals begin with :meth:`start_leading`."""
         self.table.listener = listener or self.table.listener
         self.renewals.stand_by()
         self.renewals.start(self.repair)
@@ -136,59 +136,61 @@ class EurekaRegistry:
         """Return the liveness of the threads that read, renew and repair."""
         return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return whether the registry was read, and whether it answers."""
         return self.reachability.condition()
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all.
 
         With an owner or an application, instances that another cluster of this cluster's name registered are
         left out.
         """
-        there = self.table.known(owner, application)
+        there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self._ownership.is_of_another_cluster(one)]
+        return [one for one in there if not self._ownership.is_of_same_named_cluster(one)]
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return one instance as far as it is known; None for an unknown one."""
         return self.table.get(key)
 
-    def owners(self, *, called: str = "") -> set[str]:
+    def owners(self, *, lookup_name: str = "") -> set[str]:
         """Return the owners of instances, or only of those that callers find by this name."""
-        return set(self.table.owners_called(called)) if called else self.table.owners()
+        return set(self.table.owners_by_name(lookup_name)) if lookup_name else self.table.owners()
 
-    def clusters(self) -> set[str]:
+    def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have instances."""
-        return self.table.clusters()
+        return self.table.cluster_names()
 
-    def up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
-        return self.table.up(owner=owner, cluster=cluster)
+        return self.table.count_up(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
         return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
 
-    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+    def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read instances from each server that answers, past all caches.
 
         :raises RegistryError: no server answers.
         """
         wanted = list(keys)
-        refused: Refused = {}  # one that is refused for good keeps no other one unread
-        answers, failures = self.peers.everywhere(
-            lambda peer: read_each(peer, wanted, refused),
+        refused: RefusalByKey = {}  # one that is refused for good keeps no other one unread
+        answers, failures = self.peers.ask_all_or_raise(
+            lambda peer: read_instances(peer, wanted, refused),
             asks_avoided=True,
-            grace_seconds=windows.READING_GRACE,
+            grace_seconds=windows.BULK_READ_GRACE_SECONDS,
         )
         hang = [url for url, error in failures.items() if isinstance(error, RegistrySilent)]
-        return Reading(answers, {url: self.peers.silent_since(url) for url in hang}, self.peers.late())
+        return UncachedReading(
+            answers, {url: self.peers.silent_since(url) for url in hang}, self.peers.callers_late_until()
+        )
 
-    def keep(self, instance: Instance) -> None:
+    def keep_registered(self, instance: Instance) -> None:
         """Renew a registered instance from now on."""
-        if instance.key not in self.renewals and not self._ownership.is_of_another_cluster(instance):
+        if instance.key not in self.renewals and not self._ownership.is_of_same_named_cluster(instance):
             self.renewals.add(instance, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
@@ -196,20 +198,20 @@ class EurekaRegistry:
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
-    def forgotten(self, owner: str) -> list[Instance]:
+    def lost_instances(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that Eureka lost when its servers restarted."""
-        return self.table.lost(owner)
+        return self.table.lost_instances(owner)
 
-    def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
+    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
         """Stop tracking an owner's instances that Eureka forgot."""
-        self.table.give_up(owner, wanted)
+        self.table.drop_lost_instances(owner, wanted)
 
-    def follow(self, was_read: Callable[[], None]) -> None:
+    def call_after_reads(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading. Call this before :meth:`start`."""
         self._followers.append(was_read)
-        self.reader.follow()
+        self.reader.read_often_after_changes()
 
-    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.
@@ -218,9 +220,9 @@ class EurekaRegistry:
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the figures for metrics; in full, also those of the servers' front pages."""
-        held, counts, started = len(self.renewals), self.renewals.counts, self.restarts.started_by_url
+        held, counts, started = len(self.renewals), self.renewals.counts, self.restarts.started_ms_by_url
         # The list is up to half a minute old, and lacks what was registered since.
-        share = replace(self._share, held=held, registered=max(self._share.registered, held))
+        share = replace(self._share, renewed_here=held, registered=max(self._share.registered, held))
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(
             servers=[
@@ -230,19 +232,21 @@ class EurekaRegistry:
             read_at=self.reachability.read_at,
             registered=share.registered,
             held=held,
-            share=share.share,
-            warning=share.warning,
+            renewed_share=share.share,
+            share_warning=share.warning,
             renewals_last_minute=share.renewals_last_minute,
             renewals_expected=share.renewals_expected,
-            accepted=counts.accepted,
-            missing=counts.missing,
-            failed=counts.failed,
-            late_seconds=counts.late_seconds,
-            refused=counts.refused,
-            for_stacks=[one for one in self.renewals.held() if is_of_stack(one)] if in_full else [],
+            accepted_renewals=counts.accepted,
+            missing_renewals=counts.missing,
+            failed_renewals=counts.failed,
+            overdue_seconds=counts.overdue_seconds,
+            refused_renewals=counts.refused_instances,
+            renewed_for_stacks=[one for one in self.renewals.renewed_instances() if is_owned_by_stack(one)]
+            if in_full
+            else [],
         )
 
-    def take_over(self, expected: int) -> None:
+    def start_leading(self, expected: int) -> None:
         """Begin to renew the instances in one server's list, which is the list that every client gets; see
         :mod:`.reader`.
 
@@ -250,7 +254,7 @@ class EurekaRegistry:
         """
         self._expected = expected
         self.renewals.resume()
-        self.reader.take_over(follows_another=self._follows_another())
+        self.reader.read_as_new_leader(follows_another=self._follows_another())
 
     def stand_by(self) -> None:
         """Stop all renewals, since another replica renews, and wait for one that is under way. Reading
@@ -261,37 +265,39 @@ class EurekaRegistry:
         self.reader.stand_by()
         self.stacks.stand_by()
 
-    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
         """Read instances that another replica may have registered so recently that no list shows them yet.
 
         If an unknown instance is found, its owner is notified: the instance may be in the way of the
         caller's.
         """
-        if not known_too and not self.reachability.lags:
+        if not known_too and not self.reachability.awaits_fresh_list:
             return
         asked = [key for key in keys if known_too or self.table.is_new(key)]
-        for key, found in read_each(self.peers, asked).items():
+        for key, found in read_instances(self.peers, asked).items():
             if found is None:
                 self.renewals.remove(key)
-                if place_mark(key[0], self._ownership.cluster.name) in key[1]:
-                    self.table.gone(key)
+                if cluster_part_of_id(key[0], self._ownership.cluster.name) in key[1]:
+                    self.table.store_confirmed_absence(key)
                 else:
-                    self.table.unseen(key)
+                    self.table.store_unconfirmed_absence(key)
             else:
-                is_news = not self.table.holds(key)
-                self.table.found(found)
-                self.table.tell([found.owner] if is_news else ())
+                is_news = not self.table.has_instance(key)
+                self.table.store_read_instance(found)
+                self.table.notify_owners([found.owner] if is_news else ())
 
-    def _read(self, registered: int) -> None:
+    def _report_read(self, registered: int) -> None:
         """Notify the followers of a reading, and log once when this operator's share of the registry becomes
         a danger.
 
         :param registered: how many instances were listed.
         """
-        self.table.forget_who_left()
+        self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
-        self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
+        self._share = share = RenewalShare(
+            count, registered, self.renewals.counts.accepted_last_minute / servers
+        )
         if share.warning and not before:
             _log.warning("renewing a large share of Eureka's instances", extra={"hint": share.warning})
         for was_read in self._followers:

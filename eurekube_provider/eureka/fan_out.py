@@ -14,15 +14,15 @@ from eurekube_provider.eureka.protocol.peer import Peer
 T = TypeVar("T")
 
 
-def patience(answered_after: Collection[float], grace_seconds: float) -> float | None:
-    """Return the seconds, from the question on, for which the other servers are waited for; None as long as
-    none has answered.
+def seconds_to_wait(answer_seconds: Collection[float], grace_seconds: float) -> float | None:
+    """Return how many seconds after the question to stop waiting for the other servers; None while no
+    server has answered.
 
-    :param answered_after: the seconds that each server took that has answered.
+    :param answer_seconds: the seconds that each server took that has answered.
     """
-    if not answered_after:
+    if not answer_seconds:
         return None
-    slowest = max(answered_after)
+    slowest = max(answer_seconds)
     return slowest + max(grace_seconds, slowest)
 
 
@@ -43,8 +43,8 @@ class FanOut(Generic[T]):
         self._errors: dict[str, BaseException] = {}
         self._is_over = False
 
-    def put(self, peer: Peer) -> RegistryError | bool:
-        """Ask one server; on a thread that may wait for the answer.
+    def ask(self, peer: Peer) -> RegistryError | bool:
+        """Ask one server, wait for it, and store the answer or the error.
 
         :returns: True if the server answered in time, False if it did not, or the error.
         """
@@ -73,7 +73,7 @@ class FanOut(Generic[T]):
         return in_time
 
     def note_not_asked(self, peer: Peer) -> None:
-        """Note that a server is not asked any more."""
+        """Count a server as failed, since its executor is closed and asks it no more."""
         with self._ended:
             self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)
 
@@ -85,32 +85,32 @@ class FanOut(Generic[T]):
         for_all: bool,
         grace_seconds: float | None = None,
     ) -> list[Peer]:
-        """Wait for the answers; later ones are left out of the tables.
+        """Wait for the answers; later answers are ignored.
 
-        :param peers: servers to wait for, for as long as :func:`patience` says.
+        :param peers: servers to wait for, for as long as :func:`seconds_to_wait` says.
         :param avoided: servers to wait for with less patience.
         :param for_all: True to wait for all, however long it takes.
-        :param grace_seconds: in place of :data:`.windows.GRACE`.
+        :param grace_seconds: in place of :data:`.windows.GRACE_SECONDS`.
         :returns: those of ``peers`` that have not answered.
         """
         with self._ended:
-            grace = windows.GRACE if grace_seconds is None else grace_seconds
-            self._wait(peers, None if for_all else grace)
-            self._wait(avoided, None if for_all else windows.SHORT_GRACE)
+            grace = windows.GRACE_SECONDS if grace_seconds is None else grace_seconds
+            self._wait_for(peers, None if for_all else grace)
+            self._wait_for(avoided, None if for_all else windows.SHORT_GRACE_SECONDS)
             self._is_over = True
             for error in self._errors.values():
                 raise error
-            return [peer for peer in peers if not self._has_ended(peer)]
+            return [peer for peer in peers if not self._has_answered_or_failed(peer)]
 
-    def _wait(self, peers: Collection[Peer], grace_seconds: float | None) -> None:
-        while not all(map(self._has_ended, peers)):
+    def _wait_for(self, peers: Collection[Peer], grace_seconds: float | None) -> None:
+        while not all(map(self._has_answered_or_failed, peers)):
             seconds = None
             if grace_seconds is not None:
-                seconds = patience(self._answered_after.values(), grace_seconds)
+                seconds = seconds_to_wait(self._answered_after.values(), grace_seconds)
             left = None if seconds is None else seconds - (time.monotonic() - self._started)
             if left is not None and left <= 0:
                 return
             self._ended.wait(left)
 
-    def _has_ended(self, peer: Peer) -> bool:
+    def _has_answered_or_failed(self, peer: Peer) -> bool:
         return peer.url in self.answers or peer.url in self.failures or peer.url in self._errors

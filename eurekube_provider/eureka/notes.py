@@ -1,4 +1,4 @@
-"""Notes of each write: in the table, and in a registry also for the parts that renew and read lists."""
+"""Recorders of writes: into the table, and in an operator's registry also into its renewals."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.plan import Action, Change, whose
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.plan import Action, Change, describe_owner
 from eurekube_provider.core.self_registered import is_unrenewed
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChangeOrder:
     """A change, and the owner on whose behalf it is made."""
 
     change: Change
     owner: str
 
     @property
-    def key(self) -> Key:
+    def key(self) -> InstanceKey:
         """The key of the instance."""
         return self.change.instance.key
 
-    def may_have(self, have: Instance) -> bool:
+    def may_change(self, have: Instance) -> bool:
         """Return whether the instance belongs to the order's owner, or still to the owner from whom the
         plan takes it over.
         """
@@ -38,84 +38,85 @@ class Order:
         return change.action is not Action.DEREGISTER or is_unrenewed(have, actual)
 
 
-class Notes:
-    """The notes of a stack's run or of a command, which renews nothing and reads no lists; a registry adds
-    both.
+class WriteNotes:
+    """The recorder of a stack's run or a command, which renews nothing and reads no lists.
+
+    :class:`.RegistryWriteNotes` is the recorder of an operator's registry, which does both.
 
     :param sent: called with a server's URL and the number of registrations or removals that it has just
         answered.
     """
 
-    def __init__(self, table: Table, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
+    def __init__(self, table: InstanceTable, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
         self.table, self.sent = table, sent
 
-    def registered(self, instance: Instance) -> None:
+    def note_registered(self, instance: Instance) -> None:
         """Note that Eureka holds ``instance`` as given."""
-        self.table.registered(instance)
+        self.table.exchange_for_written(instance)
 
-    def leaving(self, instance: Instance) -> None:
+    def note_removal_begins(self, instance: Instance) -> None:
         """Note that ``instance`` is about to be removed: when this returns, no renewal is under way or may
         start.
         """
 
-    def found(self, instance: Instance) -> None:
+    def note_other_owner(self, instance: Instance) -> None:
         """Note that an uncached read found ``instance`` under another owner."""
-        self.table.found(instance)
+        self.table.store_read_instance(instance)
 
-    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
+    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
         """Note that ``instance`` was removed from each server that could be asked, or that none holds it.
 
         :param is_read_back: True if the only server confirmed afterwards that it no longer holds the
             instance.
         """
-        self.table.removed(instance)
+        self.table.store_removal_and_plan_checks(instance)
 
-    def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
+    def is_of_same_named_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
         """Return whether another cluster with this cluster's name registered the instance, whatever its
         owner.
         """
         return False
 
     @property
-    def servers_behind(self) -> int:
+    def most_servers_at_one_url(self) -> int:
         """The number of servers that may answer at one URL: a run does not know it, and assumes more than
         one.
         """
         return 2
 
-    def is_known(self, owner: str) -> bool:
+    def has_instances(self, owner: str) -> bool:
         """Return whether ``owner`` has an instance."""
-        return self.table.count(owner) > 0
+        return self.table.count_instances(owner) > 0
 
-    def is_new(self, key: Key) -> bool:  # noqa: ARG002 - who reads no list knows of none
+    def is_new(self, key: InstanceKey) -> bool:  # noqa: ARG002 - who reads no list knows of none
         """Return whether a key has no instance, and had none lately; False also where the knowledge is
         old.
         """
         return False
 
-    def known_under(self, order: Order) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
+    def known_without_read(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
         """Return the instance over which an update is written without a read before, see
-        :func:`.rules.may_give_way`.
+        :func:`.rules.can_update_without_read`.
         """
         return None
 
-    def wanted_over(self, want: Instance, have: Instance | None) -> Instance:
+    def adapt_to_registered(self, want: Instance, have: Instance | None) -> Instance:
         """Return the wanted instance adapted to the one that is registered, which may differ from the one
         planned for.
         """
-        return rules.wanted_over(want, have, self.table.lost_override(want.key))
+        return rules.adapt_to_registered(want, have, self.table.lost_override(want.key))
 
-    def require_ours(self, have: Instance | None, order: Order) -> None:
+    def require_ownership(self, have: Instance | None, order: ChangeOrder) -> None:
         """Check that the order may change the instance, and note an instance of another owner.
 
         :raises OwnershipConflict: the instance belongs to another owner.
         """
-        if have is not None and (not order.may_have(have) or self.is_of_another_cluster(have)):
-            self.found(have)
-            raise not_ours(have, order.owner)
+        if have is not None and (not order.may_change(have) or self.is_of_same_named_cluster(have)):
+            self.note_other_owner(have)
+            raise ownership_conflict(have, order.owner)
 
 
-def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
+def ownership_conflict(have: Instance, owner: str | None) -> OwnershipConflict:
     """Return the error for an instance that belongs to another owner than ``owner``."""
     if have.owner == owner:
         return OwnershipConflict(
@@ -125,27 +126,27 @@ def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
         )
     meant = f"we are {owner}" if owner else "it had no owner"
     return OwnershipConflict(
-        f"{have.application} {have.instance_id} {whose(have)} and was left as it is ({meant})"
+        f"{have.application} {have.instance_id} {describe_owner(have)} and was left as it is ({meant})"
     )
 
 
-def yielding_timestamp() -> int:
+def yielding_timestamp_ms() -> int:
     """Return a ``lastDirtyTimestamp`` in milliseconds that is older than every registration that lists may
     not show yet.
 
     A server that holds a newer instance under the same id keeps it when a registration with this timestamp
     comes. Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
-    return int((time.time() - windows.UNLISTED) * 1000)
+    return int((time.time() - windows.LONGEST_LIST_LAG_SECONDS) * 1000)
 
 
-def next_timestamp(have: Instance | None) -> int:
+def next_timestamp_ms(have: Instance | None) -> int:
     """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever this
     machine's clock says.
     """
-    return rules.newer_than(have, now_ms())
+    return rules.newer_timestamp_ms(have, unix_now_ms())
 
 
-def now_ms() -> int:
+def unix_now_ms() -> int:
     """Return the Unix time in milliseconds, by this machine's clock."""
     return int(time.time() * 1000)

@@ -12,15 +12,20 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
-from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_each, read_everywhere
+from eurekube_provider.eureka.uncached_reads import (
+    RefusalByKey,
+    UncachedReads,
+    read_everywhere,
+    read_instances,
+)
 from eurekube_provider.eureka.writer import Writer
 
-_ASKED_AT_ONCE = 20
+_READS_PER_CHUNK = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,49 +41,53 @@ class StatusByServer:
     failures: dict[str, RegistryError]
 
     @property
-    def up_at(self) -> list[str]:
+    def urls_where_up(self) -> list[str]:
         """The servers that show the instance as UP, so that callers find it."""
         return [url for url, status in self.statuses.items() if status is Status.UP]
 
     @property
-    def is_up(self) -> bool:
+    def is_up_everywhere(self) -> bool:
         """True if every server that answered has the instance UP."""
         return bool(self.statuses) and set(self.statuses.values()) == {Status.UP}
 
     @property
-    def is_gone(self) -> bool:
+    def is_absent_everywhere(self) -> bool:
         """True if no server that answered holds the instance."""
         return not any(self.statuses.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedInstances:
     """The instances that a name on the command line stands for.
 
-    :ivar held: instances that a server holds, as they are now; as listed if only servers that do not answer
-        may hold one.
-    :ivar beyond: instances that no request can name, or about which a server refuses to answer; as listed.
-    :ivar unseen: instances that a list shows as UP, and that no server holds by the uncached read. A list is
-        older than such a read; but an instance that a younger list still shows is there, under whatever id.
+    :ivar registered: instances that a server holds, as they are now; as listed if only servers that do not
+        answer may hold one.
+    :ivar unreadable: instances that no request can name, or about which a server refuses to answer; as
+        listed.
+    :ivar only_listed: instances that a list shows as UP, and that no server holds by the uncached read. A
+        list is older than such a read; but an instance that a younger list still shows is there, under
+        whatever id.
     """
 
-    held: tuple[Instance, ...] = ()
-    beyond: tuple[Instance, ...] = ()
-    unseen: tuple[Instance, ...] = ()
+    registered: tuple[Instance, ...] = ()
+    unreadable: tuple[Instance, ...] = ()
+    only_listed: tuple[Instance, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.held or self.beyond or self.unseen)
+        return bool(self.registered or self.unreadable or self.only_listed)
 
     def __iter__(self) -> Iterator[Instance]:
         """Yield all instances, in the order of their keys."""
-        return iter(sorted((*self.held, *self.beyond, *self.unseen), key=lambda one: one.key))
+        return iter(sorted((*self.registered, *self.unreadable, *self.only_listed), key=lambda one: one.key))
 
-    def only(self, is_meant: Callable[[Instance], bool]) -> Named:
+    def select(self, is_meant: Callable[[Instance], bool]) -> NamedInstances:
         """Return only the instances for which ``is_meant`` returns True."""
-        return Named(*(tuple(filter(is_meant, some)) for some in (self.held, self.beyond, self.unseen)))
+        return NamedInstances(
+            *(tuple(filter(is_meant, some)) for some in (self.registered, self.unreadable, self.only_listed))
+        )
 
 
-def instances_named(peers: Peers, word: str) -> Named:
+def find_named_instances(peers: Peers, name_or_id: str) -> NamedInstances:
     """Find the instances of an application, in any case, or the one with this id, in whatever application.
 
     An application's instances are taken from a server's list, and each is then read: one that was registered
@@ -88,36 +97,36 @@ def instances_named(peers: Peers, word: str) -> Named:
     :raises RegistryError: no server answers.
     """
     listed, _ = peers.list_everywhere()
-    found = [one for one in listed if one.application == word.upper()]
-    found = found or [one for one in listed if one.instance_id == word]
-    named = read_named(peers, found)
-    if not named and not path_problem(word):
-        one = peers.find(word)
-        named = Named((one,) if one is not None else ())
+    found = [one for one in listed if one.application == name_or_id.upper()]
+    found = found or [one for one in listed if one.instance_id == name_or_id]
+    named = read_listed_instances(peers, found)
+    if not named and not path_problem(name_or_id):
+        one = peers.find(name_or_id)
+        named = NamedInstances((one,) if one is not None else ())
     if not named:
-        applications = sorted({one.application for one in listed} - {word.upper()})
-        near = difflib.get_close_matches(word.upper(), applications, n=1)
+        applications = sorted({one.application for one in listed} - {name_or_id.upper()})
+        near = difflib.get_close_matches(name_or_id.upper(), applications, n=1)
         near = near or difflib.get_close_matches(
-            word, [one.instance_id for one in listed if one.instance_id != word], n=1
+            name_or_id, [one.instance_id for one in listed if one.instance_id != name_or_id], n=1
         )
         hint = f"did you mean {near[0]}?" if near else f"it holds {', '.join(applications) or 'nothing'}"
         raise RegistryRejected(
-            f"Eureka has neither an application nor an instance {word}; {hint}"
+            f"Eureka has neither an application nor an instance {name_or_id}; {hint}"
             " (what came within the last half a minute may not be listed yet, and is found by its id)"
         )
     return named
 
 
-def read_named(peers: Peers, listed: Sequence[Instance]) -> Named:
+def read_listed_instances(peers: Peers, listed: Sequence[Instance]) -> NamedInstances:
     """Read listed instances past the servers' caches.
 
     :raises RegistryError: no server answers.
     """
-    asked = [one for one in listed if can_be_asked_for(one)]
-    refused: Refused = {}
+    asked = [one for one in listed if can_be_named_in_url(one)]
+    refused: RefusalByKey = {}
     reads = read_everywhere(peers, [one.key for one in asked], refused) if asked else UncachedReads({}, {})
     held: list[Instance] = []
-    beyond = [one for one in listed if not can_be_asked_for(one)]
+    beyond = [one for one in listed if not can_be_named_in_url(one)]
     unseen: list[Instance] = []
     for one in asked:
         found = reads.newest(one.key)
@@ -127,30 +136,32 @@ def read_named(peers: Peers, listed: Sequence[Instance]) -> Named:
             held.append(found or one)
         elif one.status is Status.UP:
             unseen.append(one)
-    return Named(*(tuple(sorted(some, key=lambda one: one.key)) for some in (held, beyond, unseen)))
+    return NamedInstances(*(tuple(sorted(some, key=lambda one: one.key)) for some in (held, beyond, unseen)))
 
 
-def can_be_asked_for(instance: Instance) -> bool:
+def can_be_named_in_url(instance: Instance) -> bool:
     """Return whether a request can name the instance: a server may let an id register that it refuses in
     every URL.
     """
     return not any(map(path_problem, instance.key))
 
 
-def still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
+def filter_still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
     """Return those of the instances that a server lists, unless its delta says that they were deregistered.
 
     :raises RegistryError: no server answers.
     """
     listed, _ = peers.list_everywhere()
     keys = {one.key for one in listed}
-    deltas, _ = peers.each(lambda peer: peer.changes_unless(b""))
-    removed = (found[1].gone for found in deltas.values() if found is not None and found[1] is not None)
+    deltas, _ = peers.ask_all(lambda peer: peer.read_delta_if_changed(b""))
+    removed = (
+        found[1].departed_keys for found in deltas.values() if found is not None and found[1] is not None
+    )
     gone = set(itertools.chain.from_iterable(removed))
     return [one for one in instances if one.key in keys - gone]
 
 
-def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
+def is_another_instance_up(peers: Peers, application: str, besides: Container[InstanceKey]) -> bool:
     """Return whether callers find another instance of the application on every server that answers.
 
     A server's list names the other instances. Each is then read to see whether it is UP: the list may be half
@@ -163,12 +174,12 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     others = [
         one
         for one in listed
-        if one.application == application and one.key not in besides and can_be_asked_for(one)
+        if one.application == application and one.key not in besides and can_be_named_in_url(one)
     ]
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
-    for some in batch.chunks(others, _ASKED_AT_ONCE):
-        reads = read_everywhere(peers, [one.key for one in some], Refused())
+    for some in batch.chunks(others, _READS_PER_CHUNK):
+        reads = read_everywhere(peers, [one.key for one in some], RefusalByKey())
         for url, held in reads.by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)
@@ -183,11 +194,11 @@ def set_out_of_service(peers: Peers, instances: Sequence[Instance]) -> list[Stat
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
-        Writer(peers).set_everywhere(one, Status.OUT_OF_SERVICE)
+        Writer(peers).set_status_everywhere(one, Status.OUT_OF_SERVICE)
     return read_statuses(peers, instances)
 
 
-def clear_override(
+def clear_overrides(
     peers: Peers, instances: Sequence[Instance], *, also_registered_out: bool = False
 ) -> list[StatusByServer]:
     """Clear each instance's override on every server, and read the result.
@@ -197,27 +208,29 @@ def clear_override(
 
     Servers tell each other of an override a moment later, and a busy one may tell of the override, or of the
     status that it gave, after it was cleared. So with several servers the override is read, and cleared
-    again, until neither has come back for :data:`.windows.REPLICATED`, for at most
-    :data:`.windows.LONGEST_STATUS_POLL`.
+    again, until neither has come back for :data:`.windows.WRITE_REPLICATION_SECONDS`, for at most
+    :data:`.windows.LONGEST_STATUS_POLL_SECONDS`.
 
     :param also_registered_out: True to put into service also instances that registered themselves as
         OUT_OF_SERVICE: an override UP is set, and cleared. If the process dies in between, the next call
         clears that UP.
     :raises RegistryError: no server can be asked.
     """
-    cleared = [one for one in instances if _clear(peers, one, registered_too=also_registered_out)]
+    cleared = [one for one in instances if _clear_override(peers, one, registered_too=also_registered_out)]
     now = time.monotonic()
-    settled_at, end = now + windows.REPLICATED, now + windows.LONGEST_STATUS_POLL
+    settled_at, end = now + windows.WRITE_REPLICATION_SECONDS, now + windows.LONGEST_STATUS_POLL_SECONDS
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
-        time.sleep(windows.STATUS_POLL)
-        came_back = [one for one in cleared if _clear(peers, one, again=True)]
+        time.sleep(windows.STATUS_POLL_SECONDS)
+        came_back = [one for one in cleared if _clear_override(peers, one, again=True)]
         now = time.monotonic()
         if came_back:
-            settled_at = now + windows.REPLICATED
+            settled_at = now + windows.WRITE_REPLICATION_SECONDS
     return read_statuses(peers, instances)
 
 
-def _clear(peers: Peers, instance: Instance, *, again: bool = False, registered_too: bool = False) -> bool:
+def _clear_override(
+    peers: Peers, instance: Instance, *, again: bool = False, registered_too: bool = False
+) -> bool:
     """Clear an instance's override on every server; return whether there was one.
 
     :param again: True if the override was cleared before, so that OUT_OF_SERVICE without an override is a
@@ -229,20 +242,20 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False, registered_
         one
         for one in held
         if one.is_overridden
-        or (registered_too and one.registered_out_of_service)
+        or (registered_too and one.is_self_registered_out_of_service)
         or (again and one.status is Status.OUT_OF_SERVICE)
     ]
     if not out or any(found.is_leaving for found in held):
         return False
     # The one that holds when the override is gone, as far as that is known.
     said = (one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP))
-    Writer(peers).clear_everywhere(instance, out, next(said, Status.UP))
+    Writer(peers).clear_status_everywhere(instance, out, next(said, Status.UP))
     return True
 
 
 def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """Read the status of each instance on every server. Raises nothing: failures are in the answer."""
-    held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
+    held, failures = peers.ask_all(lambda peer: read_instances(peer, [one.key for one in instances]))
     return [
         StatusByServer(
             one,
@@ -253,7 +266,7 @@ def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByS
     ]
 
 
-def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
+def not_up_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
     """Return the Unix time, by this machine's clock, since which none of the instances was UP anywhere.
 
     A server changes an instance's time with its status. An owner's update changes it as well, so that the
@@ -261,8 +274,8 @@ def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
 
     :returns: None where one of them is UP, or a server does not say.
     """
-    held, failures = peers.each(
-        lambda peer: ([peer.read(*one.key) for one in instances], peer.status().clock_ahead_seconds)
+    held, failures = peers.ask_all(
+        lambda peer: ([peer.read(*one.key) for one in instances], peer.read_status().clock_ahead_seconds)
     )
     if failures:
         return None

@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
-MOST_THREADS = 16
+MOST_THREADS_PER_SERVER = 16
 """The most threads for one server: as many as pooled connections."""
 
-_inside = threading.local()
+_thread_flags = threading.local()
 
 
-def is_inside() -> bool:
+def is_executor_thread() -> bool:
     """Return whether the calling thread is one of an executor's: it must not wait for other work of an
     executor.
     """
-    return getattr(_inside, "yes", False)
+    return getattr(_thread_flags, "yes", False)
 
 
 class PeerExecutor:
@@ -30,7 +30,7 @@ class PeerExecutor:
     are needed.
     """
 
-    def __init__(self, name: str, most: int = MOST_THREADS) -> None:
+    def __init__(self, name: str, most: int = MOST_THREADS_PER_SERVER) -> None:
         self._name, self._most = name, most
         self._work: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
@@ -62,14 +62,16 @@ class PeerExecutor:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        _inside.yes = True
-        while (work := self._next()) is not None:
+        _thread_flags.yes = True
+        while (work := self._wait_for_work()) is not None:
             try:
                 work()
             except Exception:  # noqa: BLE001 - the thread must go on
-                _log.exception("failed to send a request to a Eureka server")
+                _log.exception(
+                    "failed to ask a Eureka server: unexpected error, going on with the next request"
+                )
 
-    def _next(self) -> Callable[[], None] | None:
+    def _wait_for_work(self) -> Callable[[], None] | None:
         with self._changed:
             while not self._work:
                 if self._closed:

@@ -22,30 +22,30 @@ from eurekube_provider.core.errors import (
     RegistrySilent,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
+from eurekube_provider.eureka.peer_threads import PeerExecutor, is_executor_thread
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.rules import may_be_copied
+from eurekube_provider.eureka.rules import may_copy_between_servers
 from eurekube_provider.eureka.shared_batches import SharedBatches
-from eurekube_provider.eureka.table import Table
-from eurekube_provider.eureka.topology import Topology, twins
+from eurekube_provider.eureka.table import InstanceTable
+from eurekube_provider.eureka.topology import Topology, find_duplicate_urls
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-MOST_TRIES = 5
+REMOVAL_TRIES_AT_ONE_URL = 5
 """The most times that a removal is sent to a single URL until a server behind it answers that it held the
 instance: a load balancer takes its servers in turn, and one that does not hold the instance forwards
 nothing.
 """
 
-BATCHES_FROM_LEASES = 500
+FEWEST_LEASES_FOR_BATCHES = 500
 """The number of Eureka leases from which on batches are used: for fewer, single requests cost little, and
 every server understands them.
 """
@@ -79,8 +79,8 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self._shared = SharedBatches(self.peers[0]) if len(self.peers) == 1 else None
-        self.topology = Topology(connection.service_urls, self.each)
-        self.table = Table(urls=[peer.url for peer in self.peers])
+        self.topology = Topology(connection.service_urls, self.ask_all)
+        self.table = InstanceTable(urls=[peer.url for peer in self.peers])
         """The records of the servers' instances: what each server answered and was sent."""
 
     def __repr__(self) -> str:
@@ -94,9 +94,9 @@ class Peers:
             peer.close()
 
     @property
-    def asked_first(self) -> tuple[Peer, ...]:
+    def preferred_peers(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
-        return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
+        return tuple(peer for peer in self.peers if not self._avoided.is_avoided(peer))
 
     def silent_since(self, url: str) -> float:
         """Return the time since which a server has been silent; now for one that is not. Seconds of
@@ -104,13 +104,13 @@ class Peers:
         """
         return self._avoided.silent_since(url)
 
-    def late(self) -> dict[str, float]:
+    def callers_late_until(self) -> dict[str, float]:
         """Return, by server that was silent, the time until which its callers may not have come back."""
-        return self._avoided.late()
+        return self._avoided.callers_late_until()
 
-    def answered(self, peer: Peer) -> None:
+    def stop_avoiding(self, peer: Peer) -> None:
         """Stop avoiding a server that answered a question of its own."""
-        self._avoided.answered(peer)
+        self._avoided.stop_avoiding(peer)
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
@@ -127,28 +127,31 @@ class Peers:
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
         holders, lacking = list[Peer](), list[Peer]()
-        if self._is_removed_beside(instance, begin):
+        if self._is_removed_at_another(instance, begin):
             return False
 
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
-                self.table.accepted(peer.url, [instance])
-                self.table.seen(peer.url, [instance.key])
-                self.table.lacks_no_more(peer.url, instance.key)
+                self.table.note_accepted_renewals(peer.url, [instance])
+                self.table.note_seen_at(peer.url, [instance.key])
+                self.table.note_held_again(peer.url, instance.key)
                 holders.append(peer)
                 return True
             lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
-            is_removed = self.table.accepted_lately(peer.url, instance) and peer.read(*instance.key) is None
+            is_removed = (
+                self.table.has_accepted_renewal_lately(peer.url, instance)
+                and peer.read(*instance.key) is None
+            )
             return None if is_removed else False
 
-        self.first(ask, is_found=lambda answer: answer is not False, begin=begin)
+        self.ask_in_turn(ask, is_found=lambda answer: answer is not False, begin=begin)
         for peer in lacking if holders else ():
-            if self.table.lacks(peer.url, instance) and self.may_write():
-                self.tell_cut_off(peer, instance, holders[0])
+            if self.table.note_missing_and_check_cut_off(peer.url, instance) and self.may_write():
+                self.copy_to_cut_off_server(peer, instance, holders[0])
         return bool(holders)
 
-    def tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
+    def copy_to_cut_off_server(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
         """Register an instance at a server that the other servers do not reach. Raises nothing.
 
         :param holder: the server that holds the instance; by default whichever other server answers that it
@@ -159,50 +162,52 @@ class Peers:
             if holder is not None:
                 held = holder.read(*instance.key)
             else:
-                others = [other for other in self.in_order() if other is not peer]
+                others = [other for other in self.peers_in_order() if other is not peer]
                 held = next(filter(None, (other.read(*instance.key) for other in others)), None)
             lacking = peer.read(*instance.key)
-            if held is None or held.owner != instance.owner or not may_be_copied(held, lacking):
+            if held is None or held.owner != instance.owner or not may_copy_between_servers(held, lacking):
                 return False
             peer.register(held)
         except (RegistryError, LeadershipLost):
             return False  # its next turn finds the same
-        self.table.lacks_no_more(peer.url, instance.key)
+        self.table.note_held_again(peer.url, instance.key)
         _log.warning(
             "copied an instance to a Eureka server that lacked it",
             extra={"url": peer.url, "instance": instance.instance_id},
         )
         return True
 
-    def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
+    def _is_removed_at_another(self, instance: Instance, begin: int) -> bool:
         """Return whether the instance is gone at a server that accepted its renewal lately, other than the
         next one to ask.
 
         The next one may have missed the removal, and would have the others register the instance again.
         """
-        for peer in self.in_order(begin)[1:]:
-            if not self.table.accepted_lately(peer.url, instance) or self._avoided.holds(peer):
+        for peer in self.peers_in_order(begin)[1:]:
+            if not self.table.has_accepted_renewal_lately(peer.url, instance) or self._avoided.is_avoided(
+                peer
+            ):
                 continue
             try:
-                if peer.with_timeout(windows.SHORT_TIMEOUT).read(*instance.key) is None:
+                if peer.with_timeout(windows.SHORT_TIMEOUT_SECONDS).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
-                self._avoided.add(peer, "does not answer", error)
+                self._avoided.avoid(peer, "does not answer", error)
             except RegistryError:
                 continue  # it tells nothing
         return False
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance past the caches; None only where no server that answers holds it."""
-        return self.first(lambda peer: peer.read(application, instance_id), is_found=bool)
+        return self.ask_in_turn(lambda peer: peer.read(application, instance_id), is_found=bool)
 
     def find(self, instance_id: str) -> Instance | None:
         """Read the instance with this id; None only where no server that answers holds it."""
-        return self.first(lambda peer: peer.find(instance_id), is_found=bool)
+        return self.ask_in_turn(lambda peer: peer.find(instance_id), is_found=bool)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old, from the first server that answers."""
-        return self.first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
+        return self.ask_in_turn(lambda peer: peer.list_instances(), slow_seconds=math.inf)
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
         """Return the instances that any server lists, each once, in the version that was written last.
@@ -210,17 +215,17 @@ class Peers:
         :returns: the list, and by URL the failures of the servers that are missing in it.
         :raises RegistryError: no server answered.
         """
-        lists, failures = self.everywhere(lambda peer: peer.list_instances())
-        return merged(lists.values()), failures
+        lists, failures = self.ask_all_or_raise(lambda peer: peer.list_instances())
+        return merge_lists(lists.values()), failures
 
-    def named_twice(self) -> dict[str, str]:
+    def find_duplicate_urls(self) -> dict[str, str]:
         """Return the URLs that lead to the same server as another URL, each with that other URL."""
-        said = self.each(lambda peer: peer.status().identity)[0] if len(self.peers) > 1 else {}
-        return twins({peer.url: said.get(peer.url) for peer in self.peers})
+        said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
+        return find_duplicate_urls({peer.url: said.get(peer.url) for peer in self.peers})
 
-    def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+    def list_with(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry with ``read``, from the first server that answers."""
-        return self.first(read, slow_seconds=math.inf)
+        return self.ask_in_turn(read, slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
         """Return whether this number of Eureka leases is handled in batches.
@@ -230,15 +235,15 @@ class Peers:
         """
         if self.connection.mode is not BatchMode.AUTO:
             return self.connection.mode is BatchMode.BATCH
-        if leases < BATCHES_FROM_LEASES:
+        if leases < FEWEST_LEASES_FOR_BATCHES:
             return False
         return self.topology.allows_batches()
 
-    def batch(self, peer: Peer, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Have a server carry out items, see :meth:`.Peer.batch`; a single server gets them perhaps in one
-        batch with other threads' items.
+    def send_batch(self, peer: Peer, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+        """Have a server carry out items, see :meth:`.Peer.send_batch`; a single server gets them perhaps in
+        one batch with other threads' items.
         """
-        return self._shared.send(items) if self._shared is not None else peer.batch(items)
+        return self._shared.send(items) if self._shared is not None else peer.send_batch(items)
 
     def read_everywhere(
         self, application: str, instance_id: str
@@ -248,9 +253,9 @@ class Peers:
         :returns: by URL, the instance at each server that answered, None where it does not hold it; and the
             failures of the others.
         """
-        return self.each(lambda peer: peer.read(application, instance_id))
+        return self.ask_all(lambda peer: peer.read(application, instance_id))
 
-    def each(
+    def ask_all(
         self,
         ask: Callable[[Peer], _T],
         *,
@@ -262,17 +267,19 @@ class Peers:
         :param asks_avoided: True to ask avoided servers, too, and wait a moment for them. Without effect
             where all servers are waited for, or all are avoided.
         :param grace_seconds: how long the other servers are waited for once one has answered, where not all
-            are waited for; by default :data:`.windows.GRACE`.
+            are waited for; by default :data:`.windows.GRACE_SECONDS`.
         :returns: the answers and the failures, by URL. Servers that were not asked, or not waited for, are
             failures; requests that were sent to them go on in the background.
         """
         fan_out = FanOut(ask)
-        if len(self.peers) == 1 or is_inside():
+        if len(self.peers) == 1 or is_executor_thread():
             for peer in self.peers:
                 self._ask_one(fan_out, peer)
             fan_out.wait(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
-        avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.holds(peer)]
+        avoided = (
+            [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.is_avoided(peer)]
+        )
         if len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
@@ -289,47 +296,47 @@ class Peers:
         )
         failures = dict(fan_out.failures)
         for peer in left_behind:
-            failures[peer.url] = self._not_awaited(peer, "did not answer when others did")
-            self._avoided.add(peer, "is slow", failures[peer.url])
+            failures[peer.url] = self._not_awaited_error(peer, "did not answer when others did")
+            self._avoided.avoid(peer, "is slow", failures[peer.url])
         for peer in avoided:
             if peer.url not in fan_out.answers and peer.url not in failures:
-                failures[peer.url] = self._not_awaited(peer, "has not answered lately")
+                failures[peer.url] = self._not_awaited_error(peer, "has not answered lately")
         return fan_out.answers, failures
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
         """Ask one server, and avoid it, or stop avoiding it, by the result."""
-        found = fan_out.put(peer)
+        found = fan_out.ask(peer)
         if found is True:
-            self._avoided.answered(peer)
+            self._avoided.stop_avoiding(peer)
         elif isinstance(found, RegistryUnreachable):
-            self._avoided.add(peer, "does not answer", found)
+            self._avoided.avoid(peer, "does not answer", found)
 
     @staticmethod
-    def _not_awaited(peer: Peer, why: str) -> RegistrySilent:
+    def _not_awaited_error(peer: Peer, why: str) -> RegistrySilent:
         return RegistrySilent(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
-    def everywhere(
+    def ask_all_or_raise(
         self,
         ask: Callable[[Peer], _T],
         *,
         asks_avoided: bool = False,
         grace_seconds: float | None = None,
     ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
-        """Ask every server, of which at least one must answer; see :meth:`each`.
+        """Ask every server, of which at least one must answer; see :meth:`ask_all`.
 
         :raises RegistryError: no server answered.
         """
-        answers, failures = self.each(ask, asks_avoided=asks_avoided, grace_seconds=grace_seconds)
+        answers, failures = self.ask_all(ask, asks_avoided=asks_avoided, grace_seconds=grace_seconds)
         if not answers:
             raise next(iter(failures.values()))
         return answers, failures
 
-    def first(
+    def ask_in_turn(
         self,
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
         begin: int = 0,
-        slow_seconds: float = windows.SLOW,
+        slow_seconds: float = windows.SLOW_SERVER_SECONDS,
     ) -> _T:
         """Ask one server after the other, beginning at ``begin``, until one gives a wanted answer.
 
@@ -342,17 +349,17 @@ class Peers:
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()
-        for peer, is_short in self._tries(begin, is_short=math.isfinite(slow_seconds)):
-            if peer in settled or (answers and self._avoided.holds(peer)):
+        for peer, is_short in self._peers_to_try(begin, is_short=math.isfinite(slow_seconds)):
+            if peer in settled or (answers and self._avoided.is_avoided(peer)):
                 continue
             settled.add(peer)
             started = time.monotonic()
             try:
-                answer = ask(peer.with_timeout(windows.SHORT_TIMEOUT) if is_short else peer)
+                answer = ask(peer.with_timeout(windows.SHORT_TIMEOUT_SECONDS) if is_short else peer)
             except RegistryUnreachable as error:
-                if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT:
+                if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT_SECONDS:
                     settled.discard(peer)  # it is given its time where no other one answers
-                self._avoided.add(peer, "does not answer", error)
+                self._avoided.avoid(peer, "does not answer", error)
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
@@ -361,9 +368,9 @@ class Peers:
             elapsed = time.monotonic() - started
             failures.pop(peer, None)
             if elapsed > slow_seconds:
-                self._avoided.add(peer, "is slow", f"it took {elapsed:.1f} s")
+                self._avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
-                self._avoided.answered(peer)
+                self._avoided.stop_avoiding(peer)
             answers.append(answer)
             if is_found(answer):
                 break
@@ -371,28 +378,28 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoided.add(peer, "refuses us", failure)  # the others let us in
+                self._avoided.avoid(peer, "refuses us", failure)  # the others let us in
         return answers[-1]
 
-    def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
+    def _peers_to_try(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
         """Yield the servers to ask in turn, each with True if it gets a short time-out.
 
         Where several servers are not avoided, each of these is first asked with a short one.
         """
-        ordered = self.in_order(begin)
-        fresh = [peer for peer in ordered if not self._avoided.holds(peer)]
+        ordered = self.peers_in_order(begin)
+        fresh = [peer for peer in ordered if not self._avoided.is_avoided(peer)]
         if is_short and not self._waits_for_all and len(fresh) > 1:
             yield from ((peer, True) for peer in fresh)
         yield from ((peer, False) for peer in ordered)
 
-    def in_order(self, begin: int = 0) -> list[Peer]:
+    def peers_in_order(self, begin: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
-        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.holds)
+        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.is_avoided)
 
 
-def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
+def merge_lists(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
     """Return each instance of several servers' lists once, in the version that was written last."""
-    held: dict[Key, Instance] = {}
+    held: dict[InstanceKey, Instance] = {}
     for instance in itertools.chain.from_iterable(lists):
         other = held.get(instance.key)
         if other is None or instance.written_at_ms > other.written_at_ms:

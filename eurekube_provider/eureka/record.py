@@ -1,4 +1,4 @@
-"""All that is remembered of one instance's key in one Eureka.
+"""All that is remembered of one instance (an application and an id) in one Eureka.
 
 A record has no clock, lock or thread: times are arguments, by a clock that goes on while the machine sleeps.
 :mod:`.rules` draws conclusions from a record, and :mod:`.table` keeps the records.
@@ -9,97 +9,107 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class UnansweredWrite:
     """A write of this process that no server answered, and when it was sent."""
 
     instance: Instance
-    at: float
+    sent_at: float
 
-    def may_come(self, now: float) -> bool:
+    def may_still_arrive(self, now: float) -> bool:
         """Return whether a frozen server may still carry the write out, or a list show it late."""
-        return now - self.at <= windows.UNLISTED
+        return now - self.sent_at <= windows.LONGEST_LIST_LAG_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A planned check of one server for an instance that was removed, or that may come late.
+class PlannedCheck:
+    """A planned check of one server for an instance that was removed, or whose unanswered write may
+    still arrive.
 
     :ivar instance: the instance as it was removed, or last sent.
-    :ivar at: when the check is due.
-    :ivar number: how many checks went before.
+    :ivar due_at: when the check is due.
+    :ivar checks_before: how many checks went before.
     :ivar is_removed: True if the instance was removed; False if it may come late, and its owner may want it.
-    :ivar former: the owners before, who gave the instance to its owner. A version that one of these owners
-        wrote later is not removed.
+    :ivar former_owners: the owners before, who gave the instance to its owner. A version that one of these
+        owners wrote later is not removed.
     """
 
     instance: Instance
-    at: float
-    number: int = 0
+    due_at: float
+    checks_before: int = 0
     is_removed: bool = True
-    former: Set[str] = frozenset()
+    former_owners: Set[str] = frozenset()
 
-    def following(self, after_seconds: Sequence[float]) -> Look | None:
+    def next_check(self, after_seconds: Sequence[float]) -> PlannedCheck | None:
         """Return the check after this one; None after the last.
 
         :param after_seconds: the seconds after the removal at which the server is checked.
         """
-        number = self.number + 1
+        number = self.checks_before + 1
         if number >= len(after_seconds):
             return None
-        return replace(self, at=self.at + after_seconds[number] - after_seconds[self.number], number=number)
+        return replace(
+            self,
+            due_at=self.due_at + after_seconds[number] - after_seconds[self.checks_before],
+            checks_before=number,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """A stack's registration that is no longer renewed, or never was.
+class DroppedRegistration:
+    """A stack's registration that is not renewed, since it was removed.
 
-    :ivar at: when the servers were last asked for it.
-    :ivar lacking: the servers that no longer held it when its renewal missed it: it was removed there.
+    :ivar asked_at: when the servers were last asked for it.
+    :ivar lacking_urls: the servers that answered its renewal with 404: it was removed there.
     """
 
     instance: Instance
-    at: float
-    lacking: Set[str] = frozenset()
+    asked_at: float
+    lacking_urls: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Spreading:
+class SpreadingRegistration:
     """A registration by this process that not every server was seen to hold yet.
 
-    :ivar at: when the first server took it.
-    :ivar seen: the servers that took it, or were seen to hold it, by URL.
+    :ivar registered_at: when the first server took it.
+    :ivar holder_urls: the servers that took it, or were seen to hold it, by URL.
     :ivar is_leaving: True if its removal has begun: it replaces no other instance.
     """
 
-    at: float
-    seen: Set[str] = frozenset()
+    registered_at: float
+    holder_urls: Set[str] = frozenset()
     is_leaving: bool = False
 
 
 @dataclass(slots=True)
-class Record:
-    """All that is known of one key.
+class InstanceRecord:
+    """All that is known of one instance, by its application and id.
 
-    :ivar key: the one object that all indexes share.
-    :ivar held: the instance in Eureka, as far as known; None for none.
-    :ivar is_firm: True if a write or an uncached read of this process showed ``held``, and not a list alone.
-    :ivar touched_at: when the instance was written, read past the caches or removed, if so recently that a
+    :ivar key: the application and the id, as one object that all indexes share.
+    :ivar instance: the instance in Eureka, as far as known; None for none.
+    :ivar is_confirmed: True if a write or an uncached read of this process showed ``instance``, and not a
+        list alone.
+    :ivar confirmed_at: when the instance was written, read past the caches or removed, if so recently that a
         list may say otherwise.
     :ivar former_owners: the owners before a hand-over: a server that was away may not know of the hand-over.
-    :ivar lost: by owner, the instance as it was when the servers forgot it, so that it can be restored.
-    :ivar lost_override: the instance as it was when the servers forgot it, with a person's override.
-    :ivar sent: a registration that no server answered; a frozen server may carry it out when it is back.
-    :ivar status_sent: the same for an override.
-    :ivar overridden_at: when an override was set, cleared, or removed with the instance.
-    :ivar looks: by URL, the next check of each server for an instance that was removed, or may come late.
-    :ivar accepted_at: by URL, when each server last accepted a renewal; for stacks' registrations only.
-    :ivar lacking_since: by URL, the time since which each server answers renewals that it does not hold the
-        instance.
+    :ivar lost_by_owner: by owner, the instance as it was when the servers forgot it, so that it can be
+        restored.
+    :ivar lost_overridden_instance: the instance as it was when the servers forgot it, with a person's
+        override.
+    :ivar unanswered_registration: a registration that no server answered; a frozen server may carry it out
+        when it is back.
+    :ivar unanswered_override: an override that no server answered.
+    :ivar override_changed_at: when an override was set, cleared, or removed with the instance.
+    :ivar checks_by_url: by URL, the next check of each server for an instance that was removed, or may come
+        late.
+    :ivar renewed_at_by_url: by URL, when each server last accepted a renewal; for stacks' registrations only.
+    :ivar lacking_since_by_url: by URL, the time since which each server answers renewals that it does not
+        hold the instance.
     :ivar spreading: the servers where the instance was seen since it came UP; None where that is every
         server, or long ago.
     :ivar dropped: a stack's registration that is not renewed, since it was removed.
@@ -108,72 +118,91 @@ class Record:
     :ivar evicted_at: when one of several servers said that it evicted the instance; None if it holds it
         again. The eviction proves that the instance once existed there, so that its absence means that it
         left.
-    :ivar asked_at: when the servers were last asked whether the instance left.
-    :ivar waits_at: when that question last had to wait.
+    :ivar departure_asked_at: when the servers were last asked whether the instance left.
+    :ivar departure_deferred_at: when that question last had to wait.
     """
 
-    key: Key
-    held: Instance | None = None
-    is_firm: bool = False
-    touched_at: float | None = None
+    key: InstanceKey
+    instance: Instance | None = None
+    is_confirmed: bool = False
+    confirmed_at: float | None = None
     former_owners: frozenset[str] = frozenset()
-    lost: dict[str, Instance] | None = None
-    lost_override: Instance | None = None
-    sent: Sent | None = None
-    status_sent: Sent | None = None
-    overridden_at: float | None = None
-    looks: dict[str, Look] | None = None
-    accepted_at: dict[str, float] | None = None
-    lacking_since: dict[str, float] | None = None
-    spreading: Spreading | None = None
-    dropped: Dropped | None = None
+    lost_by_owner: dict[str, Instance] | None = None
+    lost_overridden_instance: Instance | None = None
+    unanswered_registration: UnansweredWrite | None = None
+    unanswered_override: UnansweredWrite | None = None
+    override_changed_at: float | None = None
+    checks_by_url: dict[str, PlannedCheck] | None = None
+    renewed_at_by_url: dict[str, float] | None = None
+    lacking_since_by_url: dict[str, float] | None = None
+    spreading: SpreadingRegistration | None = None
+    dropped: DroppedRegistration | None = None
     left_at: float | None = None
     evicted_at: float | None = None
-    asked_at: float | None = None
-    waits_at: float | None = None
+    departure_asked_at: float | None = None
+    departure_deferred_at: float | None = None
 
-    def expire(self, now: float) -> bool:
+    def forget_expired_is_any_left(self, now: float) -> bool:
         """Forget entries that are too old to mean anything; return whether any is left that will expire."""
-        for name, seconds in _KEPT_SECONDS.items():
+        for name, seconds in _FIELD_LIFETIME_SECONDS.items():
             at = getattr(self, name)
             if at is not None and now - at >= seconds:
                 setattr(self, name, None)
-        if self.sent is not None and not self.sent.may_come(now):
-            self.sent = None
-        if self.status_sent is not None and not self.status_sent.may_come(now):
-            self.status_sent = None
-        if self.accepted_at is not None:
-            self.accepted_at = _lately(self.accepted_at, now)
-        if self.lacking_since is not None:
-            self.lacking_since = _lately(self.lacking_since, now)
-        if self.spreading is not None and now - self.spreading.at >= windows.SUCCESSORS_SENT:
+        if self.unanswered_registration is not None and not self.unanswered_registration.may_still_arrive(
+            now
+        ):
+            self.unanswered_registration = None
+        if self.unanswered_override is not None and not self.unanswered_override.may_still_arrive(now):
+            self.unanswered_override = None
+        if self.renewed_at_by_url is not None:
+            self.renewed_at_by_url = _drop_old_renewals(self.renewed_at_by_url, now)
+        if self.lacking_since_by_url is not None:
+            self.lacking_since_by_url = _drop_old_renewals(self.lacking_since_by_url, now)
+        if (
+            self.spreading is not None
+            and now - self.spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS
+        ):
             self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
-        if self.dropped is not None and self.held is None and now - self.dropped.at >= windows.MEMORY_LOST:
+        if (
+            self.dropped is not None
+            and self.instance is None
+            and now - self.dropped.asked_at >= windows.MEMORY_LOSS_SECONDS
+        ):
             self.dropped = None
-        return any(getattr(self, name) is not None for name in _EXPIRING)
+        return any(getattr(self, name) is not None for name in _EXPIRING_FIELDS)
 
-    def is_blank(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether the record contains nothing."""
-        names = (*_EXPIRING, "held", "lost", "lost_override", "looks")
+        names = (*_EXPIRING_FIELDS, "instance", "lost_by_owner", "lost_overridden_instance", "checks_by_url")
         return not self.former_owners and all(getattr(self, name) is None for name in names)
 
 
-_KEPT_SECONDS = {
-    "touched_at": windows.UNLISTED,
-    "overridden_at": windows.STATUS_SENT_AGAIN,
-    "left_at": windows.PROOF_KEPT,
-    "evicted_at": windows.PROOF_KEPT,
-    "asked_at": windows.PROOF_KEPT,
-    "waits_at": windows.PROOF_TURN,
+_FIELD_LIFETIME_SECONDS = {
+    "confirmed_at": windows.LONGEST_LIST_LAG_SECONDS,
+    "override_changed_at": windows.STATUS_MAY_RETURN_SECONDS,
+    "left_at": windows.KEEP_PROOF_SECONDS,
+    "evicted_at": windows.KEEP_PROOF_SECONDS,
+    "departure_asked_at": windows.KEEP_PROOF_SECONDS,
+    "departure_deferred_at": windows.PROOF_TURN_SECONDS,
 }
 """By field of a record that is a time, the seconds after which it no longer means anything."""
 
-_EXPIRING = (*_KEPT_SECONDS, "sent", "status_sent", "accepted_at", "lacking_since", "spreading", "dropped")
+_EXPIRING_FIELDS = (
+    *_FIELD_LIFETIME_SECONDS,
+    "unanswered_registration",
+    "unanswered_override",
+    "renewed_at_by_url",
+    "lacking_since_by_url",
+    "spreading",
+    "dropped",
+)
 
 
-def _lately(answers: dict[str, float], now: float) -> dict[str, float] | None:
-    """Return those of the servers' answers to renewals that are recent enough to mean something; None for
-    none.
+def _drop_old_renewals(renewed_at_by_url: dict[str, float], now: float) -> dict[str, float] | None:
+    """Return the times of renewals that are younger than :data:`.windows.REMEMBER_RENEWAL_SECONDS`, by URL;
+    None for none.
     """
-    return {url: at for url, at in answers.items() if now - at < windows.RENEWAL_REMEMBERED} or None
+    return {
+        url: at for url, at in renewed_at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS
+    } or None

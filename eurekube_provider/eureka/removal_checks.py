@@ -16,37 +16,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
-MOST_CHECKS = 5
+MOST_CHECKS_PER_REMOVAL = 5
 """The most checks after a removal; an instance that came back is removed again each time."""
 
-_Place = tuple[tuple[str, ...], Key]
+_UrlsAndKey = tuple[tuple[str, ...], InstanceKey]
 
 
 @dataclass(frozen=True, slots=True)
-class _Removed:
+class _RemovalToCheck:
     """A removal that is to be checked.
 
-    :ivar thread: the thread that removed the instance, and gets the outcome.
-    :ivar check: the number of the check.
+    :ivar thread_id: the thread that removed the instance, and gets the outcome.
+    :ivar check_number: the number of the check.
     """
 
     peers: Peers
     instance: Instance
-    due: float
-    thread: int
-    check: int = 1
+    due_at: float
+    thread_id: int
+    check_number: int = 1
 
     @property
-    def place(self) -> _Place:
+    def urls_and_key(self) -> _UrlsAndKey:
         return self.peers.connection.service_urls, self.instance.key
 
-    def came_back(self, found: Instance) -> bool:
+    def is_same_registration(self, found: Instance) -> bool:
         """Return whether ``found`` is the removed instance, and not a later registration under its id.
 
         A later registration has a newer time. So does an instance that a drain marked after it was read here,
@@ -67,23 +67,23 @@ class RemovalChecks:
     def __init__(self, wait: Callable[[float], None] = time.sleep) -> None:
         self._wait = wait
         self._lock = threading.Lock()
-        self._removed: dict[_Place, _Removed] = {}
+        self._removed: dict[_UrlsAndKey, _RemovalToCheck] = {}
         self._is_checking = False
 
-    def add(self, peers: Peers, instance: Instance) -> None:
+    def add_removal(self, peers: Peers, instance: Instance) -> None:
         """Add a removed instance to the checks; not with a single server, which forwards nothing."""
         if len(peers.peers) > 1:
-            due = time.monotonic() + windows.RENEWAL_REPLICATED
-            removed = _Removed(peers, instance, due, threading.get_ident())
+            due = time.monotonic() + windows.RENEWAL_REPLICATION_SECONDS
+            removed = _RemovalToCheck(peers, instance, due, threading.get_ident())
             with self._lock:
-                self._removed[removed.place] = removed
+                self._removed[removed.urls_and_key] = removed
 
-    def forget(self, peers: Peers, key: Key) -> None:
+    def forget(self, peers: Peers, key: InstanceKey) -> None:
         """Drop an instance from the checks, since it is about to be registered again."""
         with self._lock:
             self._removed.pop((peers.connection.service_urls, key), None)
 
-    def finish(self) -> None:
+    def check_all(self) -> None:
         """Check all added removals, unless another thread is already checking.
 
         A failed removal of another thread, which does not wait, is reported on standard error: it is no
@@ -97,9 +97,9 @@ class RemovalChecks:
                 return
             self._is_checking = True
         mine: list[RegistryError] = []
-        while due := self._wait_for_some():
-            for removed, error in self._check(due):
-                if removed.thread == threading.get_ident():
+        while due := self._wait_for_due():
+            for removed, error in self._check_due(due):
+                if removed.thread_id == threading.get_ident():
                     mine.append(error)
                     continue
                 name = f"{removed.instance.application} {removed.instance.instance_id}"
@@ -110,29 +110,32 @@ class RemovalChecks:
         if mine:
             raise mine[0]
 
-    def _wait_for_some(self) -> list[_Removed]:
+    def _wait_for_due(self) -> list[_RemovalToCheck]:
         """Wait until the first check is due; return all that are due then, and none when no check is left."""
         with self._lock:
             if not self._removed:
                 self._is_checking = False
                 return []
-            first = min(removed.due for removed in self._removed.values()) + windows.CHECKED_TOGETHER
+            first = (
+                min(removed.due_at for removed in self._removed.values())
+                + windows.GROUP_REMOVAL_CHECKS_SECONDS
+            )
         seconds = first - time.monotonic()
         if seconds > 0:
             self._wait(seconds)
         # Where the clock was set, or a test does not really wait, one check is enough all the same.
         latest = max(time.monotonic(), first)
         with self._lock:
-            return [removed for removed in self._removed.values() if removed.due <= latest]
+            return [removed for removed in self._removed.values() if removed.due_at <= latest]
 
-    def _check(self, due: list[_Removed]) -> Iterator[tuple[_Removed, RegistryError]]:
+    def _check_due(self, due: list[_RemovalToCheck]) -> Iterator[tuple[_RemovalToCheck, RegistryError]]:
         """Remove instances that came back, and check them again later; yield those that stay, with the
         error.
         """
         for peers in {id(removed.peers): removed.peers for removed in due}.values():
             mine = [removed for removed in due if removed.peers is peers]
             failure: RegistryError | None = None
-            found: dict[Key, Instance | None] = {}
+            found: dict[InstanceKey, Instance | None] = {}
             try:
                 reads = read_everywhere(peers, [removed.instance.key for removed in mine])
                 found = {removed.instance.key: reads.newest(removed.instance.key) for removed in mine}
@@ -142,25 +145,25 @@ class RemovalChecks:
                 again = found.get(removed.instance.key)
                 with self._lock:
                     # Else it is to be there again, or was removed again.
-                    shall_be_gone = self._removed.get(removed.place) is removed
+                    shall_be_gone = self._removed.get(removed.urls_and_key) is removed
                     if shall_be_gone:
-                        del self._removed[removed.place]
+                        del self._removed[removed.urls_and_key]
                 if not shall_be_gone:
                     continue
                 if failure is not None:
                     yield removed, failure
-                elif again is not None and removed.came_back(again):
+                elif again is not None and removed.is_same_registration(again):
                     try:
                         self._remove_again(removed, again)
                     except RegistryError as error:
                         yield removed, error
 
-    def _remove_again(self, removed: _Removed, found: Instance) -> None:
+    def _remove_again(self, removed: _RemovalToCheck, found: Instance) -> None:
         """Remove an instance that came back, and plan another check.
 
         :raises RegistryError: the instance came back too often, or no server can be asked.
         """
-        if removed.check >= MOST_CHECKS:
+        if removed.check_number >= MOST_CHECKS_PER_REMOVAL:
             urls = ", ".join(removed.peers.connection.service_urls)
             raise RegistryUnreachable(
                 f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it"
@@ -168,10 +171,10 @@ class RemovalChecks:
                 url=urls,
             )
         Writer(removed.peers).remove(found)
-        due = time.monotonic() + windows.RENEWAL_REPLICATED
+        due = time.monotonic() + windows.RENEWAL_REPLICATION_SECONDS
         with self._lock:
-            again = replace(removed, instance=found, check=removed.check + 1, due=due)
-            self._removed.setdefault(again.place, again)
+            again = replace(removed, instance=found, check_number=removed.check_number + 1, due_at=due)
+            self._removed.setdefault(again.urls_and_key, again)
 
 
 REMOVAL_CHECKS = RemovalChecks()

@@ -45,88 +45,96 @@ from enum import Enum, auto
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, Cluster, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status, newest, same_contents
-from eurekube_provider.core.plan import as_found
+from eurekube_provider.core.plan import with_current_leaving_mark
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.record import Dropped, Look, Record
+from eurekube_provider.eureka.record import DroppedRegistration, InstanceRecord, PlannedCheck
 
 
-class Listed(Enum):
-    """The possible judgements of a list's entry, which may be half a minute old, beside what is known of
-    its key.
-    """
+class ListVerdict(Enum):
+    """A judgement of a list's entry, which may be half a minute old, by what is known of its instance."""
 
-    NOTHING = auto()  # it may be older than what was written or read meanwhile
-    SAME = auto()  # the same as is known, as it was written
-    NEWS = auto()  # something else than lists said before, or nothing any more: it is believed
-    DOUBT = auto()  # something else than was written or read: an uncached read must tell
+    IGNORED = auto()  # it may be older than what was written or read meanwhile
+    UNCHANGED = auto()  # the same as is known, as it was written
+    CHANGED = auto()  # something else than lists said before, or nothing any more: it is believed
+    DOUBTFUL = auto()  # something else than was written or read: an uncached read must tell
 
 
-def judge_listed(record: Record, listed: Instance | None) -> Listed:
+def judge_list_entry(record: InstanceRecord, listed: Instance | None) -> ListVerdict:
     """Judge what a list shows under a key, None for no instance, by what is known of the key."""
-    held = record.held
-    if record.touched_at is not None or held is listed:
-        return Listed.NOTHING
+    held = record.instance
+    if record.confirmed_at is not None or held is listed:
+        return ListVerdict.IGNORED
     if held is None or listed is None or not _are_equal(held, listed):
-        return Listed.DOUBT if record.is_firm else Listed.NEWS
-    is_older = record.is_firm and held.last_dirty_timestamp_ms != listed.last_dirty_timestamp_ms
-    return Listed.NOTHING if is_older else Listed.SAME
+        return ListVerdict.DOUBTFUL if record.is_confirmed else ListVerdict.CHANGED
+    is_older = record.is_confirmed and held.last_dirty_timestamp_ms != listed.last_dirty_timestamp_ms
+    return ListVerdict.IGNORED if is_older else ListVerdict.UNCHANGED
 
 
-def is_out_by_us(record: Record, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE may be a late one that this process sent without getting an answer.
+def has_unanswered_out_of_service(record: InstanceRecord, now: float) -> bool:
+    """Return whether this process sent an OUT_OF_SERVICE that got no answer and may still arrive.
 
     A registration with the mark of leaving may be late, too, and keep the status that came with it.
     """
-    late = [sent for sent in (record.sent, record.status_sent) if sent and sent.may_come(now)]
+    late = [
+        sent
+        for sent in (record.unanswered_registration, record.unanswered_override)
+        if sent and sent.may_still_arrive(now)
+    ]
     return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
 
 
-def may_be_sent_again(record: Record, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE passes for a person's, and this process set or cleared one within a
-    minute.
+def may_be_own_override_returning(record: InstanceRecord, found: Instance, now: float) -> bool:
+    """Return whether an OUT_OF_SERVICE looks set by a person, but may be this process's own that servers
+    replicated again: it set or cleared one within the last minute.
     """
-    return _was_overridden(record, found, now, windows.STATUS_SENT_AGAIN)
+    return _looks_manual_soon_after_ours(record, found, now, windows.STATUS_MAY_RETURN_SECONDS)
 
 
-def is_just_set(record: Record, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE passes for a person's, but came too soon after this process's to be
-    a person's.
+def is_override_too_soon_for_a_person(record: InstanceRecord, found: Instance, now: float) -> bool:
+    """Return whether an OUT_OF_SERVICE looks set by a person, but came too soon after this process set or
+    cleared one.
     """
-    return _was_overridden(record, found, now, windows.OUR_STATUS)
+    return _looks_manual_soon_after_ours(record, found, now, windows.OWN_STATUS_ARRIVAL_SECONDS)
 
 
-def _was_overridden(record: Record, found: Instance, now: float, within: float) -> bool:
-    if record.overridden_at is None or not passes_for_a_persons(found):
+def _looks_manual_soon_after_ours(
+    record: InstanceRecord, found: Instance, now: float, within_seconds: float
+) -> bool:
+    if record.override_changed_at is None or not looks_set_by_a_person(found):
         return False
-    return now - record.overridden_at < within
+    return now - record.override_changed_at < within_seconds
 
 
-def passes_for_a_persons(found: Instance) -> bool:
+def looks_set_by_a_person(found: Instance) -> bool:
     """Return whether an instance is OUT_OF_SERVICE by an override without Eurekube's mark of leaving, as
     if a person had set it.
     """
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
-def as_ours(instance: Instance) -> Instance:
-    """Copy an instance with Eurekube's mark of leaving, so that its OUT_OF_SERVICE is undone."""
+def add_leaving_mark(instance: Instance) -> Instance:
+    """Return a copy of an instance with Eurekube's mark of leaving, so that its OUT_OF_SERVICE is undone."""
     return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
 
 
-def newest_sent(record: Record, removed: Instance, now: float) -> Instance:
+def newest_version_sent(record: InstanceRecord, removed: Instance, now: float) -> Instance:
     """Return the removed instance, or a later version that its owner sent and that may still come."""
-    late = record.sent.instance if record.sent and record.sent.may_come(now) else removed
+    late = (
+        record.unanswered_registration.instance
+        if record.unanswered_registration and record.unanswered_registration.may_still_arrive(now)
+        else removed
+    )
     if late.owner != removed.owner:
         return removed
     return max(removed, late, key=lambda one: one.written_at_ms)
 
 
-def newer_than(have: Instance | None, now_ms: int) -> int:
+def newer_timestamp_ms(have: Instance | None, now_ms: int) -> int:
     """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one."""
     return max(now_ms, have.written_at_ms + 1) if have else now_ms
 
 
-def next_write(
+def registration_to_send(
     want: Instance, have: Instance | None, known: Instance | None = None, *, now_ms: int
 ) -> Instance | None:
     """Return the registration to send so that ``want`` replaces ``have``; None where ``have`` is already as
@@ -145,13 +153,13 @@ def next_write(
     return replace(
         want,
         overridden_status=(have or want).overridden_status,
-        last_dirty_timestamp_ms=newer_than(latest, now_ms),
+        last_dirty_timestamp_ms=newer_timestamp_ms(latest, now_ms),
         unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
         data_center=have.data_center if have else want.data_center,
     )
 
 
-def may_give_way(record: Record, now: float) -> bool:
+def can_update_without_read(record: InstanceRecord, now: float) -> bool:
     """Return whether the registered instance is known well enough to write over it without another read.
 
     The update is then newer than the known instance by a millisecond, and gives way to anything that somebody
@@ -160,16 +168,22 @@ def may_give_way(record: Record, now: float) -> bool:
 
     Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
-    held, at = record.held, record.touched_at
-    if held is None or not record.is_firm or at is None or now - at >= windows.UNLISTED:
+    held, at = record.instance, record.confirmed_at
+    if held is None or not record.is_confirmed or at is None or now - at >= windows.LONGEST_LIST_LAG_SECONDS:
         return False
-    in_doubt = (record.sent, record.status_sent, record.overridden_at, record.lost, record.lost_override)
-    return all(one is None for one in (*in_doubt, record.looks)) and not (
+    in_doubt = (
+        record.unanswered_registration,
+        record.unanswered_override,
+        record.override_changed_at,
+        record.lost_by_owner,
+        record.lost_overridden_instance,
+    )
+    return all(one is None for one in (*in_doubt, record.checks_by_url)) and not (
         held.is_overridden or record.former_owners
     )
 
 
-def wanted_over(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
+def adapt_to_registered(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """Return the wanted instance adapted to the one that is registered, which may differ from the one planned
     for.
 
@@ -177,12 +191,16 @@ def wanted_over(want: Instance, have: Instance | None, lost_override: Status) ->
 
     :param lost_override: the status that a person had set before the servers forgot the instance.
     """
-    if is_of_stack(want):
+    if is_owned_by_stack(want):
         return want
-    return replace(want, overridden_status=lost_override) if have is None else as_found(want, have)
+    return (
+        replace(want, overridden_status=lost_override)
+        if have is None
+        else with_current_leaving_mark(want, have)
+    )
 
 
-def overridden(sent: Instance) -> Instance:
+def apply_override(sent: Instance) -> Instance:
     """Return ``sent`` as a server holds it: an override hides the status, unless the instance registers as
     not UP.
     """
@@ -191,7 +209,7 @@ def overridden(sent: Instance) -> Instance:
     return replace(sent, status=sent.overridden_status)
 
 
-def came_back(held: Instance, removed: Instance) -> bool:
+def is_same_registration(held: Instance, removed: Instance) -> bool:
     """Return whether ``held`` is the removed instance, and not a later registration in its place.
 
     With the same incarnation it is the removed one even under another owner: the stack may have been renamed,
@@ -202,47 +220,49 @@ def came_back(held: Instance, removed: Instance) -> bool:
     return held.owner == removed.owner or bool(held.incarnation)
 
 
-def is_of_stack(instance: Instance) -> bool:
+def is_owned_by_stack(instance: Instance) -> bool:
     """Return whether a stack owns the instance."""
     owner = instance.owner or ""
     # Most are syncers', and this is asked of each renewal.
     return owner.startswith("stack/") and isinstance(parse_owner(owner), StackOwner)
 
 
-def accepted_lately(record: Record, url: str, instance: Instance, now: float) -> bool:
+def has_accepted_renewal_lately(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
     """Return whether a server accepted a renewal of the instance so recently that it cannot have evicted it
     since.
 
     A renewed lease lives for twice its duration, but one that was registered again since only for once.
     """
-    at = (record.accepted_at or {}).get(url)
-    longest = min(instance.lease.duration_seconds, windows.RENEWAL_REMEMBERED)
+    at = (record.renewed_at_by_url or {}).get(url)
+    longest = min(instance.lease.duration_seconds, windows.REMEMBER_RENEWAL_SECONDS)
     return at is not None and now - at < longest
 
 
-def has_left(record: Record, now: float) -> bool:
+def has_proof_of_departure(record: InstanceRecord, now: float) -> bool:
     """Return whether a server recently said that the instance was deregistered or evicted, which proves
     that it left.
     """
-    return record.left_at is not None and now - record.left_at <= windows.PROOF_KEPT
+    return record.left_at is not None and now - record.left_at <= windows.KEEP_PROOF_SECONDS
 
 
-def was_evicted(record: Record, now: float) -> bool:
+def was_evicted_by_a_server(record: InstanceRecord, now: float) -> bool:
     """Return whether one of several servers recently said that it evicted the instance, and so had held
     it.
     """
-    return record.evicted_at is not None and now - record.evicted_at <= windows.PROOF_KEPT
+    return record.evicted_at is not None and now - record.evicted_at <= windows.KEEP_PROOF_SECONDS
 
 
-def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
+def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
     """Return whether a server has lacked a syncer's instance for so long that no other server will tell
     it.
     """
-    since = (record.lacking_since or {}).get(url)
-    return since is not None and now - since >= windows.LACKING and not is_of_stack(instance)
+    since = (record.lacking_since_by_url or {}).get(url)
+    return (
+        since is not None and now - since >= windows.CUT_OFF_AFTER_SECONDS and not is_owned_by_stack(instance)
+    )
 
 
-def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
+def may_copy_between_servers(held: Instance, lacking: Instance | None) -> bool:
     """Return whether another server's instance may be registered at a server that is cut off: not with an
     override.
 
@@ -252,7 +272,7 @@ def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
 
 
 def unseen_successors(
-    records: Iterable[Record], url: str, leaving: Collection[Instance], since: float, now: float
+    records: Iterable[InstanceRecord], url: str, leaving: Collection[Instance], since: float, now: float
 ) -> list[Instance]:
     """Return the instances that replace leaving ones of their application, and that a server was not seen to
     hold.
@@ -271,64 +291,69 @@ def unseen_successors(
         it.
     """
     keys = {one.key for one in leaving}
-    are_stacks = any(map(is_of_stack, leaving))
+    are_stacks = any(map(is_owned_by_stack, leaving))
     unseen = list[tuple[float, Instance]]()
     for record in records:
-        held, spreading = record.held, record.spreading
+        held, spreading = record.instance, record.spreading
         if held is None or held.owner is None or held.status is not Status.UP or record.key in keys:
             continue
         if spreading is not None and spreading.is_leaving:
             continue
-        if spreading is None or url in spreading.seen or spreading.at <= since:
+        if spreading is None or url in spreading.holder_urls or spreading.registered_at <= since:
             return []
-        if now - spreading.at >= windows.SUCCESSORS_SENT:
+        if now - spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS:
             return []
-        if are_stacks or not is_of_stack(held):
-            unseen.append((spreading.at, held))
+        if are_stacks or not is_owned_by_stack(held):
+            unseen.append((spreading.registered_at, held))
     return [held for _, held in sorted(unseen, key=lambda one: one[0])]
 
 
-def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str, ...]:
-    """Return the servers whose instance has another status than this process last wrote, while another server
-    has that one.
+def urls_with_overtaken_status(
+    held_by_url: Mapping[str, Instance | None], last_written: Instance
+) -> tuple[str, ...]:
+    """Return the URLs of servers that hold another status than this process last wrote, while another server
+    holds the written one.
 
-    An override is somebody's wish, and a newer version may be anybody's: both are left out.
+    Servers with an override or a newer version, which somebody else wrote, are left out.
 
-    :param held: the instance at each server that answered.
+    :param held_by_url: the instance at each server that answered.
     """
-    if ours.is_overridden or ours.status is Status.OUT_OF_SERVICE:
+    if last_written.is_overridden or last_written.status is Status.OUT_OF_SERVICE:
         return ()
     plain = {
         url: one
-        for url, one in held.items()
-        if one is not None and one.owner == ours.owner and not one.is_overridden
+        for url, one in held_by_url.items()
+        if one is not None and one.owner == last_written.owner and not one.is_overridden
     }
     if not any(
-        one.written_at_ms == ours.written_at_ms and one.status is ours.status for one in plain.values()
+        one.written_at_ms == last_written.written_at_ms and one.status is last_written.status
+        for one in plain.values()
     ):
         return ()
     return tuple(
         url
         for url, one in plain.items()
-        if one.written_at_ms <= ours.written_at_ms and one.status is not ours.status
+        if one.written_at_ms <= last_written.written_at_ms and one.status is not last_written.status
     )
 
 
-def is_overtaken_everywhere(held: Mapping[str, Instance | None], ours: Instance) -> bool:
+def is_status_overtaken_everywhere(
+    held_by_url: Mapping[str, Instance | None], last_written: Instance
+) -> bool:
     """Return whether all servers that hold this process's last version have it with another status, without
     an override.
 
-    :param held: the instance at each server that answered.
+    :param held_by_url: the instance at each server that answered.
     """
-    there = [one for one in held.values() if one is not None]
+    there = [one for one in held_by_url.values() if one is not None]
     return (
         bool(there)
-        and not ours.is_overridden
+        and not last_written.is_overridden
         and all(
-            one.owner == ours.owner
+            one.owner == last_written.owner
             and not one.is_overridden
-            and one.written_at_ms == ours.written_at_ms
-            and one.status is not ours.status
+            and one.written_at_ms == last_written.written_at_ms
+            and one.status is not last_written.status
             for one in there
         )
     )
@@ -341,39 +366,40 @@ def _are_equal(one: Instance, other: Instance) -> bool:
 class Verdict(Enum):
     """A judgement of an instance in doubt, by the servers' answers."""
 
-    UNREAD = auto()  # nobody knows yet: it is asked for again
-    OURS = auto()  # it stands, and is ours to renew
-    THEIRS = auto()  # somebody else has it, and it is left alone
+    UNDECIDED = auto()  # nobody knows yet: it is asked for again
+    REGISTERED = auto()  # it stands, and is ours to renew
+    FOREIGN = auto()  # somebody else has it, and it is left alone
     GONE = auto()  # no server holds it
-    LOST = auto()  # servers forgot it: it is restored
-    LATE = auto()  # a write came late, or went ahead of another one: what it did is undone
-    LEFT = auto()  # it was removed, and a server holds it still, or again: it is removed there
+    FORGOTTEN = auto()  # servers forgot it: it is restored
+    LATE_WRITE = auto()  # a write came late, or went ahead of another one: what it did is undone
+    LEFT_OVER = auto()  # it was removed, and a server holds it still, or again: it is removed there
     REMOVED = auto()  # it was removed elsewhere: it is neither restored nor renewed
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ServerAnswers:
     """The servers' answers on one key, and all that is known of these servers.
 
-    :ivar held: the instance at each server that answered, by URL; None for none.
-    :ivar are_all: True if none of them failed to answer.
-    :ivar started_ms: when each was started, by its own clock; without those that do not say.
-    :ivar with_memory: those that are known to have forgotten nothing.
-    :ivar lost_memory: True if one was restarted lately, so that a missing instance may have been forgotten.
-    :ivar behind: the most servers that answer at one URL.
+    :ivar held_by_url: the instance at each server that answered, by URL; None for none.
+    :ivar have_all_answered: True if none of them failed to answer.
+    :ivar started_ms_by_url: when each was started, by its own clock; without those that do not say.
+    :ivar urls_with_memory: those that are known to have forgotten nothing.
+    :ivar has_lost_memory: True if one was restarted lately, so that a missing instance may have been
+        forgotten.
+    :ivar most_servers_at_one_url: the most servers that answer at one URL.
     """
 
-    held: Mapping[str, Instance | None]
-    are_all: bool = True
-    started_ms: Mapping[str, int] = field(default_factory=dict)
-    with_memory: Set[str] = frozenset()
-    lost_memory: bool = False
-    behind: int = 1
+    held_by_url: Mapping[str, Instance | None]
+    have_all_answered: bool = True
+    started_ms_by_url: Mapping[str, int] = field(default_factory=dict)
+    urls_with_memory: Set[str] = frozenset()
+    has_lost_memory: bool = False
+    most_servers_at_one_url: int = 1
 
     @property
-    def found(self) -> Instance | None:
+    def newest(self) -> Instance | None:
         """The newest version that any of the servers holds."""
-        return newest(self.held.values())
+        return newest(self.held_by_url.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,94 +407,106 @@ class Ownership:
     """The owners whose instances one operator renews and changes.
 
     :ivar operator_name: the value of ``eurekube.renewer`` in stacks' registrations.
-    :ivar checks_cluster: True if a cluster of the same name and another UID counts as another cluster; False
-        if it counts as this cluster's past.
+    :ivar checks_cluster_uid: True if a cluster of the same name and another UID counts as another cluster;
+        False if it counts as this cluster's past.
     """
 
     cluster: Cluster
     operator_name: str
-    checks_cluster: bool = False
+    checks_cluster_uid: bool = False
 
-    def is_ours(self, instance: Instance) -> bool:
+    def is_renewed_by_this_operator(self, instance: Instance) -> bool:
         """Return whether the instance belongs to a syncer of this cluster, or to a stack that asks this
         operator to renew it.
         """
-        return self.is_syncers(instance) or self.is_renewed_for_stack(instance)
+        return self.is_owned_by_own_syncer(instance) or self.is_renewed_for_stack(instance)
 
-    def is_syncers(self, instance: Instance) -> bool:
+    def is_owned_by_own_syncer(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance."""
-        is_named_so = self.cluster.syncer_of(instance.owner) is not None
-        return is_named_so and not self.is_of_another_cluster(instance)
+        is_named_so = self.cluster.parse_own_syncer(instance.owner) is not None
+        return is_named_so and not self.is_of_same_named_cluster(instance)
 
-    def is_of_this_cluster(self, instance: Instance) -> bool:
+    def is_owned_under_any_cluster_name(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance, under whatever name of the cluster."""
         uid = instance.metadata.get(CLUSTER_UID_KEY)
-        return self.is_syncers(instance) or self.cluster.owns_under_another_name(instance.owner, uid)
+        return self.is_owned_by_own_syncer(instance) or self.cluster.owns_under_another_name(
+            instance.owner, uid
+        )
 
-    def is_of_another_cluster(self, instance: Instance) -> bool:
+    def is_of_same_named_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self.cluster.uid
-        if not self.checks_cluster or uid == self.cluster.uid:
+        if not self.checks_cluster_uid or uid == self.cluster.uid:
             return False
-        return self.cluster.syncer_of(instance.owner) is not None
+        return self.cluster.parse_own_syncer(instance.owner) is not None
 
     def is_renewed_for_stack(self, instance: Instance) -> bool:
         """Return whether a stack owns the instance and asks this operator to renew it."""
-        return instance.renewer == self.operator_name and is_of_stack(instance)
+        return instance.renewer == self.operator_name and is_owned_by_stack(instance)
 
 
-def judge_look(look: Look, record: Record, found: Instance | None, now_ms: int) -> Verdict:
+def judge_checked_instance(
+    check: PlannedCheck, record: InstanceRecord, found: Instance | None, now_ms: int
+) -> Verdict:
     """Judge what one server holds of an instance that was removed, or may come late.
 
     :param found: the instance as it was read at the server.
-    :returns: GONE; LEFT; THEIRS for an instance without an owner; LATE where the owner must say what is
-        wanted, perhaps another owner to whom the instance was handed over, since the hand-over may have come
-        late, too.
+    :returns: GONE; LEFT_OVER; FOREIGN for an instance without an owner; LATE_WRITE where the owner must say
+        what is wanted, perhaps another owner to whom the instance was handed over, since the hand-over may
+        have come late, too.
     """
     if found is None:
         return Verdict.GONE
-    removed = look.instance
+    removed = check.instance
     if (
-        look.is_removed
-        and (found.owner == removed.owner or found.owner in look.former)
-        and record.held is None  # else it was registered again, perhaps at this moment
+        check.is_removed
+        and (found.owner == removed.owner or found.owner in check.former_owners)
+        and record.instance is None  # else it was registered again, perhaps at this moment
         and found.written_at_ms <= (removed.last_dirty_timestamp_ms or now_ms)
     ):
-        return Verdict.LEFT
-    return Verdict.LATE if found.owner else Verdict.THEIRS
+        return Verdict.LEFT_OVER
+    return Verdict.LATE_WRITE if found.owner else Verdict.FOREIGN
 
 
-def judge_late(record: Record, found: Instance) -> Verdict:
+def judge_late_instance(record: InstanceRecord, found: Instance) -> Verdict:
     """Judge an instance of this operator's that may have come late.
 
     :param found: the instance, with the mark of leaving if its override may be Eurekube's.
-    :returns: LATE where its owner must look at it; else OURS.
+    :returns: LATE_WRITE where its owner must look at it; else REGISTERED.
     """
-    known = record.held
-    return Verdict.LATE if known is None or (found.is_leaving and not known.is_leaving) else Verdict.OURS
+    known = record.instance
+    return (
+        Verdict.LATE_WRITE
+        if known is None or (found.is_leaving and not known.is_leaving)
+        else Verdict.REGISTERED
+    )
 
 
-def is_sent_again(servers: Servers) -> bool:
+def are_only_some_out_of_service(servers: ServerAnswers) -> bool:
     """Return whether only some of the servers have an OUT_OF_SERVICE."""
-    held = [one.overridden_status for one in servers.held.values() if one is not None]
+    held = [one.overridden_status for one in servers.held_by_url.values() if one is not None]
     is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
-    return servers.are_all and not is_everywhere and Status.OUT_OF_SERVICE in held
+    return servers.have_all_answered and not is_everywhere and Status.OUT_OF_SERVICE in held
 
 
-def judge_unlisted(servers: Servers, *, have_settled: bool) -> Verdict:
+def judge_unlisted_instance(servers: ServerAnswers, *, have_settled: bool) -> Verdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 
     :param have_settled: True if each server has run for long enough to have heard of all living instances,
         and is alone at its URL.
-    :returns: OURS if a server holds it, GONE if its absence is proved; else UNREAD.
+    :returns: REGISTERED if a server holds it, GONE if its absence is proved; else UNDECIDED.
     """
-    if servers.found is not None:
-        return Verdict.OURS
-    return Verdict.GONE if servers.are_all and have_settled else Verdict.UNREAD
+    if servers.newest is not None:
+        return Verdict.REGISTERED
+    return Verdict.GONE if servers.have_all_answered and have_settled else Verdict.UNDECIDED
 
 
-def judge_listed_for_stack(
-    record: Record, servers: Servers, ownership: Ownership, now_seconds: float, share: Callable[[], bool]
+def judge_listed_stack_registration(
+    record: InstanceRecord,
+    servers: ServerAnswers,
+    ownership: Ownership,
+    now_seconds: float,
+    do_servers_share: Callable[[], bool],
 ) -> Verdict:
     """Judge a stack's registration that a list suggests to renew.
 
@@ -479,60 +517,74 @@ def judge_listed_for_stack(
     nobody renewed it for as long as its lease lasts, the server may just have evicted it, and it is renewed.
 
     :param now_seconds: Unix time.
-    :param share: called, where it matters, to find out whether servers tell each other of their instances.
-    :returns: OURS, REMOVED, or UNREAD where a server that did not answer may hold it.
+    :param do_servers_share: called, where it matters, to find out whether servers tell each other of their
+        instances.
+    :returns: REGISTERED, REMOVED, or UNDECIDED where a server that did not answer may hold it.
     """
-    found, dropped = servers.found, record.dropped
+    found, dropped = servers.newest, record.dropped
     if found is None or not ownership.is_renewed_for_stack(found):
-        return Verdict.REMOVED if servers.are_all else Verdict.UNREAD
-    if dropped is None or is_registered_again(dropped, found, servers.held):
-        if may_be_evicted(servers.held, now_seconds):
-            return Verdict.OURS
-        is_removed = bool(removed_at(servers, now_seconds - windows.ON_ITS_WAY)) and share()
-        return Verdict.REMOVED if is_removed else Verdict.OURS
+        return Verdict.REMOVED if servers.have_all_answered else Verdict.UNDECIDED
+    if dropped is None or is_registered_again(dropped, found, servers.held_by_url):
+        if may_be_evicted(servers.held_by_url, now_seconds):
+            return Verdict.REGISTERED
+        is_removed = (
+            bool(urls_where_removed(servers, now_seconds - windows.REGISTRATION_SPREAD_SECONDS))
+            and do_servers_share()
+        )
+        return Verdict.REMOVED if is_removed else Verdict.REGISTERED
     # What was removed before our eyes stands only on those that missed it, even if they alone answer. Neither
     # a server's restart makes that less certain, nor that nothing else shows any more that servers share.
-    is_removed = bool(removed_at(servers, now_seconds, was_dropped=True)) or any(
-        url in servers.held and servers.held[url] is None for url in dropped.lacking
+    is_removed = bool(urls_where_removed(servers, now_seconds, was_dropped=True)) or any(
+        url in servers.held_by_url and servers.held_by_url[url] is None for url in dropped.lacking_urls
     )
-    return Verdict.REMOVED if is_removed or not (servers.are_all or servers.lost_memory) else Verdict.OURS
+    return (
+        Verdict.REMOVED
+        if is_removed or not (servers.have_all_answered or servers.has_lost_memory)
+        else Verdict.REGISTERED
+    )
 
 
-def judge_missing_of_stack(
-    servers: Servers,
-    lately: Set[str],
+def judge_missing_stack_registration(
+    servers: ServerAnswers,
+    accepted_lately: Set[str],
     removed_from: Set[str],
     answered: Set[str],
     now_seconds: float,
-    share: Callable[[], bool],
+    do_servers_share: Callable[[], bool],
     *,
     is_restoring: bool = False,
 ) -> Verdict:
     """Judge a stack's registration that a renewal missed at a server that held it, or at all servers.
 
-    :param lately: the servers that accepted its renewal lately and now lack it.
+    :param accepted_lately: the servers that accepted its renewal lately and now lack it.
     :param removed_from: those of them that have forgotten nothing, as they said after the read: whichever
         other server was restarted, the registration was removed there.
     :param answered: the servers that, just before the read, told for how long they have run; any other that
         lacks the registration may have forgotten it.
-    :param is_restoring: True if it was judged LOST before, and could not be restored.
-    :returns: LOST, REMOVED, or UNREAD where no server holds it and none tells any more for how long it has
-        run.
+    :param is_restoring: True if it was judged FORGOTTEN before, and could not be restored.
+    :returns: FORGOTTEN, REMOVED, or UNDECIDED where no server holds it and none tells any more for how long
+        it has run.
     """
     if removed_from:
         return Verdict.REMOVED
-    if servers.lost_memory or is_restoring:
-        return Verdict.LOST
-    if servers.found is None:
-        said_before = servers.started_ms.keys() & servers.held.keys()
-        return Verdict.UNREAD if said_before and not said_before & answered else Verdict.REMOVED
-    those = replace(servers, held={url: one for url, one in servers.held.items() if one or url in answered})
-    if servers.behind == 1 and lately & those.held.keys():
+    if servers.has_lost_memory or is_restoring:
+        return Verdict.FORGOTTEN
+    if servers.newest is None:
+        said_before = servers.started_ms_by_url.keys() & servers.held_by_url.keys()
+        return Verdict.UNDECIDED if said_before and not said_before & answered else Verdict.REMOVED
+    those = replace(
+        servers, held_by_url={url: one for url, one in servers.held_by_url.items() if one or url in answered}
+    )
+    if servers.most_servers_at_one_url == 1 and accepted_lately & those.held_by_url.keys():
         return Verdict.REMOVED
-    return Verdict.REMOVED if removed_at(those, now_seconds) and share() else Verdict.LOST
+    return (
+        Verdict.REMOVED
+        if urls_where_removed(those, now_seconds) and do_servers_share()
+        else Verdict.FORGOTTEN
+    )
 
 
-def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
+def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
     """Return the servers at which an instance was removed that others still hold.
 
     None if a server has lost its memory, nor behind a load balancer, where each answer may come from another
@@ -542,14 +594,14 @@ def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> 
     :param was_dropped: True if the removal is known: then answers of servers that have forgotten nothing
         count in these cases, too.
     """
-    held, found = servers.held, servers.found
-    if servers.lost_memory or servers.behind > 1:
+    held, found = servers.held_by_url, servers.newest
+    if servers.has_lost_memory or servers.most_servers_at_one_url > 1:
         if not was_dropped:
             return ()
-        held = {url: one for url, one in held.items() if one or url in servers.with_memory}
+        held = {url: one for url, one in held.items() if one or url in servers.urls_with_memory}
     if found is None or found.written_at_ms > since * 1000:
         return ()
-    started = servers.started_ms
+    started = servers.started_ms_by_url
     return tuple(
         url
         for url, one in held.items()
@@ -557,27 +609,29 @@ def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> 
     )
 
 
-def may_be_evicted(held: Mapping[str, Instance | None], now_seconds: float) -> bool:
+def may_be_evicted(held_by_url: Mapping[str, Instance | None], now_seconds: float) -> bool:
     """Return whether nobody has renewed the instance for so long that a server may have evicted it."""
-    ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
+    ends = [
+        one.lease_ends_ms for one in held_by_url.values() if one is not None and one.lease_ends_ms is not None
+    ]
     return bool(ends) and max(ends) < now_seconds * 1000
 
 
-def is_suggested(record: Record, listed: Instance, now: float) -> bool:
+def does_list_suggest_renewal(record: InstanceRecord, listed: Instance, now: float) -> bool:
     """Return whether a list suggests to renew a registration: a removed one only once the list cannot be
     too old.
     """
     dropped = record.dropped
     is_news = dropped is None or is_registered_again(dropped, listed)
-    return is_news or (dropped is not None and now - dropped.at > windows.LIST_LAG)
+    return is_news or (dropped is not None and now - dropped.asked_at > windows.LIST_LAG_SECONDS)
 
 
 def is_registered_again(
-    dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
+    dropped: DroppedRegistration, found: Instance, held_by_url: Mapping[str, Instance | None] | None = None
 ) -> bool:
-    """Return whether a registration is newer than the dropped one: by its time, or because it is at a
-    server where that was removed.
+    """Return whether a registration is newer than the dropped one: by its time, or because a server
+    holds it that had removed the dropped one.
     """
-    is_there_again = any((held or {}).get(url) for url in dropped.lacking)
+    is_there_again = any((held_by_url or {}).get(url) for url in dropped.lacking_urls)
     is_another = is_there_again and found.incarnation != dropped.instance.incarnation
     return is_another or found.written_at_ms > dropped.instance.written_at_ms

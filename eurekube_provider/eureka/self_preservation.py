@@ -9,74 +9,77 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-RENEWALS_A_MINUTE = 2
+RENEWALS_PER_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
 """The largest share of a registry that an operator can stop renewing without taking Eureka into
 self-preservation.
 """
 
-FEWEST_TO_WARN_OF = 20
+FEWEST_INSTANCES_TO_WARN = 20
 """The number of instances in a registry below which the share says little, and no warning is given."""
 
 # Numbers come in the server's locale: 1,234 or 1.234 or with a space between.
-_THRESHOLD = re.compile(r"Renews threshold</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
-_LAST_MINUTE = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
+_THRESHOLD_PATTERN = re.compile(r"Renews threshold</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
+_LAST_MINUTE_PATTERN = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPage:
     """The renewal figures of a server's front page.
 
-    :param threshold: the number of renewals a minute below which the server stops evicting instances.
-    :param last_minute: the number of renewals that the server got in the last minute.
+    :param renewals_threshold: the number of renewals a minute below which the server stops evicting
+        instances.
+    :param renewals_last_minute: the number of renewals that the server got in the last minute.
     """
 
-    threshold: int
-    last_minute: int
+    renewals_threshold: int
+    renewals_last_minute: int
 
     @property
     def is_endangered(self) -> bool:
         """True if the server is in self-preservation, or would be with one renewal less."""
-        return self.last_minute <= self.threshold
+        return self.renewals_last_minute <= self.renewals_threshold
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalShare:
     """This process's share of a registry's renewals.
 
-    :param held: the number of instances that this process renews; ``registered`` of all in the registry.
+    :param renewed_here: the number of instances that this process renews; ``registered`` of all in the
+        registry.
     :param renewals_last_minute: the number of renewals that one server accepted, as the mean of all servers.
     """
 
-    held: int
+    renewed_here: int
     registered: int
     renewals_last_minute: float
 
     @property
     def renewals_expected(self) -> int:
         """The renewals a minute that a server expects of this process's instances."""
-        return RENEWALS_A_MINUTE * self.held
+        return RENEWALS_PER_MINUTE * self.renewed_here
 
     @property
     def share(self) -> float:
         """The share of the registry's instances that this process renews, 0 to 1."""
-        return self.held / self.registered if self.registered else 0.0
+        return self.renewed_here / self.registered if self.registered else 0.0
 
     @property
     def warning(self) -> str:
         """A warning for a person; empty for none."""
-        if self.share <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_TO_WARN_OF:
+        if self.share <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_INSTANCES_TO_WARN:
             return ""
         return (
-            f"this operator renews {self.held} of {self.registered} instances ({self.share:.0%}): should it"
+            f"this operator renews {self.renewed_here} of {self.registered} instances ({self.share:.0%}): "
+            "should it"
             f" stop for long, Eureka goes into self-preservation (over {LARGEST_HARMLESS_SHARE:.0%}) and"
             " forgets none of them"
         )
 
 
-def figures_from_page(page: str) -> FrontPage | None:
+def parse_front_page(page: str) -> FrontPage | None:
     """Parse a server's front page; None for another page, e.g. one that asks to log in."""
-    threshold, last_minute = _THRESHOLD.search(page), _LAST_MINUTE.search(page)
+    threshold, last_minute = _THRESHOLD_PATTERN.search(page), _LAST_MINUTE_PATTERN.search(page)
     if threshold is None or last_minute is None:
         return None
     digits = [re.sub(r"\D", "", found[1]) for found in (threshold, last_minute)]

@@ -18,24 +18,25 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 
-_verified: WeakSet[Peer] = WeakSet()
+_verified_peers: WeakSet[Peer] = WeakSet()
 
 
-def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """Return, by URL, why servers cannot be believed; at least one must be a Eureka.
+def require_one_eureka_server(what: str, peers: Peers) -> dict[str, RegistryError]:
+    """Return, by URL, the error of each server that is no Eureka or does not answer; at least one must
+    be a Eureka.
 
     :param what: the attempted request, for the error.
     :raises RegistryUnreachable: no server is a Eureka.
     """
-    found = peers.each(_verify)[1]  # what is no Eureka, or gives no answer
+    found = peers.ask_all(_verify_is_eureka)[1]  # what is no Eureka, or gives no answer
     if len(found) < len(peers.peers):
         return found
     error = next(iter(found.values()))
     raise RegistryUnreachable(f"{what}: {error}", url=error.url, status_code=error.status_code)
 
 
-def _verify(peer: Peer) -> None:
-    if peer in _verified:
+def _verify_is_eureka(peer: Peer) -> None:
+    if peer in _verified_peers:
         return
     try:
         peer.list_instances()
@@ -48,4 +49,4 @@ def _verify(peer: Peer) -> None:
             url=peer.url,
             status_code=error.status_code,
         ) from None
-    _verified.add(peer)
+    _verified_peers.add(peer)

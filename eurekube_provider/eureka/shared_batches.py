@@ -16,28 +16,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryRejected
-from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 
-MOST_SHARED = 50
+MOST_SHARED_ITEMS = 50
 """The most items that are sent together with others; more get a request of their own at once, which then
 costs little for each item.
 """
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _ThreadItems:
     """The items of one thread, and the answers to them.
 
-    :ivar turn: set when the items were answered, or when the thread must send the waiting ones.
+    :ivar wake_up: set when the items were answered, or when the thread must send the waiting ones.
     """
 
     items: Sequence[bytes]
-    turn: threading.Event
+    wake_up: threading.Event
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
     is_shared: bool = False
-    is_over: bool = False
+    is_answered: bool = False
 
 
 class SharedBatches:
@@ -47,25 +47,25 @@ class SharedBatches:
         self._peer = peer
         self._lock = threading.Lock()
         self._is_busy = False
-        self.waiting: deque[_Part] = deque()
+        self.waiting: deque[_ThreadItems] = deque()
 
     def send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.batch`.
+        """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.send_batch`.
 
         :returns: an answer for each item, in their order.
         """
-        if len(items) > MOST_SHARED:
-            return self._peer.batch(items)
-        mine = _Part(items, threading.Event())
+        if len(items) > MOST_SHARED_ITEMS:
+            return self._peer.send_batch(items)
+        mine = _ThreadItems(items, threading.Event())
         with self._lock:
             self.waiting.append(mine)
             waits, self._is_busy = self._is_busy, True
         if waits:
-            mine.turn.wait()
-        if not mine.is_over:
+            mine.wake_up.wait()
+        if not mine.is_answered:
             self._send_waiting()
         if isinstance(mine.error, RegistryRejected) and mine.is_shared:
-            return self._peer.batch(items)  # what the server refuses may be another one's
+            return self._peer.send_batch(items)  # what the server refuses may be another one's
         if mine.error is not None:
             raise mine.error
         return mine.answers
@@ -75,12 +75,12 @@ class SharedBatches:
         next.
         """
         with self._lock:
-            parts, room = list[_Part](), MOST_ITEMS
+            parts, room = list[_ThreadItems](), MOST_ITEMS_PER_BATCH
             while self.waiting and len(self.waiting[0].items) <= room:
                 parts.append(self.waiting.popleft())
                 room -= len(parts[-1].items)
         try:
-            answers = iter(self._peer.batch([item for part in parts for item in part.items]))
+            answers = iter(self._peer.send_batch([item for part in parts for item in part.items]))
             for part in parts:
                 part.answers = [next(answers) for _ in part.items]
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
@@ -90,7 +90,7 @@ class SharedBatches:
             following = self.waiting[0] if self.waiting else None
             self._is_busy = following is not None
         if following is not None:
-            following.turn.set()
+            following.wake_up.set()
         for part in parts:
-            part.is_over, part.is_shared = True, len(parts) > 1
-            part.turn.set()
+            part.is_answered, part.is_shared = True, len(parts) > 1
+            part.wake_up.set()

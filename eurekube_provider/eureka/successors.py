@@ -6,7 +6,8 @@ from the renewals, some 70 s later: its callers would find none. So a server tha
 the remaining instances is first asked for them, and they are registered there if it lacks them.
 
 The question is rare. The record notes which servers took or showed each registration; one that is older than
-:data:`.windows.SUCCESSORS_SENT` is assumed to be everywhere. So only the removal of the last instance that a
+:data:`.windows.SUCCESSORS_SPREAD_SECONDS` is assumed to be everywhere. So only the removal of the last
+    instance that a
 server is known to hold, of an application that has others, costs one more request; and its answer holds for
 the following removals.
 """
@@ -22,15 +23,17 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 
 _log = logging.getLogger(__name__)
 
-HeldBack = Mapping[str, RegistryError]
+BlockedRemovals = Mapping[str, RegistryError]
 """The servers, by URL, at which instances must not be removed yet, and the reason."""
 
 
-def held_back(peers: Peers, table: Table, leaving: Collection[Instance]) -> HeldBack:
+def find_blocked_removals(
+    peers: Peers, table: InstanceTable, leaving: Collection[Instance]
+) -> BlockedRemovals:
     """Return the servers at which these instances must not be removed yet, after their successors were
     registered there.
 
@@ -47,21 +50,27 @@ def held_back(peers: Peers, table: Table, leaving: Collection[Instance]) -> Held
         if peer.url in unseen:
             _require_successors(peer, peers, table, unseen[peer.url])
 
-    failures = peers.each(ask, grace_seconds=windows.SUCCESSORS_GRACE)[1]
-    if any(map(rules.is_of_stack, leaving)):
+    failures = peers.ask_all(ask, grace_seconds=windows.SUCCESSORS_GRACE_SECONDS)[1]
+    if any(map(rules.is_owned_by_stack, leaving)):
         return {}
     return {url: error for url, error in failures.items() if url in unseen}
 
 
-def held_back_by_application(peers: Peers, table: Table, leaving: Iterable[Instance]) -> dict[str, HeldBack]:
-    """Return :func:`held_back` for each application with leaving instances."""
+def find_blocked_removals_by_application(
+    peers: Peers, table: InstanceTable, leaving: Iterable[Instance]
+) -> dict[str, BlockedRemovals]:
+    """Return, by application of the leaving instances, the result of :func:`find_blocked_removals`."""
     by_application = defaultdict[str, list[Instance]](list)
     for one in leaving:
         by_application[one.application].append(one)
-    return {name: held for name, those in by_application.items() if (held := held_back(peers, table, those))}
+    return {
+        name: held
+        for name, those in by_application.items()
+        if (held := find_blocked_removals(peers, table, those))
+    }
 
 
-def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collection[Instance]) -> None:
+def _require_successors(peer: Peer, peers: Peers, table: InstanceTable, unseen: Collection[Instance]) -> None:
     """Make sure that a server holds a successor of the leaving instances.
 
     :raises RegistryUnreachable: the server does not answer.
@@ -71,23 +80,23 @@ def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collecti
     for one in unseen:
         held = peer.read(*one.key)
         if held is not None and held.status is Status.UP:
-            table.seen(peer.url, [one.key])
+            table.note_seen_at(peer.url, [one.key])
             if not lacking:
                 return  # the longest ago: servers tell this one the others
         elif held is None:
             lacking.append(one)
-    updated = [one for one in lacking if peers.tell_cut_off(peer, one)]
-    table.seen(peer.url, [one.key for one in updated])
+    updated = [one for one in lacking if peers.copy_to_cut_off_server(peer, one)]
+    table.note_seen_at(peer.url, [one.key for one in updated])
     if len(lacking) == len(unseen) and not updated:
         application = next(iter(unseen)).application
         raise RegistryRejected(
             f"{peer.url} holds none of what replaces it in {application}, and was not updated: the"
             " Eureka servers do not tell each other; it is removed there as soon as that stands, or"
-            f" {windows.SUCCESSORS_SENT:.0f} s after its registration",
+            f" {windows.SUCCESSORS_SPREAD_SECONDS:.0f} s after its registration",
             url=peer.url,
         )
 
 
-def refusal(held: HeldBack) -> RegistryError | None:
+def blocking_error(blocked: BlockedRemovals) -> RegistryError | None:
     """Return why a removal must be tried again; None where each server that answers may carry it out."""
-    return next((error for error in held.values() if not isinstance(error, RegistryUnreachable)), None)
+    return next((error for error in blocked.values() if not isinstance(error, RegistryUnreachable)), None)

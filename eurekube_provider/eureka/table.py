@@ -16,24 +16,30 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from eurekube_provider.core.brake import counts
-from eurekube_provider.core.identity import cluster_of
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.brake import counts_for_brake
+from eurekube_provider.core.identity import cluster_name_of_owner
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.registry import RegistryListener
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.record import Dropped, Look, Record, Sent, Spreading
-from eurekube_provider.eureka.rules import Listed
+from eurekube_provider.eureka.record import (
+    DroppedRegistration,
+    InstanceRecord,
+    PlannedCheck,
+    SpreadingRegistration,
+    UnansweredWrite,
+)
+from eurekube_provider.eureka.rules import ListVerdict
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 T = TypeVar("T")
 
-FEWEST_TO_PURGE = 1000
+FEWEST_EXPIRING_TO_PURGE = 1000
 
-MOST_LOOKED_FOR = 10_000
+MOST_PENDING_CHECKS = 10_000
 """The most removals for which servers are still to be asked; beyond it, the oldest are left to lapse."""
 
 
-class Table:
+class InstanceTable:
     """All that is known of one Eureka; any number of threads may share it.
 
     :param urls: the URLs of its servers.
@@ -45,108 +51,119 @@ class Table:
         self.listener: RegistryListener | None = None
         self._urls = tuple(urls)
         self._lock = threading.Lock()
-        self._records: dict[Key, Record] = {}
-        self._expiring: dict[Key, Record] = {}
-        self._looked_for: dict[Key, Record] = {}  # those that have looks, the longest ago first
-        self._spreading: dict[Key, Record] = {}  # those that not every server was seen to hold
-        self._purge_from = FEWEST_TO_PURGE
+        self._records: dict[InstanceKey, InstanceRecord] = {}
+        self._expiring: dict[InstanceKey, InstanceRecord] = {}
+        self._records_with_checks: dict[
+            InstanceKey, InstanceRecord
+        ] = {}  # those with planned checks, the longest ago first
+        self._spreading: dict[
+            InstanceKey, InstanceRecord
+        ] = {}  # those that not every server was seen to hold
+        self._purge_from = FEWEST_EXPIRING_TO_PURGE
         self._count = 0
-        self._by_application: dict[str, Counter[Key]] = defaultdict(Counter)
-        self._by_owner: dict[str, Counter[Key]] = defaultdict(Counter)
-        self._lost_by_owner: dict[str, set[Key]] = defaultdict(set)
-        self._lost_overrides: set[Key] = set()
+        self._by_application: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
+        self._by_owner: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
+        self._lost_by_owner: dict[str, set[InstanceKey]] = defaultdict(set)
+        self._lost_overrides: set[InstanceKey] = set()
         # Kept up to date, since the brake asks at each reconcile how many of all are UP.
         self._up_by_owner: Counter[str] = Counter()
         self._up_by_cluster: Counter[str] = Counter()
         self._by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
-    def tell(self, owners: Iterable[str | None]) -> None:
+    def notify_owners(self, owners: Iterable[str | None]) -> None:
         """Notify the listener that instances of these owners have changed; None, for no owner, is skipped."""
         for owner in set(owners):
             if owner and self.listener is not None:
                 self.listener.owner_changed(owner)
 
-    def tell_of(self, instances: Collection[Instance]) -> None:
+    def notify_affected_owners(self, instances: Collection[Instance]) -> None:
         """Notify the owners of these instances, and owners in an application in which one of them
         registered itself.
         """
-        self.tell({one.owner for one in instances} | self._owners_of_same_applications(instances))
+        self.notify_owners({one.owner for one in instances} | self._owners_beside_self_registered(instances))
 
-    def _owners_of_same_applications(self, instances: Iterable[Instance]) -> set[str | None]:
+    def _owners_beside_self_registered(self, instances: Iterable[Instance]) -> set[str | None]:
         names = {one.application for one in instances if one.owner is None}
-        return {one.owner for name in names for one in self.application(name)}
+        return {one.owner for name in names for one in self.instances_of_application(name)}
 
-    def found(self, instance: Instance, *, former: str | None = None) -> None:
+    def store_read_instance(self, instance: Instance, *, former_owner: str | None = None) -> None:
         """Store an instance that an uncached read found.
 
-        :param former: the owner before, where a server may not know of the hand-over.
+        :param former_owner: the owner before, where a server may not know of the hand-over.
         """
-        with self._changing(instance.key) as record:
-            self._stands(record, instance, former)
+        with self._locked_record(instance.key) as record:
+            self._store_confirmed_instance(record, instance, former_owner)
 
-    def registered(self, instance: Instance) -> Instance | None:
+    def exchange_for_written(self, instance: Instance) -> Instance | None:
         """Store an instance that was written; return the one that was known before."""
-        with self._changing(instance.key) as record:
-            before = record.held
-            self._forget_override(record)
+        with self._locked_record(instance.key) as record:
+            before = record.instance
+            self._forget_lost_override(record)
             is_handed_over = before is not None and before.owner != instance.owner
-            self._stands(record, instance, before.owner if before is not None and is_handed_over else None)
+            self._store_confirmed_instance(
+                record, instance, before.owner if before is not None and is_handed_over else None
+            )
             return before
 
-    def gone(self, key: Key, *, is_forgotten: bool = False) -> None:
+    def store_confirmed_absence(self, key: InstanceKey, *, is_forgotten: bool = False) -> None:
         """Remove an instance that an uncached read did not find.
 
         :param is_forgotten: True if the servers may have lost it: a person's override is then restored with
             it.
         """
-        with self._changing(key) as record:
-            self._mark_gone(record, is_forgotten=is_forgotten)
+        with self._locked_record(key) as record:
+            self._store_confirmed_absence(record, is_forgotten=is_forgotten)
 
-    def unseen(self, key: Key) -> None:
+    def store_unconfirmed_absence(self, key: InstanceKey) -> None:
         """Remove an instance that no server holds; the next list that shows it is believed."""
-        with self._changing(key) as record:
-            self._drop(record)
-            record.touched_at = None
+        with self._locked_record(key) as record:
+            self._remove_instance(record)
+            record.confirmed_at = None
 
-    def removed(self, instance: Instance, *, is_certain: bool = False) -> None:
-        """Store a removal, and plan checks (looks) of every server, where the instance may still come back.
+    def store_removal_and_plan_checks(self, instance: Instance, *, is_certain: bool = False) -> None:
+        """Store a removal, and plan checks of every server, where the instance may still come back.
 
         :param is_certain: True if it could come back only by a write of this process that got no answer.
         """
-        with self._changing(instance.key) as record:
-            newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
+        with self._locked_record(instance.key) as record:
+            newest, former = rules.newest_version_sent(record, instance, self.clock()), record.former_owners
             record.former_owners = frozenset()
-            self._forget_override(record)
+            self._forget_lost_override(record)
             self._forget_lost(record)
             if instance.is_leaving and len(self._urls) > 1:
-                record.overridden_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
-            self._mark_gone(record)
-            if not is_certain or record.sent or record.status_sent or record.looks:
-                self._look(record, newest, former, is_removed=True)
+                record.override_changed_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
+            self._store_confirmed_absence(record)
+            if (
+                not is_certain
+                or record.unanswered_registration
+                or record.unanswered_override
+                or record.checks_by_url
+            ):
+                self._plan_checks(record, newest, former, is_removed=True)
 
-    def forgot(self, instance: Instance) -> None:
+    def remember_lost_instance(self, instance: Instance) -> None:
         """Remember for its owner an instance that no server holds any more, and that nobody removed."""
-        with self._changing(instance.key) as record:
-            lost = record.held or instance
+        with self._locked_record(instance.key) as record:
+            lost = record.instance or instance
             if lost.owner:
-                record.lost = {**(record.lost or {}), lost.owner: lost}
+                record.lost_by_owner = {**(record.lost_by_owner or {}), lost.owner: lost}
                 self._lost_by_owner[lost.owner].add(record.key)
 
-    def lost(self, owner: str) -> list[Instance]:
+    def lost_instances(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that the servers forgot."""
         with self._lock:
             keys = self._lost_by_owner.get(owner, ())
-            return [lost[owner] for key in keys if (lost := self._records[key].lost)]
+            return [lost[owner] for key in keys if (lost := self._records[key].lost_by_owner)]
 
-    def lost_override(self, key: Key) -> Status:
+    def lost_override(self, key: InstanceKey) -> Status:
         """Return the override that an instance had when every server forgot it; else UNKNOWN."""
         with self._lock:
             record = self._records.get(key)
-            lost = record.lost_override if record is not None else None
+            lost = record.lost_overridden_instance if record is not None else None
             return Status.UNKNOWN if lost is None else lost.overridden_status
 
-    def give_up(self, owner: str, wanted: Collection[Key]) -> None:
+    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey]) -> None:
         """Drop an owner's forgotten instances, and keep lost overrides only for the instances that it wants.
 
         A pod that takes the name of an ended one is another pod, and does not inherit the override.
@@ -154,53 +171,62 @@ class Table:
         with self._lock:
             for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
                 self._forget_lost(record, owner)
-                self._drop_if_blank(record)
+                self._drop_if_empty(record)
             for record in [self._records[key] for key in self._lost_overrides]:
-                lost = record.lost_override
+                lost = record.lost_overridden_instance
                 if lost is not None and lost.owner == owner and record.key not in wanted:
-                    self._forget_override(record)
-                    self._drop_if_blank(record)
+                    self._forget_lost_override(record)
+                    self._drop_if_empty(record)
 
-    def unanswered(self, sent: Instance) -> None:
+    def remember_unanswered_write(self, sent: Instance) -> None:
         """Remember a write that got no answer, be it a registration or an override.
 
         Every server will be checked for it: one may carry the write out late, when nobody wants it any more.
         """
-        with self._changing(sent.key) as record:
+        with self._locked_record(sent.key) as record:
             if sent.is_overridden:
-                record.status_sent = Sent(sent, self.clock())
+                record.unanswered_override = UnansweredWrite(sent, self.clock())
             else:
-                record.sent = Sent(sent, self.clock())
-            self._look(record, sent)
+                record.unanswered_registration = UnansweredWrite(sent, self.clock())
+            self._plan_checks(record, sent)
 
-    def unanswered_many(self, sent: Iterable[Instance]) -> None:
-        """Remember registrations of a batch that got no answer, without the overrides that they carried."""
+    def remember_unanswered_registrations(self, sent: Iterable[Instance]) -> None:
+        """Remember registrations in a batch that got no answer, without the overrides that they carried."""
         for one in sent:
-            with self._changing(one.key) as record:
+            with self._locked_record(one.key) as record:
                 own = one.status if one.is_leaving else Status.UP
                 as_sent = replace(one, status=own, overridden_status=Status.UNKNOWN)
-                record.sent = Sent(as_sent, self.clock())
+                record.unanswered_registration = UnansweredWrite(as_sent, self.clock())
 
-    def overriding(self, instance: Instance) -> None:
+    def note_override_change(self, instance: Instance) -> None:
         """Note that an override is about to be set or cleared.
 
         Every server will be checked for it: a server may tell another one of the override again later.
         """
         if len(self._urls) < 2:
             return
-        with self._changing(instance.key) as record:
-            record.overridden_at = self.clock()
-            self._look(record, instance)
+        with self._locked_record(instance.key) as record:
+            record.override_changed_at = self.clock()
+            self._plan_checks(record, instance)
 
-    def due(self, url: str) -> list[Look]:
-        """Return the planned checks (looks) of a server that are due."""
+    def due_checks(self, url: str) -> list[PlannedCheck]:
+        """Return the planned checks of a server that are due."""
         now = self.clock()
         with self._lock:
-            looks = [record.looks.get(url) for record in self._looked_for.values() if record.looks]
-        return [look for look in looks if look is not None and look.at <= now]
+            checks = [
+                record.checks_by_url.get(url)
+                for record in self._records_with_checks.values()
+                if record.checks_by_url
+            ]
+        return [check for check in checks if check is not None and check.due_at <= now]
 
-    def looked(
-        self, url: str, looks: Iterable[Look], after_seconds: Sequence[float], *, was_away: bool = False
+    def plan_next_checks(
+        self,
+        url: str,
+        done_checks: Iterable[PlannedCheck],
+        after_seconds: Sequence[float],
+        *,
+        was_away: bool = False,
     ) -> None:
         """Plan the next checks of a server after these.
 
@@ -210,68 +236,78 @@ class Table:
         """
         at = self.clock() + after_seconds[0]
         with self._lock:
-            for look in looks:
-                record = self._records.get(look.instance.key)
-                if record is None or record.looks is None or record.looks.get(url) is not look:
+            for check in done_checks:
+                record = self._records.get(check.instance.key)
+                if (
+                    record is None
+                    or record.checks_by_url is None
+                    or record.checks_by_url.get(url) is not check
+                ):
                     continue  # removed once more meanwhile
-                planned = {**record.looks, url: look.following(after_seconds)}
+                planned = {**record.checks_by_url, url: check.next_check(after_seconds)}
                 for other in self._urls if was_away else ():
-                    pending = record.looks.get(other)
-                    if other != url and (pending is None or pending.instance is look.instance):
-                        rescheduled = replace(look, at=at, number=0)
-                        planned[other] = min(pending or rescheduled, rescheduled, key=lambda one: one.at)
-                record.looks = {place: one for place, one in planned.items() if one is not None} or None
-                if record.looks is None:
-                    self._looked_for.pop(record.key, None)
-                    self._drop_if_blank(record)
+                    pending = record.checks_by_url.get(other)
+                    if other != url and (pending is None or pending.instance is check.instance):
+                        rescheduled = replace(check, due_at=at, checks_before=0)
+                        planned[other] = min(pending or rescheduled, rescheduled, key=lambda one: one.due_at)
+                record.checks_by_url = {
+                    place: one for place, one in planned.items() if one is not None
+                } or None
+                if record.checks_by_url is None:
+                    self._records_with_checks.pop(record.key, None)
+                    self._drop_if_empty(record)
 
-    def accepted(self, url: str, instances: Iterable[Instance]) -> None:
+    def note_accepted_renewals(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server accepted the renewals of these instances; only stacks' are remembered."""
-        for key in [one.key for one in instances if rules.is_of_stack(one)]:
-            with self._changing(key) as record:
-                record.accepted_at = {**(record.accepted_at or {}), url: self.clock()}
+        for key in [one.key for one in instances if rules.is_owned_by_stack(one)]:
+            with self._locked_record(key) as record:
+                record.renewed_at_by_url = {**(record.renewed_at_by_url or {}), url: self.clock()}
 
-    def accepted_lately(self, url: str, instance: Instance) -> bool:
+    def has_accepted_renewal_lately(self, url: str, instance: Instance) -> bool:
         """Return whether a server accepted a renewal of the instance so recently that it cannot have
         evicted it since.
         """
         with self._lock:
             record = self._records.get(instance.key)
-            return record is not None and rules.accepted_lately(record, url, instance, self.clock())
+            return record is not None and rules.has_accepted_renewal_lately(
+                record, url, instance, self.clock()
+            )
 
-    def lacks(self, url: str, instance: Instance) -> bool:
-        """Note that a server lacks an instance that others hold; return whether it has for so long that it
-        is cut off.
+    def note_missing_and_check_cut_off(self, url: str, instance: Instance) -> bool:
+        """Note that a server lacks an instance that others hold; return whether the server has lacked it for
+        so long that it counts as cut off from the others.
         """
-        with self._changing(instance.key) as record:
-            record.lacking_since = {url: self.clock(), **(record.lacking_since or {})}
-            return rules.is_cut_off(record, url, instance, self.clock())
+        with self._locked_record(instance.key) as record:
+            record.lacking_since_by_url = {url: self.clock(), **(record.lacking_since_by_url or {})}
+            return rules.is_server_cut_off(record, url, instance, self.clock())
 
-    def lacks_no_more(self, url: str, key: Key) -> None:
+    def note_held_again(self, url: str, key: InstanceKey) -> None:
         """Note that a server holds the instance."""
         with self._lock:
             record = self._records.get(key)
-            if record is not None and record.lacking_since:
-                record.lacking_since.pop(url, None)
+            if record is not None and record.lacking_since_by_url:
+                record.lacking_since_by_url.pop(url, None)
 
-    def took(self, url: str, instances: Iterable[Instance]) -> None:
+    def note_registered_at(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server took the registrations of these instances, of which others may not know yet."""
         if len(self._urls) < 2:
             return
         now = self.clock()
         with self._lock:
             for one in instances:
-                record = self._record(one.key)
-                is_up_before = record.held is not None and record.held.status is Status.UP
+                record = self._get_or_create_record(one.key)
+                is_up_before = record.instance is not None and record.instance.status is Status.UP
                 if record.spreading is None and (one.status is not Status.UP or is_up_before):
                     continue
-                spreading = record.spreading or Spreading(now)
-                record.spreading = replace(spreading, seen=spreading.seen | {url}, is_leaving=False)
+                spreading = record.spreading or SpreadingRegistration(now)
+                record.spreading = replace(
+                    spreading, holder_urls=spreading.holder_urls | {url}, is_leaving=False
+                )
                 self._spreading[record.key] = record
-                self._seen_by_all(record)
-                self._expires(record)
+                self._forget_spreading_if_everywhere(record)
+                self._mark_expiring(record)
 
-    def seen(self, url: str, keys: Iterable[Key]) -> None:
+    def note_seen_at(self, url: str, keys: Iterable[InstanceKey]) -> None:
         """Note that a server was seen to hold these instances."""
         if not self._spreading:
             return
@@ -280,11 +316,11 @@ class Table:
                 record = self._spreading.get(key)
                 if record is not None and record.spreading is not None:
                     spreading = record.spreading
-                    record.spreading = replace(spreading, seen=spreading.seen | {url})
-                    self._seen_by_all(record)
+                    record.spreading = replace(spreading, holder_urls=spreading.holder_urls | {url})
+                    self._forget_spreading_if_everywhere(record)
 
-    def _seen_by_all(self, record: Record) -> None:
-        if record.spreading is not None and record.spreading.seen >= set(self._urls):
+    def _forget_spreading_if_everywhere(self, record: InstanceRecord) -> None:
+        if record.spreading is not None and record.spreading.holder_urls >= set(self._urls):
             record.spreading = None
         if record.spreading is None:
             self._spreading.pop(record.key, None)
@@ -302,7 +338,9 @@ class Table:
             if not any(application == name for application, _ in self._spreading):
                 return {}
             theirs = [record.spreading for one in leaving if (record := self._records.get(one.key))]
-            since = min((-math.inf if one is None else one.at for one in theirs), default=-math.inf)
+            since = min(
+                (-math.inf if one is None else one.registered_at for one in theirs), default=-math.inf
+            )
             for one in leaving:
                 if (record := self._spreading.get(one.key)) is not None and record.spreading is not None:
                     record.spreading = replace(record.spreading, is_leaving=True)
@@ -313,180 +351,189 @@ class Table:
                     found[url] = unseen
             return found
 
-    def left(self, keys: Iterable[Key]) -> None:
+    def note_departures(self, keys: Iterable[InstanceKey]) -> None:
         """Note that a server says that these instances were deregistered or evicted, and not registered
         again.
         """
         for key in keys:
-            with self._changing(key) as record:
+            with self._locked_record(key) as record:
                 record.left_at = self.clock()
 
-    def evicted(self, keys: Iterable[Key]) -> None:
+    def note_evictions(self, keys: Iterable[InstanceKey]) -> None:
         """Note that one of several servers says that it evicted these instances: others may have their
         renewals.
         """
         for key in keys:
-            with self._changing(key) as record:
+            with self._locked_record(key) as record:
                 record.evicted_at = self.clock()
 
-    def forget_who_left(self) -> None:
+    def forget_departures_of_registered(self) -> None:
         """Forget, for instances that are registered again, that they left and that servers were asked for
         them.
         """
         with self._lock:
             for record in self._expiring.values():
-                if record.held is not None:
-                    record.left_at = record.evicted_at = record.asked_at = record.waits_at = None
+                if record.instance is not None:
+                    record.left_at = record.evicted_at = record.departure_asked_at = (
+                        record.departure_deferred_at
+                    ) = None
 
-    def may_ask(self, keys: Iterable[Key], most: int) -> list[Key]:
+    def choose_keys_to_ask(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
         """Choose the keys for which servers may be asked now, the longest unasked first, and note the
         question.
 
         Keys that an earlier question left out may still wait. If such a key has been unasked for longer it
         has its turn first: else a large application would keep all others from being asked for.
 
-        :param most: the most keys within :data:`.windows.PROOFS_COUNTED`.
+        :param most: the most keys within :data:`.windows.PROOF_LIMIT_WINDOW_SECONDS`.
         """
 
-        def asked_at(record: Record) -> float:
-            return -math.inf if record.asked_at is None else record.asked_at
+        def asked_at(record: InstanceRecord) -> float:
+            return -math.inf if record.departure_asked_at is None else record.departure_asked_at
 
         with self._lock:
             now = self.clock()
-            wanted = {key: self._record(key) for key in keys}
+            wanted = {key: self._get_or_create_record(key) for key in keys}
             known = [record for key, record in self._expiring.items() if key not in wanted]
-            most -= sum(now - asked_at(one) < windows.PROOFS_COUNTED for one in (*known, *wanted.values()))
+            most -= sum(
+                now - asked_at(one) < windows.PROOF_LIMIT_WINDOW_SECONDS for one in (*known, *wanted.values())
+            )
             waiting = [
-                one for one in known if one.waits_at is not None and now - one.waits_at < windows.PROOF_TURN
+                one
+                for one in known
+                if one.departure_deferred_at is not None
+                and now - one.departure_deferred_at < windows.PROOF_TURN_SECONDS
             ]
-            turns, chosen = sorted(map(asked_at, waiting)), list[Key]()
+            turns, chosen = sorted(map(asked_at, waiting)), list[InstanceKey]()
             for record in sorted(wanted.values(), key=asked_at):
                 if len(chosen) + bisect_left(turns, asked_at(record)) < most:
-                    record.asked_at, record.waits_at = now, None
+                    record.departure_asked_at, record.departure_deferred_at = now, None
                     chosen.append(record.key)
                 else:
-                    record.waits_at = now
-                self._expires(record)
+                    record.departure_deferred_at = now
+                self._mark_expiring(record)
             return chosen
 
-    def drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
+    def store_dropped_registration(self, instance: Instance, lacking_urls: Set[str] = frozenset()) -> None:
         """Note that a stack's registration is not renewed, since it was removed.
 
-        :param lacking: the servers that no longer held it when its renewal missed it.
+        :param lacking_urls: the servers that no longer held it when its renewal missed it.
         """
-        with self._changing(instance.key) as record:
+        with self._locked_record(instance.key) as record:
             before = record.dropped
             if before is not None and before.instance.written_at_ms == instance.written_at_ms:
-                lacking = lacking | before.lacking
-            record.dropped = Dropped(instance, self.clock(), lacking)
+                lacking_urls = lacking_urls | before.lacking_urls
+            record.dropped = DroppedRegistration(instance, self.clock(), lacking_urls)
 
-    def drop_no_more(self, key: Key) -> None:
+    def forget_dropped_registration(self, key: InstanceKey) -> None:
         """Note that a stack's registration is renewed again."""
         with self._lock:
             if key in self._records:
                 self._records[key].dropped = None
 
-    def record(self, key: Key) -> Record:
+    def copy_record(self, key: InstanceKey) -> InstanceRecord:
         """Return a copy of a key's record as it is now."""
         with self._lock:
             record = self._records.get(key)
-            return replace(record) if record is not None else Record(key)
+            return replace(record) if record is not None else InstanceRecord(key)
 
-    def marked(self, held: Iterable[Instance]) -> list[Instance]:
+    def mark_own_out_of_service(self, held: Iterable[Instance]) -> list[Instance]:
         """Return instances, with the mark of leaving added where their OUT_OF_SERVICE may be a late one of
         this process.
         """
         with self._lock:
             now = self.clock()
             return [
-                rules.as_ours(one) if rules.passes_for_a_persons(one) and self._may_be_ours(one, now) else one
+                rules.add_leaving_mark(one)
+                if rules.looks_set_by_a_person(one) and self._may_be_own_out_of_service(one, now)
+                else one
                 for one in held
             ]
 
-    def _may_be_ours(self, held: Instance, now: float) -> bool:
-        """Return whether an OUT_OF_SERVICE that passes for a person's may be this process's; the lock must
-        be held.
+    def _may_be_own_out_of_service(self, held: Instance, now: float) -> bool:
+        """Return whether an OUT_OF_SERVICE that looks set by a person may be this process's; the lock
+        must be held.
         """
         record = self._records.get(held.key)
-        return record is not None and rules.is_out_by_us(record, now)
+        return record is not None and rules.has_unanswered_out_of_service(record, now)
 
-    def doubt(self) -> None:
+    def believe_next_list(self) -> None:
         """Believe the next list: somebody else may have changed anything since this process wrote or read
         it.
         """
         with self._lock:
             for record in self._records.values():
-                record.is_firm, record.touched_at = False, None
+                record.is_confirmed, record.confirmed_at = False, None
 
     def stand_by(self) -> None:
         """Believe the next list, and forget the state that only the leading replica needs."""
-        self.doubt()
+        self.believe_next_list()
         with self._lock:
             for record in list(self._records.values()):
                 record.former_owners = frozenset()
-                self._forget_override(record)
+                self._forget_lost_override(record)
                 self._forget_lost(record)
-                self._drop_if_blank(record)
+                self._drop_if_empty(record)
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return the instance of a key; None for none."""
         with self._lock:
             record = self._records.get(key)
-            return record.held if record is not None else None
+            return record.instance if record is not None else None
 
-    def holds(self, key: Key) -> bool:
+    def has_instance(self, key: InstanceKey) -> bool:
         """Return whether a key has an instance."""
         return self.get(key) is not None
 
-    def is_new(self, key: Key) -> bool:
+    def is_new(self, key: InstanceKey) -> bool:
         """Return whether a key has no instance, and none was written or removed lately."""
         with self._lock:
             record = self._records.get(key)
-            return record is None or (record.held is None and record.touched_at is None)
+            return record is None or (record.instance is None and record.confirmed_at is None)
 
-    def owned(self, owner: str) -> list[Instance]:
+    def instances_of_owner(self, owner: str) -> list[Instance]:
         """Return the instances of an owner."""
         with self._lock:
-            return self._held(self._by_owner.get(owner, ()))
+            return self._instances_of_keys(self._by_owner.get(owner, ()))
 
-    def known(self, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all."""
         if owner:
-            owned, name = self.owned(owner), application.upper()
+            owned, name = self.instances_of_owner(owner), application.upper()
             return [one for one in owned if one.application == name] if name else owned
         if application:
-            return self.application(application)
+            return self.instances_of_application(application)
         with self._lock:
-            return [record.held for record in self._records.values() if record.held is not None]
+            return [record.instance for record in self._records.values() if record.instance is not None]
 
-    def application(self, name: str) -> list[Instance]:
+    def instances_of_application(self, name: str) -> list[Instance]:
         """Return the instances of an application, no matter who owns them."""
         with self._lock:
-            return self._held(self._by_application.get(name.upper(), ()))
+            return self._instances_of_keys(self._by_application.get(name.upper(), ()))
 
     def owners(self) -> set[str]:
         """Return all owners that have an instance."""
         with self._lock:
             return set(self._by_owner)
 
-    def clusters(self) -> set[str]:
+    def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have an instance."""
         with self._lock:
             return set(self._by_cluster)
 
-    def count(self, owner: str) -> int:
+    def count_instances(self, owner: str) -> int:
         """Return how many instances an owner has."""
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
-    def up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
         them.
         """
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
-    def owners_called(self, name: str) -> list[str]:
+    def owners_by_name(self, name: str) -> list[str]:
         """Return the owners of instances that callers find under a name: an application's or a VIP address.
 
         The empty owner stands for instances that Eurekube did not register.
@@ -497,186 +544,201 @@ class Table:
     def __len__(self) -> int:
         return self._count
 
-    def merge(
+    def merge_list(
         self, listed: Iterable[Instance], *, is_complete: bool = True, is_forgotten: bool = False
-    ) -> tuple[list[Instance], list[Key]]:
+    ) -> tuple[list[Instance], list[InstanceKey]]:
         """Merge a list of the whole registry into the records.
 
         If an instance that registered itself has left, the owners of other instances in its application are
         notified.
 
         :param is_complete: True if an instance that the list lacks is gone, as far as a list can tell.
-        :param is_forgotten: True if servers may have lost instances that the list lacks, see :meth:`gone`.
+        :param is_forgotten: True if servers may have lost instances that the list lacks, see
+            :meth:`store_confirmed_absence`.
         :returns: the news: instances that were unknown or different, and are believed as listed; and the
             doubts: keys for which the list contradicts older firm knowledge.
         """
         suggested = {instance.key: instance for instance in listed}
         news: list[Instance] = []
-        doubts: list[Key] = []
+        doubts: list[InstanceKey] = []
         left: list[Instance] = []
         with self._lock:
-            self._purge(self.clock())
+            self._purge_expired(self.clock())
             for key, instance in suggested.items():
                 record = self._records.get(key)
-                if record is not None and record.held is instance:
+                if record is not None and record.instance is instance:
                     continue
-                record = record or self._record(key)
-                said = rules.judge_listed(record, instance)
-                if said is Listed.DOUBT:
+                record = record or self._get_or_create_record(key)
+                said = rules.judge_list_entry(record, instance)
+                if said is ListVerdict.DOUBTFUL:
                     doubts.append(key)
-                elif said is Listed.NEWS:
+                elif said is ListVerdict.CHANGED:
                     news.append(instance)
-                    self._hold(record, instance)
-                elif said is Listed.SAME:
-                    self._hold(record, instance)  # the same, so that the next list finds itself here
+                    self._set_instance(record, instance)
+                elif said is ListVerdict.UNCHANGED:
+                    self._set_instance(record, instance)  # the same, so that the next list finds itself here
             unlisted = [record for key, record in self._records.items() if key not in suggested]
             for record in unlisted if is_complete else ():
-                said = rules.judge_listed(record, None)
-                if said is Listed.DOUBT:
+                said = rules.judge_list_entry(record, None)
+                if said is ListVerdict.DOUBTFUL:
                     doubts.append(record.key)
-                elif said is Listed.NEWS:
-                    left += [record.held] if record.held is not None else []
-                    self._drop(record, is_forgotten=is_forgotten)
-                    self._drop_if_blank(record)
-        self.tell(self._owners_of_same_applications(left))
+                elif said is ListVerdict.CHANGED:
+                    left += [record.instance] if record.instance is not None else []
+                    self._remove_instance(record, is_forgotten=is_forgotten)
+                    self._drop_if_empty(record)
+        self.notify_owners(self._owners_beside_self_registered(left))
         return news, doubts
 
-    def _held(self, keys: Iterable[Key]) -> list[Instance]:
+    def _instances_of_keys(self, keys: Iterable[InstanceKey]) -> list[Instance]:
         records = (self._records[key] for key in keys)
-        return [record.held for record in records if record.held is not None]
+        return [record.instance for record in records if record.instance is not None]
 
     @contextmanager
-    def _changing(self, key: Key) -> Iterator[Record]:
+    def _locked_record(self, key: InstanceKey) -> Iterator[InstanceRecord]:
         """Yield a record that may be changed, with the lock held."""
         with self._lock:
-            record = self._record(key)
+            record = self._get_or_create_record(key)
             yield record
-            self._expires(record)
+            self._mark_expiring(record)
 
-    def _record(self, key: Key) -> Record:
+    def _get_or_create_record(self, key: InstanceKey) -> InstanceRecord:
         """Return the record of a key, made if there is none; the lock must be held, here and in the
         methods below.
         """
         record = self._records.get(key)
         if record is None:
-            record = self._records[key] = Record(key)
+            record = self._records[key] = InstanceRecord(key)
         return record
 
-    def _stands(self, record: Record, instance: Instance, former: str | None) -> None:
+    def _store_confirmed_instance(
+        self, record: InstanceRecord, instance: Instance, former_owner: str | None
+    ) -> None:
         """Store an instance that was written, or read past the caches."""
-        if former:
-            record.former_owners |= {former}
+        if former_owner:
+            record.former_owners |= {former_owner}
         self._forget_lost(record)
-        self._hold(record, instance)
-        record.is_firm, record.touched_at = True, self.clock()
+        self._set_instance(record, instance)
+        record.is_confirmed, record.confirmed_at = True, self.clock()
 
-    def _mark_gone(self, record: Record, *, is_forgotten: bool = False) -> None:
-        record.touched_at, record.spreading = self.clock(), None
-        self._drop(record, is_forgotten=is_forgotten)
+    def _store_confirmed_absence(self, record: InstanceRecord, *, is_forgotten: bool = False) -> None:
+        record.confirmed_at, record.spreading = self.clock(), None
+        self._remove_instance(record, is_forgotten=is_forgotten)
 
-    def _look(
-        self, record: Record, instance: Instance, former: Set[str] = frozenset(), *, is_removed: bool = False
+    def _plan_checks(
+        self,
+        record: InstanceRecord,
+        instance: Instance,
+        former_owners: Set[str] = frozenset(),
+        *,
+        is_removed: bool = False,
     ) -> None:
         """Plan checks of every server; for an instance that may only come late, just where none is planned
         yet.
         """
         if not self._urls:
             return
-        look = Look(instance, self.clock() + windows.SWEEP[0], is_removed=is_removed, former=former)
-        planned = dict.fromkeys(self._urls, look)
+        check = PlannedCheck(
+            instance,
+            self.clock() + windows.REMOVAL_CHECK_SECONDS[0],
+            is_removed=is_removed,
+            former_owners=former_owners,
+        )
+        planned = dict.fromkeys(self._urls, check)
         if is_removed:
-            record.looks = planned
-            self._looked_for.pop(record.key, None)
+            record.checks_by_url = planned
+            self._records_with_checks.pop(record.key, None)
         else:
-            record.looks = {**planned, **(record.looks or {})}
-        if record.looks is not None:
-            self._looked_for[record.key] = record
-        if len(self._looked_for) > MOST_LOOKED_FOR:
-            oldest = self._looked_for.pop(next(iter(self._looked_for)))
-            oldest.looks = None
-            self._drop_if_blank(oldest)
+            record.checks_by_url = {**planned, **(record.checks_by_url or {})}
+        if record.checks_by_url is not None:
+            self._records_with_checks[record.key] = record
+        if len(self._records_with_checks) > MOST_PENDING_CHECKS:
+            oldest = self._records_with_checks.pop(next(iter(self._records_with_checks)))
+            oldest.checks_by_url = None
+            self._drop_if_empty(oldest)
 
-    def _forget_lost(self, record: Record, owner: str = "") -> None:
+    def _forget_lost(self, record: InstanceRecord, owner: str = "") -> None:
         """Forget the lost instance of an owner, by default of any owner, so that it is not restored."""
-        if record.lost is None:
+        if record.lost_by_owner is None:
             return
-        left = {name: one for name, one in record.lost.items() if owner and name != owner}
-        for name in record.lost.keys() - left.keys():
+        left = {name: one for name, one in record.lost_by_owner.items() if owner and name != owner}
+        for name in record.lost_by_owner.keys() - left.keys():
             self._lost_by_owner[name].discard(record.key)
             if not self._lost_by_owner[name]:
                 del self._lost_by_owner[name]
-        record.lost = left or None
+        record.lost_by_owner = left or None
 
-    def _forget_override(self, record: Record) -> None:
-        if record.lost_override is not None:
-            record.lost_override = None
+    def _forget_lost_override(self, record: InstanceRecord) -> None:
+        if record.lost_overridden_instance is not None:
+            record.lost_overridden_instance = None
             self._lost_overrides.discard(record.key)
 
-    def _drop_if_blank(self, record: Record) -> None:
-        if record.is_blank():
+    def _drop_if_empty(self, record: InstanceRecord) -> None:
+        if record.is_empty():
             self._records.pop(record.key, None)
 
-    def _expires(self, record: Record) -> None:
+    def _mark_expiring(self, record: InstanceRecord) -> None:
         """Note that a record has entries that expire; now and then forget expired entries, since that
         visits all such records.
         """
         self._expiring[record.key] = record
         if len(self._expiring) >= self._purge_from:  # no list comes that would do it
-            self._purge(self.clock())
+            self._purge_expired(self.clock())
 
-    def _purge(self, now: float) -> None:
-        for record in [record for record in self._expiring.values() if not record.expire(now)]:
+    def _purge_expired(self, now: float) -> None:
+        for record in [
+            record for record in self._expiring.values() if not record.forget_expired_is_any_left(now)
+        ]:
             del self._expiring[record.key]
-            self._drop_if_blank(record)
+            self._drop_if_empty(record)
         self._spreading = {key: one for key, one in self._spreading.items() if one.spreading is not None}
-        self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._expiring))
+        self._purge_from = max(FEWEST_EXPIRING_TO_PURGE, 2 * len(self._expiring))
 
-    def _hold(self, record: Record, instance: Instance | None) -> None:
+    def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
-        self._count_in(record, -1)
-        record.held = instance
-        self._count_in(record, 1)
+        self._update_indexes(record, -1)
+        record.instance = instance
+        self._update_indexes(record, 1)
 
-    def _drop(self, record: Record, *, is_forgotten: bool = False) -> None:
+    def _remove_instance(self, record: InstanceRecord, *, is_forgotten: bool = False) -> None:
         """Remove a record's instance; if servers forgot it, keep a person's override, but none of
         Eurekube's.
         """
-        instance = record.held
+        instance = record.instance
         if is_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
-            record.lost_override = instance
+            record.lost_overridden_instance = instance
             self._lost_overrides.add(record.key)
-        self._hold(record, None)
-        record.is_firm = False
+        self._set_instance(record, None)
+        record.is_confirmed = False
 
-    def _count_in(self, record: Record, by: int) -> None:
+    def _update_indexes(self, record: InstanceRecord, by: int) -> None:
         """Add a record's instance to the counts and indexes (by 1), or remove it (by -1)."""
-        instance, key = record.held, record.key
+        instance, key = record.instance, record.key
         if instance is None:
             return
         self._count += by
-        _add_to(self._by_application, instance.application, key, by)
+        _add_to_index(self._by_application, instance.application, key, by)
         owner = instance.owner or ""
         for name in instance.names:
-            _add_to(self._by_name, name, owner, by)
+            _add_to_index(self._by_name, name, owner, by)
         if not owner:
             return
-        _add_to(self._by_owner, owner, key, by)
-        cluster = cluster_of(owner)
+        _add_to_index(self._by_owner, owner, key, by)
+        cluster = cluster_name_of_owner(owner)
         if cluster is not None:
-            _add(self._by_cluster, cluster, by)
-        if instance.status is Status.UP and counts(instance):
-            _add(self._up_by_owner, owner, by)
+            _add_to_counter(self._by_cluster, cluster, by)
+        if instance.status is Status.UP and counts_for_brake(instance):
+            _add_to_counter(self._up_by_owner, owner, by)
             if cluster is not None:
-                _add(self._up_by_cluster, cluster, by)
+                _add_to_counter(self._up_by_cluster, cluster, by)
 
 
-def _add_to(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
-    _add(index[name], what, by)
+def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
+    _add_to_counter(index[name], what, by)
     if not index[name]:
         del index[name]
 
 
-def _add(counter: Counter[T], what: T, by: int) -> None:
+def _add_to_counter(counter: Counter[T], what: T, by: int) -> None:
     counter[what] += by
     if not counter[what]:
         del counter[what]

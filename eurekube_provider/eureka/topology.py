@@ -17,12 +17,14 @@ from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-NOBODY_ANSWERS = "no server answers"
+NO_SERVER_ANSWERS = "no server answers"
 """The reason for which it is not known whether batches can be used."""
 
-Replicas = tuple[str, ...]
-Each = Callable[[Callable[[Peer], Replicas]], tuple[Mapping[str, Replicas], Mapping[str, RegistryError]]]
-"""A function that asks every server; see :meth:`eurekube_provider.eureka.peers.Peers.each`."""
+ReplicaUrls = tuple[str, ...]
+AskAll = Callable[
+    [Callable[[Peer], ReplicaUrls]], tuple[Mapping[str, ReplicaUrls], Mapping[str, RegistryError]]
+]
+"""A function that asks every server; see :meth:`eurekube_provider.eureka.peers.Peers.ask_all`."""
 
 
 class Topology:
@@ -34,7 +36,7 @@ class Topology:
     restarted would get their thousands of instances back one by one.
     """
 
-    def __init__(self, urls: Sequence[str], each: Each) -> None:
+    def __init__(self, urls: Sequence[str], each: AskAll) -> None:
         self._urls = urls
         self._each = each
         self._asking = threading.Lock()
@@ -47,15 +49,15 @@ class Topology:
         if time.monotonic() >= self._believed_until and self._asking.acquire(blocking=self._works is None):
             try:
                 if time.monotonic() >= self._believed_until:
-                    self._ask()
+                    self._refresh()
             finally:
                 self._asking.release()
         return bool(self._works)
 
-    def _ask(self) -> None:
-        obstacle = self.obstacle()
-        if obstacle == NOBODY_ANSWERS:
-            self._believed_until = time.monotonic() + windows.AVOIDED
+    def _refresh(self) -> None:
+        obstacle = self.find_batch_obstacle()
+        if obstacle == NO_SERVER_ANSWERS:
+            self._believed_until = time.monotonic() + windows.AVOID_SERVER_SECONDS
             return
         works = obstacle is None
         if works != self._works:
@@ -64,17 +66,17 @@ class Topology:
                 "renewing in batches" if works else "renewing without batches", extra={"reason": reason}
             )
         self._works = works
-        self._believed_until = time.monotonic() + windows.TOPOLOGY
+        self._believed_until = time.monotonic() + windows.TOPOLOGY_CACHE_SECONDS
 
-    def obstacle(self) -> str | None:
+    def find_batch_obstacle(self) -> str | None:
         """Ask the servers, and return why batches cannot be used; None where they can, or
-        :data:`NOBODY_ANSWERS`.
+        :data:`NO_SERVER_ANSWERS`.
         """
-        known = set(map(_plain_url, self._urls))
+        known = set(map(_normalised_url, self._urls))
 
         def ask(peer: Peer) -> tuple[str, ...]:
-            replicas = peer.status().registered_replicas
-            peer.batch([])
+            replicas = peer.read_status().registered_replicas
+            peer.send_batch([])
             return replicas
 
         named, failures = self._each(ask)
@@ -83,19 +85,19 @@ class Topology:
             if failure is not None and not isinstance(failure, RegistryUnreachable):
                 return f"they are refused: {failure}"
             replicas = named.get(url, ())
-            unknown = [one for one in replicas if _plain_url(one) not in known]
+            unknown = [one for one in replicas if _normalised_url(one) not in known]
             if unknown:
-                return f"{url} forwards to {_without_credentials(unknown[0])}, which is not configured"
-            if _plain_url(url) in map(_plain_url, replicas):
+                return f"{url} forwards to {_url_without_credentials(unknown[0])}, which is not configured"
+            if _normalised_url(url) in map(_normalised_url, replicas):
                 return (
                     f"the server at {url} forwards to this URL, so that a load balancer with several"
                     " servers may be behind it; or it takes itself for another one, since its"
                     " eureka.instance.hostname is not what its service URL says"
                 )
-        return None if named else NOBODY_ANSWERS
+        return None if named else NO_SERVER_ANSWERS
 
 
-def twins(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
+def find_duplicate_urls(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
     """Return the URLs that lead to the same server as another URL, each with that other URL.
 
     :param identities: the identity of the server at each URL, see
@@ -106,12 +108,12 @@ def twins(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
     return {url: other for url, other in found.items() if url != other}
 
 
-def _without_credentials(url: str) -> str:
+def _url_without_credentials(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
-def _plain_url(url: str) -> str:
+def _normalised_url(url: str) -> str:
     """Return a URL in a form that can be compared: without credentials, with case and slashes normalised.
 
     Servers name others by text that somebody wrote; a text that is not a URL is returned as it is.

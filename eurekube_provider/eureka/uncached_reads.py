@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.model import Instance, Key, newest
+from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 
-READS_AT_ONCE = 8
+PARALLEL_READS = 8
 """The number of reads at once from one server; its connections are pooled."""
 
-Refused = dict[Key, RegistryRejected]
+RefusalByKey = dict[InstanceKey, RegistryRejected]
 """Instances about which a server refuses to answer for good, e.g. for an id that it does not accept in a
 URL, and the error.
 """
@@ -35,27 +35,27 @@ class UncachedReads:
     :ivar failures: the servers that did not answer.
     """
 
-    by_url: dict[str, dict[Key, Instance | None]]
+    by_url: dict[str, dict[InstanceKey, Instance | None]]
     failures: dict[str, RegistryError]
 
-    def newest(self, key: Key) -> Instance | None:
+    def newest(self, key: InstanceKey) -> Instance | None:
         """Return the newest version that any server holds."""
         return newest(answers.get(key) for answers in self.by_url.values())
 
-    def of(self, key: Key) -> dict[str, Instance | None]:
+    def held_by_url(self, key: InstanceKey) -> dict[str, Instance | None]:
         """Return, by URL, what each server that answered holds under a key."""
         return {url: answers.get(key) for url, answers in self.by_url.items()}
 
-    def joined(self, other: UncachedReads) -> UncachedReads:
+    def merge_with(self, other: UncachedReads) -> UncachedReads:
         """Return the answers of these reads and others together."""
         urls = self.by_url.keys() | other.by_url.keys()
         by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
         return UncachedReads(by_url, {**self.failures, **other.failures})
 
 
-def read_each(
-    peer: Peer | Peers, keys: Iterable[Key], refused: Refused | None = None
-) -> dict[Key, Instance | None]:
+def read_instances(
+    peer: Peer | Peers, keys: Iterable[InstanceKey], refused: RefusalByKey | None = None
+) -> dict[InstanceKey, Instance | None]:
     """Read instances as one server holds them now; of several servers, the first that answers and holds one.
 
     :param refused: receives the instances that are refused, which count as not held, so that the others are
@@ -65,7 +65,7 @@ def read_each(
     wanted = list(dict.fromkeys(keys))
     failures: list[RegistryError] = []
 
-    def read(key: Key) -> Instance | None:
+    def read(key: InstanceKey) -> Instance | None:
         if failures:
             raise failures[0]
         try:
@@ -79,18 +79,20 @@ def read_each(
 
     if len(wanted) < 2:
         return {key: read(key) for key in wanted}
-    pool = ThreadPoolExecutor(min(READS_AT_ONCE, len(wanted)), thread_name_prefix="reads")
+    pool = ThreadPoolExecutor(min(PARALLEL_READS, len(wanted)), thread_name_prefix="reads")
     try:
         return dict(zip(wanted, pool.map(read, wanted), strict=True))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def read_everywhere(peers: Peers, keys: Iterable[Key], refused: Refused | None = None) -> UncachedReads:
+def read_everywhere(
+    peers: Peers, keys: Iterable[InstanceKey], refused: RefusalByKey | None = None
+) -> UncachedReads:
     """Read instances as every server holds them now.
 
-    :param refused: receives the instances that a server refused, as in :func:`read_each`.
+    :param refused: receives the instances that a server refused, as in :func:`read_instances`.
     :raises RegistryError: no server answered.
     """
     wanted = list(keys)
-    return UncachedReads(*peers.everywhere(lambda peer: read_each(peer, wanted, refused)))
+    return UncachedReads(*peers.ask_all_or_raise(lambda peer: read_instances(peer, wanted, refused)))

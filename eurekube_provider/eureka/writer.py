@@ -31,7 +31,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
-from eurekube_provider.core.enforcement import being_lifted, status_to_send
+from eurekube_provider.core.enforcement import enforced_status_being_lifted, status_to_register
 from eurekube_provider.core.errors import (
     LeadershipLost,
     OwnershipConflict,
@@ -39,19 +39,29 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status, newest, same_contents
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
 from eurekube_provider.eureka import batches, rules, windows
-from eurekube_provider.eureka.notes import Notes, Order, next_timestamp, now_ms, yielding_timestamp
-from eurekube_provider.eureka.peers import MOST_TRIES, Peers
+from eurekube_provider.eureka.notes import (
+    ChangeOrder,
+    WriteNotes,
+    next_timestamp_ms,
+    unix_now_ms,
+    yielding_timestamp_ms,
+)
+from eurekube_provider.eureka.peers import REMOVAL_TRIES_AT_ONE_URL, Peers
 from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
-from eurekube_provider.eureka.successors import HeldBack, held_back_by_application, refusal
+from eurekube_provider.eureka.successors import (
+    BlockedRemovals,
+    blocking_error,
+    find_blocked_removals_by_application,
+)
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-BATCH_FROM_CHANGES = 20
+FEWEST_CHANGES_FOR_BATCHES = 20
 """The number of changes in a plan from which on batches are used; fewer are sent one by one, and forwarded
 by the server.
 """
@@ -59,11 +69,11 @@ by the server.
 REMOVAL_ATTEMPTS = 5
 """The most times that an instance is removed while one of several servers behind one URL still shows it."""
 
-_IN_BATCHES = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
+_BATCH_ACTIONS = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
 """The changes that batches carry; a status is set by single requests."""
 
-_CLEAR_ATTEMPTS = 10
-_VERIFY_ATTEMPTS = 5
+_STATUS_CLEAR_ATTEMPTS = 10
+_READ_BACK_ATTEMPTS = 5
 
 
 class Writer:
@@ -72,23 +82,23 @@ class Writer:
     Each method raises :class:`LeadershipLost` where ``peers`` may not write any more.
 
     :param notes: by default those of a run or a command, in the table of ``peers``.
-    :param sent: called by the default notes, see :class:`.Notes`.
+    :param sent: called by the default notes, see :class:`.WriteNotes`.
     """
 
     def __init__(
         self,
         peers: Peers,
-        notes: Notes | None = None,
+        notes: WriteNotes | None = None,
         *,
         sent: Callable[[str, int], None] = lambda _, __: None,
     ) -> None:
         self.peers = peers
-        self.notes = notes or Notes(peers.table, sent)
+        self.notes = notes or WriteNotes(peers.table, sent)
 
     @property
-    def is_alone(self) -> bool:
+    def has_single_server(self) -> bool:
         """True if there is only one server, as far as is known, which has no other to tell."""
-        return len(self.peers.peers) == 1 and self.notes.servers_behind == 1
+        return len(self.peers.peers) == 1 and self.notes.most_servers_at_one_url == 1
 
     def apply(
         self,
@@ -111,7 +121,7 @@ class Writer:
         :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
         outcome = Outcome()
-        many = len(plan.changes) >= BATCH_FROM_CHANGES and self.peers.uses_batches(
+        many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
             max(leases, len(plan.changes))
         )
         for action in Action:
@@ -121,11 +131,11 @@ class Writer:
                 changes = tuple(change for change in changes if change.instance.key not in failed)
             if not changes:
                 continue
-            orders = [Order(change, owner) for change in changes]
-            if many and action in _IN_BATCHES:
-                errors = self.apply_together(orders)
+            orders = [ChangeOrder(change, owner) for change in changes]
+            if many and action in _BATCH_ACTIONS:
+                errors = self.apply_in_batches(orders)
             else:
-                errors = self._one_by_one(orders, executor, is_fresh=is_fresh)
+                errors = self._apply_one_by_one(orders, executor, is_fresh=is_fresh)
             outcome += Outcome.of(changes, errors)
             unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
             if unreachable is not None:
@@ -135,24 +145,24 @@ class Writer:
                 return outcome + Outcome.of(rest, [unreachable] * len(rest))
         return outcome
 
-    def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
+    def apply_in_batches(self, orders: Sequence[ChangeOrder]) -> list[ChangeError | None]:
         """Carry out changes in batches; return an error or None for each.
 
         :param orders: no two with the same key, and no change of a status.
         """
         try:
-            failed = batches.change_many(self.peers, self.notes, orders)
+            failed = batches.apply_orders_in_batches(self.peers, self.notes, orders)
         except RegistryError as error:
             return [error] * len(orders)
         return [failed.get(order.key) for order in orders]
 
-    def _one_by_one(
-        self, orders: Sequence[Order], executor: Executor | None, *, is_fresh: bool
+    def _apply_one_by_one(
+        self, orders: Sequence[ChangeOrder], executor: Executor | None, *, is_fresh: bool
     ) -> list[ChangeError | None]:
         """Carry out changes of one kind by single requests; return an error or None for each."""
         leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
-        held = held_back_by_application(self.peers, self.notes.table, leaving)
-        step = partial(self._step, held=held, is_fresh=is_fresh)
+        held = find_blocked_removals_by_application(self.peers, self.notes.table, leaving)
+        step = partial(self._apply_one, held=held, is_fresh=is_fresh)
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
         for error in ended:
@@ -161,8 +171,8 @@ class Writer:
             errors.append(error)
         return errors
 
-    def _step(
-        self, order: Order, *, held: Mapping[str, HeldBack], is_fresh: bool
+    def _apply_one(
+        self, order: ChangeOrder, *, held: Mapping[str, BlockedRemovals], is_fresh: bool
     ) -> ChangeError | LeadershipLost | None:
         """Carry out one change; return the error instead of raising it."""
         action = order.change.action
@@ -172,34 +182,36 @@ class Writer:
             if action is Action.DEREGISTER:
                 self._deregister(order, held.get(order.change.instance.application, {}), is_fresh=is_fresh)
             elif action is Action.ENFORCE:
-                self._enforce(order.change)
-            elif action is Action.REGISTER and self._is_new(order):
+                self._enforce_status(order.change)
+            elif action is Action.REGISTER and self._can_register_unread(order):
                 self._register_new(order)
             else:
-                self._write_over(order, order.change.actual if is_fresh else self._read(order))
+                self._replace_registered(
+                    order, order.change.actual if is_fresh else self._read_registered(order)
+                )
         except (RegistryError, OwnershipConflict, LeadershipLost) as error:
             return error
         self.notes.sent("", 1)
         return None
 
-    def _is_new(self, order: Order) -> bool:
+    def _can_register_unread(self, order: ChangeOrder) -> bool:
         """Return whether the id was never seen, and its owner has other instances already.
 
         An owner's first instances are read before they are registered: if somebody else has taken their ids,
         the read shows it.
         """
-        return self.notes.is_known(order.owner) and self.notes.is_new(order.key)
+        return self.notes.has_instances(order.owner) and self.notes.is_new(order.key)
 
-    def _read(self, order: Order) -> Instance | None:
+    def _read_registered(self, order: ChangeOrder) -> Instance | None:
         """Read the registered instance: the owner's, or the one that the plan takes over.
 
         :raises OwnershipConflict: the instance belongs to another owner.
         """
         have = self.peers.read(*order.key)
-        self.notes.require_ours(have, order)
+        self.notes.require_ownership(have, order)
         return have
 
-    def _register_new(self, order: Order) -> None:
+    def _register_new(self, order: ChangeOrder) -> None:
         """Register an instance whose id was never seen, so that it gives way to one that is there after
         all.
         """
@@ -208,18 +220,20 @@ class Writer:
         held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
         found = newest(held.values())
         if are_several and found is None and not failures:
-            want = self.notes.wanted_over(order.change.instance, None)
-            sent = replace(want, last_dirty_timestamp_ms=yielding_timestamp())
+            want = self.notes.adapt_to_registered(order.change.instance, None)
+            sent = replace(want, last_dirty_timestamp_ms=yielding_timestamp_ms())
             self.register(sent)
-            self.notes.registered(rules.overridden(sent))
+            self.notes.note_registered(rules.apply_override(sent))
             return
         stamp = None
         if found is None:
-            stamp = yielding_timestamp()
+            stamp = yielding_timestamp_ms()
             self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
-        self._write_over(order, self._read(order), stamp)
+        self._replace_registered(order, self._read_registered(order), stamp)
 
-    def _write_over(self, order: Order, have: Instance | None, stamp: int | None = None) -> None:
+    def _replace_registered(
+        self, order: ChangeOrder, have: Instance | None, stamp: int | None = None
+    ) -> None:
         """Replace the registered instance by the wanted one.
 
         :param stamp: the timestamp with which the instance was registered a moment ago.
@@ -228,15 +242,17 @@ class Writer:
         if action is Action.SET_STATUS and have is not None:
             written = self.change_status(want, have)
             if have.is_leaving and not want.is_leaving:
-                written = self.write(want, written)  # only now without our mark
+                written = self.register_over(want, written)  # only now without our mark
         else:
-            written = self.write(self.notes.wanted_over(want, have), have, order.change.actual)
+            written = self.register_over(
+                self.notes.adapt_to_registered(want, have), have, order.change.actual
+            )
             is_as_found = have is not None and have.written_at_ms == written.written_at_ms != stamp
             if have is not None and is_as_found and action is Action.REGISTER and not have.is_overridden:
-                self._tell_others_behind_one_url(have)
-        self.notes.registered(written)
+                self._register_again_behind_one_url(have)
+        self.notes.note_registered(written)
 
-    def _tell_others_behind_one_url(self, have: Instance) -> None:
+    def _register_again_behind_one_url(self, have: Instance) -> None:
         """Register again the instance that one server holds, since another one behind the same URL missed its
         renewal.
 
@@ -246,21 +262,23 @@ class Writer:
         if len(self.peers.peers) == 1:
             self.register(have)
 
-    def _deregister(self, order: Order, held_back: HeldBack, *, is_fresh: bool) -> None:
+    def _deregister(self, order: ChangeOrder, held_back: BlockedRemovals, *, is_fresh: bool) -> None:
         instance, have = order.change.instance, order.change.actual
         if not is_fresh:
-            seen, _ = self.peers.everywhere(lambda peer: peer.read(*order.key))
+            seen, _ = self.peers.ask_all_or_raise(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
-            former = self.notes.table.record(order.key).former_owners  # a server may not know of a hand-over
+            former = self.notes.table.copy_record(
+                order.key
+            ).former_owners  # a server may not know of a hand-over
             for held in seen.values():
                 if held is have or (held is not None and held.owner not in former):
-                    self.notes.require_ours(held, order)
-        self.notes.leaving(instance)
+                    self.notes.require_ownership(held, order)
+        self.notes.note_removal_begins(instance)
         if have is not None:  # else a removal could only hit anyone who registers it at this moment
             self.remove(instance, held_back)
-        self.notes.gone(have or instance)
+        self.notes.note_removed(have or instance)
 
-    def remove(self, instance: Instance, held_back: HeldBack = MappingProxyType({})) -> None:
+    def remove(self, instance: Instance, held_back: BlockedRemovals = MappingProxyType({})) -> None:
         """Remove ``instance`` from every server that can be reached.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking one
@@ -272,7 +290,7 @@ class Writer:
         :param held_back: the servers at which the instance must stay for now, by URL.
         :raises RegistryError: no server could be asked, or one that answers must keep the instance for now.
         """
-        tries = MOST_TRIES if len(self.peers.peers) == 1 else 1
+        tries = REMOVAL_TRIES_AT_ONE_URL if len(self.peers.peers) == 1 else 1
 
         def ask(peer: Peer) -> None:
             if held_back and peer.url in held_back:
@@ -280,13 +298,13 @@ class Writer:
             any(peer.deregister(*instance.key) for _ in range(tries))
 
         for attempt in range(REMOVAL_ATTEMPTS):
-            _, failures = self.peers.everywhere(ask)
-            if self.notes.servers_behind <= len(self.peers.peers):
+            _, failures = self.peers.ask_all_or_raise(ask)
+            if self.notes.most_servers_at_one_url <= len(self.peers.peers):
                 break
             held = self.peers.read(*instance.key)
-            if held is None or not rules.came_back(held, instance):
+            if held is None or not rules.is_same_registration(held, instance):
                 break
-            time.sleep(windows.READ_AGAIN * (attempt + 1))
+            time.sleep(windows.READ_BACK_DELAY_SECONDS * (attempt + 1))
         else:
             urls = ", ".join(self.peers.connection.service_urls)
             raise RegistryUnreachable(
@@ -296,35 +314,35 @@ class Writer:
             )
         for url, error in failures.items():
             _log.warning(
-                "failed to remove an instance from a Eureka server",
+                "failed to remove an instance from a Eureka server, which may still show it",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
-        stays = refusal(held_back)
+        stays = blocking_error(held_back)
         if stays is not None:
             raise stays
         refused = {url: error for url, error in failures.items() if error.status_code is not None}
         held_at = self.peers.read_everywhere(*instance.key)[0] if refused else {}
         for url, error in refused.items():  # it answers, and shows what it did not remove
             one = held_at.get(url)
-            if one is not None and rules.came_back(one, instance):
+            if one is not None and rules.is_same_registration(one, instance):
                 raise error
 
-    def write(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
-        """Register ``want`` over ``have``, see :func:`.rules.next_write`; return the instance as it is
-        registered then.
+    def register_over(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
+        """Register ``want`` over ``have``, see :func:`.rules.registration_to_send`; return the instance as it
+        is registered then.
         """
-        sent = rules.next_write(want, have, known, now_ms=now_ms())
+        sent = rules.registration_to_send(want, have, known, now_ms=unix_now_ms())
         if sent is None:
-            return replace(have or want, unknown_fields=EMPTY)
+            return replace(have or want, unknown_fields=EMPTY_MAPPING)
         self.register(sent)
         if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
             # Another status, sent to the first server again, would stand over an override set meanwhile.
-            self._replace_everywhere(sent)
-        return rules.overridden(sent)
+            self._replace_old_incarnations(sent)
+        return rules.apply_override(sent)
 
     def restore(self, lost: Instance) -> None:
         """Register an instance that the servers forgot, and note it."""
-        self.notes.registered(self.write(lost, None))
+        self.notes.note_registered(self.register_over(lost, None))
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` at the first server that answers, which tells the others.
@@ -336,11 +354,11 @@ class Writer:
         def ask(peer: Peer) -> None:
             register_or_restore(peer, instance)
             if len(self.peers.peers) > 1:
-                self.notes.table.took(peer.url, [instance])
+                self.notes.table.note_registered_at(peer.url, [instance])
 
-        self.peers.first(self._noting(instance, ask))
+        self.peers.ask_in_turn(self._remember_if_unanswered(instance, ask))
 
-    def _replace_everywhere(self, instance: Instance) -> None:
+    def _replace_old_incarnations(self, instance: Instance) -> None:
         """Register an instance at each server that holds another incarnation of it.
 
         A server that freezes before it tells the others leaves them the old incarnation: somebody who is
@@ -353,21 +371,21 @@ class Writer:
             if held is not None and held.incarnation != instance.incarnation:
                 peer.register(instance)
 
-        self.peers.each(self._noting(instance, ask))
+        self.peers.ask_all(self._remember_if_unanswered(instance, ask))
 
-    def _noting(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
+    def _remember_if_unanswered(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
         """Return ``ask`` extended to note a write that gets no answer: a frozen server may carry it out
         later.
         """
 
-        def asked(peer: Peer) -> _T:
+        def ask_and_remember(peer: Peer) -> _T:
             try:
                 return ask(peer)
             except RegistryUnreachable:
-                self.notes.table.unanswered(sent)
+                self.notes.table.remember_unanswered_write(sent)
                 raise
 
-        return asked
+        return ask_and_remember
 
     # Statuses over the instance's own.
 
@@ -377,12 +395,12 @@ class Writer:
             if want.is_leaving and not have.is_leaving:
                 # The server that was notified of our mark is frozen: here the status would pass for a
                 # person's.
-                have = self.write(want, have)
+                have = self.register_over(want, have)
             held = self.set_status(want, want.status)
         else:
-            held = self._take_off(want, have, want.status)
+            held = self._replace_override(want, have, want.status)
         if not held:
-            return self.write(want, None)
+            return self.register_over(want, None)
         override = want.status if want.status is Status.OUT_OF_SERVICE else Status.UNKNOWN
         return replace(have, status=want.status, overridden_status=override)
 
@@ -394,7 +412,7 @@ class Writer:
 
         :returns: False where no server holds the instance.
         """
-        self.notes.table.overriding(instance)
+        self.notes.table.note_override_change(instance)
         is_first = True
 
         def ask(peer: Peer) -> bool:
@@ -403,13 +421,13 @@ class Writer:
                 held = peer.read(*instance.key)
                 if held is not None and held.owner == instance.owner and not held.is_leaving:
                     peer.register(
-                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp(held))
+                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp_ms(held))
                     )
             is_first = False
             return peer.set_status(instance, status)
 
         sent = replace(instance, status=status, overridden_status=status)
-        return self.peers.first(self._noting(sent, ask), is_found=bool)
+        return self.peers.ask_in_turn(self._remember_if_unanswered(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Clear the instance's override, at each server that holds the instance.
@@ -419,117 +437,119 @@ class Writer:
 
         :returns: False where no server holds the instance.
         """
-        self.notes.table.overriding(instance)
-        held, _ = self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
+        self.notes.table.note_override_change(instance)
+        held, _ = self.peers.ask_all_or_raise(lambda peer: peer.clear_status(instance, status))
         return any(held.values())
 
-    def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
+    def _replace_override(self, instance: Instance, have: Instance, status: Status) -> bool:
         """Replace an override, or an OUT_OF_SERVICE that came with the registration, by ``status``."""
         if not have.is_overridden:
             # It was registered OUT_OF_SERVICE: clearing does nothing where there is no override.
             self.set_status(instance, status)
         return self.clear_status(instance, status)
 
-    def set_everywhere(self, instance: Instance, status: Status) -> None:
+    def set_status_everywhere(self, instance: Instance, status: Status) -> None:
         """Set an override at every server.
 
         :raises RegistryError: no server answers.
         """
-        self.notes.table.overriding(instance)
-        self.peers.everywhere(lambda peer: peer.set_status(instance, status))
+        self.notes.table.note_override_change(instance)
+        self.peers.ask_all_or_raise(lambda peer: peer.set_status(instance, status))
 
-    def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
+    def clear_status_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
         """Replace an override, or a status that came with the registration, by ``status`` at every server.
 
         :param held: the servers' versions of the instance that have another status.
         :raises RegistryError: no server answers.
         """
-        self.notes.table.overriding(instance)
+        self.notes.table.note_override_change(instance)
         if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
-            self.peers.everywhere(lambda peer: peer.set_status(instance, status))
-        self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
+            self.peers.ask_all_or_raise(lambda peer: peer.set_status(instance, status))
+        self.peers.ask_all_or_raise(lambda peer: peer.clear_status(instance, status))
 
-    def lift(self, instance: Instance, status: Status) -> bool:
+    def clear_status_until_up(self, instance: Instance, status: Status) -> bool:
         """Clear ``status`` at every server that has it, so that the instance is UP there.
 
         :returns: True if every server answered.
         :raises RegistryError: a server still has the status, or none answers.
         """
-        settle_seconds = windows.STATUS_REPLICATED if len(self.peers.peers) > 1 else 0.0
+        settle_seconds = windows.STATUS_REPLICATION_SECONDS if len(self.peers.peers) > 1 else 0.0
         settled_at = time.monotonic() + settle_seconds
-        for _ in range(_CLEAR_ATTEMPTS):
-            held, failures = self.peers.everywhere(lambda peer: peer.read(*instance.key))
+        for _ in range(_STATUS_CLEAR_ATTEMPTS):
+            held, failures = self.peers.ask_all_or_raise(lambda peer: peer.read(*instance.key))
             out = [one for one in held.values() if one is not None and one.status is status]
             if out:
                 settled_at = time.monotonic() + settle_seconds
-                self.clear_everywhere(instance, out, Status.UP)
+                self.clear_status_everywhere(instance, out, Status.UP)
             elif time.monotonic() >= settled_at:
                 return not failures
             if settle_seconds:
                 time.sleep(settle_seconds / 3)
-        raise self._rejected(
+        raise self._not_as_written_error(
             f"put {instance.application} {instance.instance_id} back into service", f"keeps it {status}"
         )
 
-    def _enforce(self, change: Change) -> None:
+    def _enforce_status(self, change: Change) -> None:
         """Set a status over another one, between the writes of the marks that tell an enforced status from a
         person's.
 
         :raises RegistryError: Eureka did not set the status, or said that it did and holds something else.
         """
         want, sent = change.instance, change.actual or change.instance
-        held = self._bring_about(want, sent)
+        held = self._set_enforced_status(want, sent)
         if held is not None:
-            marked = replace(want, status=status_to_send(want.status, held))  # without the former one's mark
-            self.write(marked, held)
-            held = self._verified(marked, want.status)
-        self.notes.registered(held or sent)
+            marked = replace(
+                want, status=status_to_register(want.status, held)
+            )  # without the former one's mark
+            self.register_over(marked, held)
+            held = self._read_back(marked, want.status)
+        self.notes.note_registered(held or sent)
 
-    def _bring_about(self, want: Instance, sent: Instance) -> Instance | None:
+    def _set_enforced_status(self, want: Instance, sent: Instance) -> Instance | None:
         """Set the status of ``want`` over another one.
 
         :param sent: the instance that was registered for that, with the marks of both statuses.
         :returns: the registered instance if it must still be written as ``want``; else None.
         """
         status = want.status
-        held = self._verified(sent)
-        former = being_lifted(held, status)
+        held = self._read_back(sent)
+        former = enforced_status_being_lifted(held, status)
         if held.status is status and former is None:
             return None
         if former is not None:
-            self.lift(held, former)  # where another server still holds it
+            self.clear_status_until_up(held, former)  # where another server still holds it
         elif status is Status.OUT_OF_SERVICE:
             self.set_status(held, status)
-        elif status is Status.UP and held.is_enforced:
-            self.lift(held, held.status)
+        elif status is Status.UP and held.is_status_enforced:
+            self.clear_status_until_up(held, held.status)
         else:
-            self._take_off(held, held, status)
-        held = self._verified(sent, status)
+            self._replace_override(held, held, status)
+        held = self._read_back(sent, status)
         if held.enforced == want.enforced:
             return None
-        if being_lifted(held, status) and self.peers.read_everywhere(*held.key)[1]:
+        if enforced_status_being_lifted(held, status) and self.peers.read_everywhere(*held.key)[1]:
             # A server that is away may hold what was lifted: the mark has the next run read again.
             return None
         return held
 
-    def _verified(self, want: Instance, status: Status | None = None) -> Instance:
+    def _read_back(self, want: Instance, status: Status | None = None) -> Instance:
         """Read a written instance back until it is as written; another server than the one written to may be
         half a second behind.
 
         :param status: the status that it must have; None for any.
         :raises RegistryRejected: somebody else writes or removes the instance at the same time.
         """
-        for attempt in range(_VERIFY_ATTEMPTS):
+        for attempt in range(_READ_BACK_ATTEMPTS):
             held = self.peers.read(*want.key)
             if held is not None and same_contents(want, held) and status in (None, held.status):
                 return held
-            time.sleep(windows.READ_AGAIN * (attempt + 1))
+            time.sleep(windows.READ_BACK_DELAY_SECONDS * (attempt + 1))
         holds = "does not hold it" if held is None else "holds something else"
-        raise self._rejected(f"register {want.application} {want.instance_id}", holds)
+        raise self._not_as_written_error(f"register {want.application} {want.instance_id}", holds)
 
-    def _rejected(self, what: str, and_then: str) -> RegistryRejected:
+    def _not_as_written_error(self, what: str, outcome: str) -> RegistryRejected:
         urls = ", ".join(self.peers.connection.service_urls)
         return RegistryRejected(
-            f"{what}: {urls} accepted it and {and_then}; somebody else may be writing it at the same time",
+            f"{what}: {urls} accepted it and {outcome}; somebody else may be writing it at the same time",
             url=urls,
         )

@@ -19,11 +19,11 @@ from kubernetes import client, config
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, bounded_pools
+from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pools
 
-_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
-_CONNECT_SECONDS = 5.0
-_KEEPALIVE = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
+_REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
+_CONNECT_TIMEOUT_SECONDS = 5.0
+_TCP_KEEPALIVE_OPTIONS = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
 """Socket options by which a connection to a host that has vanished ends after 30 s, and not only after the
 longest silence of a watch.
 """
@@ -32,7 +32,7 @@ _IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 
 PAGE_SIZE = 500
 
-_LARGEST_ANSWER = 512 * 2**20
+_LARGEST_ANSWER_BYTES = 512 * 2**20
 """The largest answer that is read, in bytes: a page of objects of 1 MiB each, hardly more than etcd
 accepts.
 """
@@ -44,7 +44,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """A kind of object, by which the API's URL paths are made."""
+    """A kind of Kubernetes object, with the names that its URL paths in the API consist of."""
 
     group: str
     version: str
@@ -73,7 +73,7 @@ EVENTS = ApiResource("events.k8s.io", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 NODES = ApiResource("", "v1", "nodes")
 PODS = ApiResource("", "v1", "pods")
-WORKLOADS = {
+WORKLOADS_BY_KIND = {
     "Deployment": ApiResource("apps", "v1", "deployments"),
     "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
     "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
@@ -85,36 +85,36 @@ INGRESSES = ApiResource("networking.k8s.io", "v1", "ingresses")
 GATEWAYS = ApiResource("gateway.networking.k8s.io", "v1", "gateways")
 HTTP_ROUTES = ApiResource("gateway.networking.k8s.io", "v1", "httproutes")
 SERVICE_CIDRS = ApiResource("networking.k8s.io", "v1", "servicecidrs")
-REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
-STACKS = ApiResource("pulumi.com", "v1", "stacks")
+STACK_REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
+PULUMI_STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
-_WHOLE = ("application/json", "application/json")
+_WHOLE_OBJECT_MEDIA_TYPES = ("application/json", "application/json")
 """The media types to accept for a list, and for a watch's events."""
 
-_METADATA = (
+_METADATA_ONLY_MEDIA_TYPES = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
 
 
 class KubeAccess:
-    """One API server and the identity to talk to it; any number of threads may share it.
+    """A client of one API server with one identity; any number of threads may share it.
 
     :param namespace: the namespace of this process: its pod's, or the kubeconfig context's.
-    :param may_write: asked directly before each request that changes something; if it returns False, the
+    :param may_write: called directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
     sends_writes: ClassVar[bool] = True
-    """False if a write is answered with its own body, without being sent."""
+    """False if no write is sent: each write then gets its own body as the answer, as in a dry run."""
 
     def __init__(
         self,
         api_client: client.ApiClient,
         namespace: str = "default",
         may_write: Callable[[], bool] = lambda: True,
-        accept: tuple[str, str] = _WHOLE,
+        accept: tuple[str, str] = _WHOLE_OBJECT_MEDIA_TYPES,
     ) -> None:
         self._client = api_client
         self._may_write = may_write
@@ -123,19 +123,19 @@ class KubeAccess:
         self.is_in_cluster = False
         self.server = str(api_client.configuration.host)
 
-    def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
-        """Return the same access with another ``may_write``."""
+    def with_write_check(self, may_write: Callable[[], bool]) -> KubeAccess:
+        """Return a copy of this access that asks another ``may_write`` before each change."""
         return KubeAccess(self._client, self.namespace, may_write, self._accept)
 
-    def of_metadata(self) -> KubeAccess:
-        """Return the same access with lists and watches of the objects' metadata only."""
-        return KubeAccess(self._client, self.namespace, self._may_write, _METADATA)
+    def with_metadata_only(self) -> KubeAccess:
+        """Return a copy of this access whose lists and watches have only the metadata of the objects."""
+        return KubeAccess(self._client, self.namespace, self._may_write, _METADATA_ONLY_MEDIA_TYPES)
 
     @classmethod
     def load(
         cls, kubeconfig: str | Path | Mapping[str, Any] | None = None, context: str | None = None
     ) -> KubeAccess:
-        """Find the API server and credentials.
+        """Return an access to the API server, by the first configuration that is found.
 
         In this order: ``kubeconfig``; the ServiceAccount of the pod in which this process runs; KUBECONFIG or
         ``~/.kube/config``.
@@ -149,7 +149,7 @@ class KubeAccess:
             total=1, connect=0, redirect=0, status=0, respect_retry_after_header=False
         )
         configuration.connection_pool_maxsize = 32
-        configuration.socket_options = _KEEPALIVE
+        configuration.socket_options = _TCP_KEEPALIVE_OPTIONS
         namespace = ""
         in_cluster = (
             kubeconfig is None and context is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
@@ -177,7 +177,7 @@ class KubeAccess:
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
         api_client = client.ApiClient(configuration)
-        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pools(_LARGEST_ANSWER)
+        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pools(_LARGEST_ANSWER_BYTES)
         access = cls(api_client, namespace or "default")
         access.is_in_cluster = in_cluster
         return access
@@ -189,11 +189,12 @@ class KubeAccess:
         """
         return self.request("GET", path, query)
 
-    def knows(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
-        """Return whether the API server has a kind; True if it does not say. Everybody may ask for the kinds.
+    def serves_kind(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
+        """Return whether the API server serves a kind; True if the kinds cannot be read. Reading them needs
+        no permission.
 
-        A request for objects of a kind would not tell: without permission the answer is 403, whether the kind
-        exists or not.
+        A request for objects of the kind does not answer the question: without permission the API server
+        answers 403, whether the kind exists or not.
         """
         try:
             kinds = self.request("GET", resource.group_path, timeout_seconds=timeout_seconds).get("resources")
@@ -237,11 +238,11 @@ class KubeAccess:
         """
         if method != "GET" and not self._may_write():
             raise LeadershipLost(f"{method} {path}: not sent, since another replica may lead by now")
-        timeout = _TIMEOUT if timeout_seconds is None else urllib3.Timeout(timeout_seconds)
+        timeout = _REQUEST_TIMEOUT if timeout_seconds is None else urllib3.Timeout(timeout_seconds)
         response = self._send(method, path, query, body, content_type, timeout)
         data = response.data
         if response.status >= 300:
-            raise _error(method, path, response.status, data)
+            raise _error_from_answer(method, path, response.status, data)
         try:
             return cast("dict[str, Any]", json.loads(data)) if data else {}
         except ValueError:
@@ -264,11 +265,11 @@ class KubeAccess:
         :param on_open: called when the server has begun to answer.
         :raises KubernetesError: the watch was refused, was broken off or fell silent.
         """
-        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_timeout_seconds)
+        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)
         response = self._send("GET", path, {**query, "watch": "true"}, None, "", timeout)
         try:
             if response.status >= 300:
-                raise _error("watch", path, response.status, response.data)
+                raise _error_from_answer("watch", path, response.status, response.data)
             on_open()
             rest = b""
             for chunk in response.stream(65536, decode_content=True):
@@ -311,14 +312,14 @@ class KubeAccess:
                 timeout=timeout,
                 preload_content=not is_watch,
             )
-        except SlowAnswer:
+        except AnswerTooSlow:
             raise KubernetesError(
                 f"{method} {path}: {self.server} began to answer, and did not end in time; check the API"
                 " server, and the network between"
             ) from None
-        except LargeAnswer:
+        except AnswerTooLarge:
             raise KubernetesError(
-                f"{method} {path}: {self.server} answers with more than {_LARGEST_ANSWER // 2**20} MiB,"
+                f"{method} {path}: {self.server} answers with more than {_LARGEST_ANSWER_BYTES // 2**20} MiB,"
                 " and so much is not read: is this a Kubernetes API?"
             ) from None
         except urllib3.exceptions.HTTPError as error:
@@ -355,7 +356,7 @@ def objects_named(
     return list(answer["items"] or ())
 
 
-def is_api_away(error: KubernetesError) -> bool:
+def is_api_unavailable(error: KubernetesError) -> bool:
     """Return whether an error means that the API server is away: it gave no answer, or 5xx."""
     return (error.status_code or 500) >= 500
 
@@ -370,7 +371,7 @@ def _context_namespace(path: str | None, context: str | None) -> str:
     return str(chosen["context"].get("namespace") or "")
 
 
-def _error(method: str, path: str, status_code: int, data: bytes) -> KubernetesError:
+def _error_from_answer(method: str, path: str, status_code: int, data: bytes) -> KubernetesError:
     try:
         answer = json.loads(data)
         message, reason = str(answer["message"]), str(answer.get("reason") or "")

@@ -1,9 +1,10 @@
 """Leader election by one Lease of coordination.k8s.io, under client-go's rules.
 
-A candidate judges by its own clock, since it last *saw* the Lease change, if the Lease has expired; no other
-machine's clock counts. The holder stops writing when it could not renew within the renew deadline, which ends
-before the others may take over. The clock goes on while the machine sleeps: a replica that was stopped and
-wakes up may not write before it has renewed the Lease, which fails if another replica took it meanwhile.
+A candidate takes the Lease for expired by its own clock only, counted from the moment at which it last *saw*
+the Lease change; no other machine's clock counts. The holder stops writing when it could not renew within the
+renew deadline, which ends before the others may take over. The clock goes on while the machine sleeps: a
+replica that was stopped and wakes up may not write before it has renewed the Lease, which fails if another
+replica took it meanwhile.
 
 Source: tools/leaderelection/leaderelection.go of kubernetes/client-go.
 """
@@ -20,27 +21,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.kube.access import LEASES, KubeAccess, is_api_away
+from eurekube_provider.kube.access import LEASES, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 240
-SILENCE_SECONDS = 60.0
+LEASE_WATCH_SECONDS = 240
+LONGEST_SILENCE_SECONDS = 60.0
 """The longest silence of the Lease's watch: the holder writes every few seconds, so that a longer one
 means a dead watch, or no holder.
 """
 
-_RELEASED_SECONDS = 1
-_JITTER = 0.2
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
+_RELEASED_LEASE_SECONDS = 1
+_JITTER_FRACTION = 0.2
+_RBAC_VERB_BY_METHOD = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """The times of leader election.
+class ElectionTiming:
+    """The durations of leader election.
 
     :param lease_duration_seconds: after this time without a renewal, another replica takes over; written in
         whole seconds.
@@ -63,18 +64,19 @@ class Timing:
                 f" --lease-duration-seconds ({self.lease_duration_seconds:g}): the holder must have stopped"
                 " writing before another one begins"
             )
-        if self.retry_period_seconds * (1 + _JITTER) >= self.renew_deadline_seconds:
+        if self.retry_period_seconds * (1 + _JITTER_FRACTION) >= self.renew_deadline_seconds:
             raise ConfigurationError(
                 f"--retry-period-seconds: {self.retry_period_seconds:g} must be less than"
-                f" {1 / (1 + _JITTER):.2f} times --renew-deadline-seconds ({self.renew_deadline_seconds:g})"
+                f" {1 / (1 + _JITTER_FRACTION):.2f} times --renew-deadline-seconds "
+                f"({self.renew_deadline_seconds:g})"
             )
 
 
 class Elector:
-    """A candidate for a Lease. It begins as a standby; :meth:`start` makes it a candidate.
+    """This replica in the election by one Lease: a standby at first, a candidate after :meth:`start`.
 
     :param identity: identifies this process and no other, not even the next one of the same pod.
-    :param noted: takes the Lease's present metadata, and returns the metadata that the holder writes.
+    :param make_metadata: takes the Lease's present metadata, and returns the metadata that the holder writes.
     """
 
     def __init__(
@@ -83,19 +85,19 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
-        timing: Timing,
+        timing: ElectionTiming,
         clock: Callable[[], float] = elapsed_seconds,
-        noted: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
+        make_metadata: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
     ) -> None:
         self.identity = identity
         self.failure: KubernetesError | None = None
-        """Why the Lease could not be read or written the last time; None after a success."""
+        """The error of the last read or write of the Lease; None after a success."""
         self._access = access
         self._namespace = namespace
         self._name = name
         self._timing = timing
         self._clock = clock
-        self._noted = noted
+        self._make_metadata = make_metadata
         self._lock = threading.Lock()
         self._lease: Object | None = None  # as it was read or written last
         self._seen_at = 0.0
@@ -103,7 +105,7 @@ class Elector:
         self._renewed_at = -math.inf
         self._transitions: int | None = None  # of the Lease while we held it last
         self._term = 0
-        self._follows_another = False
+        self._had_earlier_leader = False
         self._losses = 0
         self._is_renewed_by_another = False
         self._is_late = False
@@ -125,39 +127,39 @@ class Elector:
         self._wake.set()
         if self._threads[0].is_alive():
             self._threads[0].join()
-        self._release()
+        self._release_lease()
 
     def may_write(self) -> bool:
         """Return whether this replica holds the Lease, and renewed it within the renew deadline."""
         with self._lock:
-            return self._holds and not self._is_overdue()
+            return self._holds and not self._is_renewal_overdue()
 
     @property
     def term(self) -> int:
-        """The number of times that this replica became allowed to write: 0 before the first time."""
+        """The number of times that this replica has begun to lead; 0 before the first time."""
         with self._lock:
             return self._term
 
     @property
-    def follows_another(self) -> bool:
+    def had_earlier_leader(self) -> bool:
         """True if some replica led before this term; False only if no Lease existed, and none had been
         seen before.
         """
         with self._lock:
-            return self._follows_another
+            return self._had_earlier_leader
 
     @property
-    def is_out_of_reach(self) -> bool:
+    def no_replica_can_lead(self) -> bool:
         """True if no replica can take the Lease: none was seen or it has expired, and the API server does
         not answer.
         """
         failure = self.failure
         with self._lock:
-            is_free = not self._holds and (self._lease is None or self._expires_at() <= self._clock())
-        return is_free and failure is not None and is_api_away(failure)
+            is_free = not self._holds and (self._lease is None or self._lease_expires_at() <= self._clock())
+        return is_free and failure is not None and is_api_unavailable(failure)
 
     @property
-    def losses(self) -> int:
+    def lease_losses(self) -> int:
         """The number of times that this replica found that another one had taken the Lease from it."""
         with self._lock:
             return self._losses
@@ -170,14 +172,14 @@ class Elector:
 
     @property
     def lease_name(self) -> str:
-        """Namespace and name of the Lease, for people."""
+        """The Lease as messages name it: ``namespace/name``."""
         return f"{self._namespace}/{self._name}"
 
     @property
     def holder(self) -> str:
         """The holder of the Lease as it was last seen; empty for nobody."""
         with self._lock:
-            return _spec(self._lease).get("holderIdentity") or ""
+            return _lease_spec(self._lease).get("holderIdentity") or ""
 
     def try_acquire_or_renew(self) -> None:
         """Renew the Lease if this replica holds it, else take it if it is free or has expired.
@@ -193,19 +195,19 @@ class Elector:
             else:
                 return
         try:
-            lease = self._request("GET", self._path)
+            lease = self._request("GET", self._lease_path)
         except KubernetesError as error:
             if error.status_code != 404:
                 raise
-            if self._holds or self._is_free():  # else the holder may not know yet that it is gone
-                self._create()
+            if self._holds or self._is_lease_free():  # else its holder may not know yet that it is gone
+                self._create_lease()
             return
-        self._observe(lease)
-        if self._holds or self._is_free():
+        self._update_from_read_lease(lease)
+        if self._holds or self._is_lease_free():
             try:
                 self._write_lease(lease)
             except KubernetesError as error:
-                if error.status_code != 409:  # another one was faster
+                if error.status_code != 409:  # 409: another replica wrote it first
                     raise
 
     def wait_seconds(self) -> float:
@@ -213,12 +215,12 @@ class Elector:
         expires sooner.
         """
         period = self._timing.retry_period_seconds
-        wait = period * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter, no secret
+        wait = period * random.uniform(1 - _JITTER_FRACTION, 1 + _JITTER_FRACTION)  # noqa: S311 - jitter, no secret
         with self._lock:
             if self._holds or not self._lease:
                 return wait
-            left = self._expires_at() - self._clock()
-        return min(wait, max(0.0, left) + period * random.uniform(0, _JITTER))  # noqa: S311
+            left = self._lease_expires_at() - self._clock()
+        return min(wait, max(0.0, left) + period * random.uniform(0, _JITTER_FRACTION))  # noqa: S311
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -232,64 +234,69 @@ class Elector:
                 self.failure = error
             except Exception:  # noqa: BLE001 - the thread must try again
                 _log.exception("failed to check the Lease, retrying")
-            self._note_lateness()
+            self._log_missed_renew_deadline()
             self._wake.wait(self.wait_seconds())
 
     def _watch(self) -> None:
-        """Watch the Lease, and wake the elector when it may have to act before the next retry."""
-        query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(WATCH_SECONDS)}
+        """Watch the Lease, and wake the elector's thread when it must check the Lease at once."""
+        query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(LEASE_WATCH_SECONDS)}
         is_logged = False
         while not self._stopped.is_set():
             try:
-                for event in self._access.watch(LEASES.path(self._namespace), query, SILENCE_SECONDS):
+                for event in self._access.watch(LEASES.path(self._namespace), query, LONGEST_SILENCE_SECONDS):
                     if self._stopped.is_set():
                         return
                     is_logged = False
-                    if self._is_other_holder(event):
+                    if self._requires_lease_check(event):
                         self._wake.set()
             except KubernetesError as error:
                 if not is_logged and error.status_code is not None:
                     is_logged = True
-                    about = {"error": str(self._with_missing_right("watch", error))}
-                    _log.warning("failed to watch the Lease, polling it", extra=about)
+                    about = {"error": str(self._name_missing_permission("watch", error))}
+                    _log.warning("failed to watch the Lease, reading it at each retry instead", extra=about)
             except Exception:  # noqa: BLE001 - the thread must watch again
                 _log.exception("failed to watch the Lease, retrying")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
-    def _is_other_holder(self, event: Object) -> bool:
-        holder = _spec(event["object"]).get("holderIdentity") or ""
+    def _requires_lease_check(self, event: Object) -> bool:
+        """Return whether a watch event says that the Lease is free, or that this replica has lost it."""
+        holder = _lease_spec(event["object"]).get("holderIdentity") or ""
         return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
 
-    def _observe(self, lease: Object) -> None:
-        """Store the Lease as it was just read."""
+    def _update_from_read_lease(self, lease: Object) -> None:
+        """Store the Lease that was just read; count and log a loss if another replica has taken it."""
         with self._lock:
-            spec = _spec(lease)
+            spec = _lease_spec(lease)
             holder = spec.get("holderIdentity") or ""
             is_ours = holder == self.identity
-            if spec != _spec(self._lease):
+            if spec != _lease_spec(self._lease):
                 self._seen_at = self._clock()
                 self._is_renewed_by_another |= self._lease is not None and bool(holder) and not is_ours
             self._lease = lease
-            has_changed_hands = holder or _number(spec, "leaseTransitions") != self._transitions
+            has_changed_hands = holder or _int_field(spec, "leaseTransitions") != self._transitions
             if self._transitions is not None and not is_ours and has_changed_hands:
                 self._transitions = None
                 self._losses += 1
                 _log.warning(
-                    "lost the Lease to another replica", extra={"holder": holder or "released already"}
+                    "lost the Lease to another replica, this one stops writing",
+                    extra={"holder": holder or "released already"},
                 )
             self._holds = self._holds and is_ours
 
-    def _is_free(self) -> bool:
+    def _is_lease_free(self) -> bool:
         with self._lock:
-            return not _spec(self._lease).get("holderIdentity") or self._expires_at() <= self._clock()
+            return (
+                not _lease_spec(self._lease).get("holderIdentity")
+                or self._lease_expires_at() <= self._clock()
+            )
 
-    def _expires_at(self) -> float:
-        duration = _number(_spec(self._lease), "leaseDurationSeconds")
+    def _lease_expires_at(self) -> float:
+        duration = _int_field(_lease_spec(self._lease), "leaseDurationSeconds")
         return self._seen_at + (duration or self._timing.lease_duration_seconds)
 
     def _write_lease(self, lease: Object) -> None:
         """Renew or take the Lease, unless it was written since ``lease`` was read."""
-        spec, now = _spec(lease), _now()
+        spec, now = _lease_spec(lease), _utc_timestamp()
         is_ours = spec.get("holderIdentity") == self.identity
         changed = {
             **spec,
@@ -297,30 +304,30 @@ class Elector:
             "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),
             "acquireTime": (is_ours and spec.get("acquireTime")) or now,
             "renewTime": now,
-            "leaseTransitions": _number(spec, "leaseTransitions") + (0 if is_ours else 1),
+            "leaseTransitions": _int_field(spec, "leaseTransitions") + (0 if is_ours else 1),
         }
         sent_at = self._clock()
-        body = {**lease, "metadata": self._noted(lease["metadata"]), "spec": changed}
-        self._note_held(self._request("PUT", self._path, body), sent_at)
+        body = {**lease, "metadata": self._make_metadata(lease["metadata"]), "spec": changed}
+        self._record_accepted_write(self._request("PUT", self._lease_path, body), sent_at)
 
-    def _create(self) -> None:
-        now = _now()
+    def _create_lease(self) -> None:
+        now = _utc_timestamp()
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": self._noted({"namespace": self._namespace, "name": self._name}),
+            "metadata": self._make_metadata({"namespace": self._namespace, "name": self._name}),
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),
                 "acquireTime": now,
                 "renewTime": now,
-                "leaseTransitions": _number(_spec(self._lease), "leaseTransitions"),
+                "leaseTransitions": _int_field(_lease_spec(self._lease), "leaseTransitions"),
             },
         }
         sent_at = self._clock()
         try:
             made = self._request("POST", LEASES.path(self._namespace), lease)
-            self._note_held(made, sent_at, follows_another=self._lease is not None)
+            self._record_accepted_write(made, sent_at, had_earlier_leader=self._lease is not None)
         except KubernetesError as error:
             if error.status_code == 404:
                 raise KubernetesError(
@@ -328,54 +335,67 @@ class Elector:
                 ) from None
             if error.status_code != 409:
                 raise
-            self._wake.set()  # another one was faster: see who
+            self._wake.set()  # another replica created it first: read it at once
 
-    def _note_held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
-        """Note that the API accepted the Lease that this replica sent at ``sent_at``."""
+    def _record_accepted_write(
+        self, lease: Object, sent_at: float, *, had_earlier_leader: bool = True
+    ) -> None:
+        """Store a Lease that this replica wrote, and begin a term if it did not lead before.
+
+        :param sent_at: the time before the write was sent, from which the renew deadline counts.
+        """
         with self._lock:
-            begins = not self._holds or self._is_overdue()
+            begins = not self._holds or self._is_renewal_overdue()
             self._lease, self._seen_at = lease, self._clock()
             self._holds, self._renewed_at = True, sent_at
-            self._transitions = _number(_spec(lease), "leaseTransitions")
+            self._transitions = _int_field(_lease_spec(lease), "leaseTransitions")
             self._is_late = False
             if begins:
                 self._term += 1
-                self._follows_another = follows_another
+                self._had_earlier_leader = had_earlier_leader
         if begins:
-            _log.info("acquired the Lease", extra={"lease": self._path, "identity": self.identity})
+            _log.info(
+                "acquired the Lease, this replica leads now",
+                extra={"lease": self._lease_path, "identity": self.identity},
+            )
 
-    def _note_lateness(self) -> None:
+    def _log_missed_renew_deadline(self) -> None:
         """Log once that the renew deadline has passed."""
         with self._lock:
-            is_news = self._holds and self._is_overdue() and not self._is_late
+            is_news = self._holds and self._is_renewal_overdue() and not self._is_late
             self._is_late = self._is_late or is_news
         if is_news:
             _log.warning("failed to renew the Lease in time: changes are paused, renewals in Eureka go on")
 
-    def _is_overdue(self) -> bool:
+    def _is_renewal_overdue(self) -> bool:
         return self._clock() - self._renewed_at >= self._timing.renew_deadline_seconds
 
-    def _release(self) -> None:
+    def _release_lease(self) -> None:
         with self._lock:
             lease, held, self._holds = self._lease, self._holds, False
         if not held or lease is None:
             return
-        now = _now()
+        now = _utc_timestamp()
         spec = {
-            **_spec(lease),
+            **_lease_spec(lease),
             "holderIdentity": "",
-            "leaseDurationSeconds": _RELEASED_SECONDS,
+            "leaseDurationSeconds": _RELEASED_LEASE_SECONDS,
             "acquireTime": now,
             "renewTime": now,
         }
         try:
-            self._request("PUT", self._path, {**lease, "spec": spec})
-            _log.info("released the Lease", extra={"lease": self._path})
+            self._request("PUT", self._lease_path, {**lease, "spec": spec})
+            _log.info(
+                "released the Lease, another replica can lead at once", extra={"lease": self._lease_path}
+            )
         except KubernetesError as error:
-            _log.warning("failed to release the Lease, which expires by itself", extra={"error": str(error)})
+            _log.warning(
+                "failed to release the Lease, another replica leads once it expires",
+                extra={"error": str(error)},
+            )
 
     @property
-    def _path(self) -> str:
+    def _lease_path(self) -> str:
         return LEASES.path(self._namespace, self._name)
 
     def _request(self, method: str, path: str, body: Object | None = None) -> Object:
@@ -385,14 +405,15 @@ class Elector:
                 method, path, body=body, timeout_seconds=self._timing.renew_deadline_seconds / 2
             )
         except KubernetesError as error:
-            raise self._with_missing_right(method, error) from None
+            raise self._name_missing_permission(method, error) from None
 
-    def _with_missing_right(self, method: str, error: KubernetesError) -> KubernetesError:
-        """Return an error that names the permission which is missing."""
+    def _name_missing_permission(self, method: str, error: KubernetesError) -> KubernetesError:
+        """Return the error, with the missing permission in its text if it is a 403."""
         if error.status_code != 403:
             return error
         return KubernetesError(
-            f"{error}; the operator's ServiceAccount needs the verb {_VERBS[method]} for leases of"
+            f"{error}; the operator's ServiceAccount needs the verb {_RBAC_VERB_BY_METHOD[method]} for "
+            "leases of"
             f" coordination.k8s.io in the namespace {self._namespace} (or run one replica with"
             " --leader-elect false)",
             status_code=403,
@@ -400,13 +421,13 @@ class Elector:
         )
 
 
-def _spec(lease: Object | None) -> Object:
+def _lease_spec(lease: Object | None) -> Object:
     return (lease or {}).get("spec") or {}
 
 
-def _number(spec: Object, field: str) -> int:
+def _int_field(spec: Object, field: str) -> int:
     return int(spec.get(field) or 0)
 
 
-def _now() -> str:
+def _utc_timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,9 +1,9 @@
 """Kubernetes Events: the lines that ``kubectl describe`` shows a person about an object.
 
 Events never delay a registration: one that cannot be written is logged and forgotten, and a repeated one is
-written once in :data:`REPEAT_SECONDS`. Events that only count instances are summed up: the first is written
-at once, the next sum after :data:`TALLY_SECONDS`, and further ones after twice as long each time, up to
-:data:`LONGEST_TALLY_SECONDS`.
+written once in :data:`REPEAT_SUPPRESSION_SECONDS`. Events that only count instances are summed up: the first
+is written at once, the next sum after :data:`SHORTEST_SUM_INTERVAL_SECONDS`, and further ones after twice as
+long each time, up to :data:`LONGEST_SUM_INTERVAL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import EVENTS, KubeAccess
-from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
+from eurekube_provider.kube.rate_limiter import (
+    LONGEST_STOP_DELAY_SECONDS,
+    LONGEST_WAIT_FOR_URGENT_SECONDS,
+    RateLimiter,
+)
 
 _log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0
-TALLY_SECONDS, LONGEST_TALLY_SECONDS = 10.0, 300.0
+REPEAT_SUPPRESSION_SECONDS = 600.0
+SHORTEST_SUM_INTERVAL_SECONDS, LONGEST_SUM_INTERVAL_SECONDS = 10.0, 300.0
 
-_LONGEST_NOTE = 1024  # bytes
+_LONGEST_NOTE_BYTES = 1024  # bytes
 
 
 class EventType(StrEnum):
@@ -43,8 +47,8 @@ class EventType(StrEnum):
 
 
 @dataclass(slots=True)
-class _Aggregate:
-    """The sum of the counts since the last Event of one kind."""
+class _EventSum:
+    """The instances counted since the last Event about one object for one reason."""
 
     regarding: Mapping[str, Any]
     text: str
@@ -66,13 +70,13 @@ class EventRecorder:
     ) -> None:
         self._access = access
         self._limiter = RateLimiter[tuple[str, str]](
-            wait_quiet, TALLY_SECONDS, LONGEST_TALLY_SECONDS, quiet_seconds=math.inf
+            wait_quiet, SHORTEST_SUM_INTERVAL_SECONDS, LONGEST_SUM_INTERVAL_SECONDS, quiet_seconds=math.inf
         )
         self._controller = controller
         self._instance = instance[:128]
         self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
-        self._aggregates: dict[tuple[str, str], _Aggregate] = {}
+        self._event_sums: dict[tuple[str, str], _EventSum] = {}
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -81,8 +85,8 @@ class EventRecorder:
         """Start the thread that writes Events."""
         self._thread.start()
 
-    def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
-        """Write the recorded Events, then end; Events that are not written after this time are lost."""
+    def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:
+        """Write the queued Events, then end; drop Events that are not written after ``longest_seconds``."""
         self._is_stopping = True
         self._queue.put(None)
         if self._thread.is_alive():
@@ -96,57 +100,62 @@ class EventRecorder:
         :param note: one sentence, which may contain text that others wrote: `kubectl` prints it unchanged.
         """
         metadata = regarding["metadata"]
-        note = _cut(printable(note))
+        note = _truncate_note(printable(note))
         key = (str(metadata.get("uid")), reason, note)
         now = time.monotonic()
         with self._lock:
-            while self._written and now - next(iter(self._written.values())) >= REPEAT_SECONDS:
+            while self._written and now - next(iter(self._written.values())) >= REPEAT_SUPPRESSION_SECONDS:
                 self._written.popitem(last=False)
             if key in self._written:
                 return
             self._written[key] = now
-        self._write(regarding, kind, reason, note)
+        self._queue_event(regarding, kind, reason, note)
 
-    def aggregate(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
-        """Queue a normal Event that counts instances, or add to the next sum; return at once.
+    def record_count(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
+        """Queue a normal Event with a count of instances, or add the count to the next Event; return at once.
 
         :param text: the text after ``3 instances``, e.g. ``of RATING registered``.
         """
         key = (str(regarding["metadata"].get("uid")), reason)
         with self._lock:
-            open_aggregate = self._aggregates.get(key)
-            if open_aggregate is not None:
-                open_aggregate.count += count
-                open_aggregate.text = text
+            open_sum = self._event_sums.get(key)
+            if open_sum is not None:
+                open_sum.count += count
+                open_sum.text = text
                 return
-            self._open(key, _Aggregate(regarding, text), time.monotonic())
-        self._write(regarding, EventType.NORMAL, reason, f"{counted(count)} {text}")
+            self._begin_sum(key, _EventSum(regarding, text), time.monotonic())
+        self._queue_event(regarding, EventType.NORMAL, reason, f"{format_count(count)} {text}")
 
-    def _open(self, key: tuple[str, str], aggregate: _Aggregate, now: float) -> None:
-        """Begin a new sum; the lock must be held."""
-        self._aggregates[key] = aggregate
-        self._limiter.wrote(key, now)
-        self._limiter.plan(key, self._limiter.allowed_at(key))
+    def _begin_sum(self, key: tuple[str, str], event_sum: _EventSum, now: float) -> None:
+        """Begin to count for the next Event of a key; the lock must be held."""
+        self._event_sums[key] = event_sum
+        self._limiter.record_write(key, now)
+        self._limiter.schedule_turn(key, self._limiter.write_allowed_at(key))
 
-    def _close_aggregates(self, *, all_of_them: bool) -> float | None:
-        """Queue the sums that are due; return the seconds until the next one is."""
+    def _queue_due_sums(self, *, include_not_due: bool) -> float | None:
+        """Queue an Event for each sum that is due; return the seconds until the next sum is due.
+
+        :param include_not_due: True if sums are queued before they are due, at the end.
+        """
         now = time.monotonic()
-        due: list[tuple[tuple[str, str], _Aggregate]] = []
+        due: list[tuple[tuple[str, str], _EventSum]] = []
         with self._lock:
-            while (key := self._limiter.take_turn(math.inf if all_of_them else now)) is not None:
-                one = self._aggregates.pop(key)
+            while (key := self._limiter.pop_due_key(math.inf if include_not_due else now)) is not None:
+                one = self._event_sums.pop(key)
                 due.append((key, one))
                 if one.count:
-                    self._open(key, _Aggregate(one.regarding, one.text), now)
+                    self._begin_sum(key, _EventSum(one.regarding, one.text), now)
                 else:
                     self._limiter.forget(key)
-            wait = self._limiter.wait_seconds(now)
+            wait = self._limiter.seconds_until_next_turn(now)
         for (_, reason), one in due:
             if one.count:
-                self._write(one.regarding, EventType.NORMAL, reason, f"{counted(one.count)} {one.text}")
+                self._queue_event(
+                    one.regarding, EventType.NORMAL, reason, f"{format_count(one.count)} {one.text}"
+                )
         return wait
 
-    def _write(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
+    def _queue_event(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
         metadata = regarding["metadata"]
         stamp = datetime.now(UTC)
         unique = hashlib.sha256(
@@ -171,11 +180,11 @@ class EventRecorder:
                 "uid": metadata.get("uid"),
             },
         }
-        self._queue.put((time.monotonic() + PATIENCE_SECONDS, event))
+        self._queue.put((time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS, event))
 
     def _run(self) -> None:
         while True:
-            wait = self._close_aggregates(all_of_them=False)
+            wait = self._queue_due_sums(include_not_due=False)
             try:
                 item = self._queue.get(timeout=wait)
             except queue.Empty:
@@ -184,31 +193,34 @@ class EventRecorder:
                 break
             latest_at, event = item
             if not self._is_stopping:
-                self._limiter.wait(latest_at)
+                self._limiter.wait_for_urgent_work(latest_at)
             started = time.monotonic()
-            self._send(event)
+            self._post_event(event)
             if not self._is_stopping:
-                self._limiter.pause(time.monotonic() - started)
-        self._close_aggregates(all_of_them=True)
+                self._limiter.pause_after_write(time.monotonic() - started)
+        self._queue_due_sums(include_not_due=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:
-                self._send(item[1])
+                self._post_event(item[1])
 
-    def _send(self, event: dict[str, Any]) -> None:
+    def _post_event(self, event: dict[str, Any]) -> None:
         try:
             self._access.request("POST", EVENTS.path(event["metadata"]["namespace"]), body=event)
         except LeadershipLost:
-            return  # who leads now has Events of its own
+            return  # the replica that leads now writes its own Events
         except KubernetesError as error:
             # E.g. in a namespace that is being deleted, where nothing can be created any more.
-            _log.warning("failed to write an Event", extra={"reason": event["reason"], "error": str(error)})
+            _log.warning(
+                "failed to write an Event, dropping it",
+                extra={"reason": event["reason"], "error": str(error)},
+            )
         except Exception:  # noqa: BLE001 - the thread must go on writing the others
-            _log.exception("failed to write an Event", extra={"reason": event["reason"]})
+            _log.exception("failed to write an Event, dropping it", extra={"reason": event["reason"]})
 
 
-def _cut(note: str) -> str:
+def _truncate_note(note: str) -> str:
     """Return ``note``, cut to the length that the API accepts."""
     encoded = note.encode()
-    if len(encoded) <= _LONGEST_NOTE:
+    if len(encoded) <= _LONGEST_NOTE_BYTES:
         return note
-    return encoded[: _LONGEST_NOTE - len("…".encode())].decode(errors="ignore") + "…"
+    return encoded[: _LONGEST_NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"

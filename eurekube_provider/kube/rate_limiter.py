@@ -10,32 +10,32 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-PATIENCE_SECONDS = 2.0
-"""The most seconds that a write waits for more urgent work."""
+LONGEST_WAIT_FOR_URGENT_SECONDS = 2.0
+"""The longest time, in seconds, that a write waits for more urgent work."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.25
-PAUSE_FACTOR = 4.0
+PAUSE_TO_WRITE_RATIO = 4.0
 """The length of the pause after a write, as a multiple of the write's duration.
 
-A writer with much to write so leaves the API server and this machine's processor to others, the more the
-busier they are.
+So a writer with many writes leaves the API server and this machine's processor to others: the busier they
+are, the longer it pauses.
 """
 
-STOP_SECONDS = 3.0
-"""The most seconds for which pending writes delay the end of a process that was asked to end."""
+LONGEST_STOP_DELAY_SECONDS = 3.0
+"""The longest time, in seconds, for which pending writes delay the end of a process that was asked to end."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _LastWrite:
     """The last write of a key: its time, and the interval before the next one."""
 
-    at: float
+    written_at: float
     interval_seconds: float
 
 
 class RateLimiter(Generic[K]):
-    """The pace of one writer, and of each of its keys, whose interval doubles while the key always has more
-    to write.
+    """A limit on how often one writer writes each key: the interval between two writes of a key doubles as
+    long as the key has more to write each time.
 
     The caller's lock guards the methods about keys; all times are those of ``time.monotonic()``.
 
@@ -57,46 +57,48 @@ class RateLimiter(Generic[K]):
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
         self._quiet_seconds = quiet_seconds
-        self._written: dict[K, _Write] = {}
+        self._written: dict[K, _LastWrite] = {}
         self._not_before: dict[K, float] = {}
         self._turns: list[tuple[float, int, K]] = []  # a heap: when, a number, whose
         self._turn_at: dict[K, float] = {}  # the turn that counts, of several of one key
         self._turn_number = 0
 
-    def wait(self, latest_at: float) -> None:
+    def wait_for_urgent_work(self, latest_at: float) -> None:
         """Wait, before a write, until no more urgent work is left, but no longer than until ``latest_at``."""
         patience = latest_at - time.monotonic()
         if patience > 0:
             self._wait_quiet(patience)
 
     @staticmethod
-    def pause(write_seconds: float) -> None:
+    def pause_after_write(write_seconds: float) -> None:
         """Pause after a write that took ``write_seconds``, to leave the server to others."""
-        time.sleep(min(max(PAUSE_FACTOR * write_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+        time.sleep(
+            min(max(PAUSE_TO_WRITE_RATIO * write_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        )
 
-    def wrote(self, key: K, now: float) -> None:
-        """Note a write of a key."""
+    def record_write(self, key: K, now: float) -> None:
+        """Record a write of a key at ``now``, and set the interval before its next write."""
         last = self._written.get(key)
-        if last is None or now - last.at > last.interval_seconds + self._quiet_seconds:
-            self._written[key] = _Write(now, self._first_seconds)
+        if last is None or now - last.written_at > last.interval_seconds + self._quiet_seconds:
+            self._written[key] = _LastWrite(now, self._first_seconds)
         else:
-            self._written[key] = _Write(now, min(2 * last.interval_seconds, self._longest_seconds))
+            self._written[key] = _LastWrite(now, min(2 * last.interval_seconds, self._longest_seconds))
 
-    def hold(self, key: K, until: float) -> None:
+    def block_until(self, key: K, until: float) -> None:
         """Allow no write of a key before ``until``."""
         self._not_before[key] = until
 
-    def allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
+    def write_allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
         """Return the time from which the key may be written; an urgent write waits for the shortest
         interval only.
         """
         allowed, last = self._not_before.get(key, 0.0), self._written.get(key)
         if last is None:
             return allowed
-        return max(allowed, last.at + (self._first_seconds if is_urgent else last.interval_seconds))
+        return max(allowed, last.written_at + (self._first_seconds if is_urgent else last.interval_seconds))
 
-    def plan(self, key: K, at: float) -> bool:
-        """Give the key a turn at a time; return False if it already has a turn at that time or earlier."""
+    def schedule_turn(self, key: K, at: float) -> bool:
+        """Schedule a write of the key; return False if one is scheduled for ``at`` or earlier."""
         if key in self._turn_at and self._turn_at[key] <= at:
             return False
         self._turn_number += 1
@@ -104,8 +106,8 @@ class RateLimiter(Generic[K]):
         heapq.heappush(self._turns, (at, self._turn_number, key))
         return True
 
-    def take_turn(self, now: float) -> K | None:
-        """Return the next key whose turn has come, and end its turn; None for none."""
+    def pop_due_key(self, now: float) -> K | None:
+        """Remove and return the next key whose scheduled time has come; None if there is none."""
         while self._turns and self._turns[0][0] <= now:
             at, _, key = heapq.heappop(self._turns)
             if self._turn_at.get(key) == at:  # else an earlier one took its place
@@ -113,12 +115,12 @@ class RateLimiter(Generic[K]):
                 return key
         return None
 
-    def wait_seconds(self, now: float) -> float | None:
-        """Return the seconds until the next turn; None if no key has one."""
+    def seconds_until_next_turn(self, now: float) -> float | None:
+        """Return the seconds until the next scheduled write; None if none is scheduled."""
         return max(0.0, self._turns[0][0] - now) if self._turns else None
 
     def forget(self, key: K) -> None:
-        """Forget a key's writes and turns."""
+        """Forget the writes of a key, and its scheduled write."""
         for table in (self._written, self._not_before, self._turn_at):
             table.pop(key, None)
 

@@ -1,8 +1,9 @@
 """A reflector keeps a local copy of the objects of one kind: one paged list, then one watch, for ever.
 
-The copy has only the parts of each object that a :data:`Trim` keeps. A reflector never ends by itself:
-bookmarks carry it over quiet times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired
-watch leads to a new list, and an API server that is away is asked again with a jittered back-off.
+The copy has only the parts of each object that a :data:`TrimFunction` keeps. A reflector never ends by
+itself: bookmarks carry it over quiet times, a silent connection is given up after
+:data:`LONGEST_SILENCE_SECONDS`, an expired watch leads to a new list, and an API server that is away is asked
+again with a jittered back-off.
 """
 
 from __future__ import annotations
@@ -22,46 +23,46 @@ from eurekube_provider.runtime.backoff import backoff
 
 _log = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 100.0
+LONGEST_SILENCE_SECONDS = 100.0
 """The longest silence of a watch, in seconds: bookmarks come about once a minute, and a watch that is
 silent for longer is considered dead.
 """
 
-WATCH_SECONDS = (240, 300)
+WATCH_SECONDS_RANGE = (240, 300)
 """The range of seconds after which a watch is asked to end; random, so that many operators do not come
 back at once.
 """
 
-SHORTEST_WATCH_SECONDS = 1.0
+SHORTEST_GOOD_WATCH_SECONDS = 1.0
 """The shortest time, in seconds, of a successful watch: one that ends sooner counts as a failure, whatever
 the reason.
 """
 
-_DENIALS = (401, 403, 404)
+_DENIAL_STATUS_CODES = (401, 403, 404)
 
-_BUSY = 429
+_TOO_MANY_REQUESTS = 429
 """The status code of an overloaded API server, which a list would load even more."""
 
-SETTLE_SECONDS = 1.0
+WATCH_SETTLE_SECONDS = 1.0
 """Seconds after the opening of a watch by which missed changes, or the error that it expired, have
 arrived.
 """
 
-LONGEST_ROUND_SECONDS = 300.0
+STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
-AGAIN_AFTER_FAILURES = 3
+RELIST_AFTER_FAILURES = 3
 """The number of refusals in a row after which a new list is read, since the API may not know the version;
 the next lists follow after twice as many each.
 """
 
 Object = dict[str, Any]
-Trim = Callable[[Object, Object | None], Object]
+TrimFunction = Callable[[Object, Object | None], Object]
 """A function that reduces an object to the parts to keep; its second argument is the former object (None
 for a new one), whose parts may be reused.
 """
-Listener = Callable[[Object | None, Object | None], None]
+ChangeListener = Callable[[Object | None, Object | None], None]
 """A function that receives each change: the object before (None for a new one) and after (None for a
 removed one).
 """
@@ -81,8 +82,8 @@ class Reflector:
         self,
         access: KubeAccess,
         resource: ApiResource,
-        trim: Trim,
-        listener: Listener,
+        trim: TrimFunction,
+        listener: ChangeListener,
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
         labels: str = "",
@@ -105,7 +106,7 @@ class Reflector:
         self._lists_again = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_again = False
-        self.is_level = False
+        self.is_current_since_retry = False
         """True if the copy was current at the last :meth:`retry_now`, or has been listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
@@ -130,12 +131,11 @@ class Reflector:
         self._retries_now.set()
 
     def retry_now(self) -> None:
-        """Try again now if the last try failed, since the API server answers others again.
-
-        Unless the copy is current, it is listed again: the caller wants to know the present objects.
+        """End the wait after a failure, and try again now; unless the copy is current, list all objects
+        again.
         """
-        self.is_level = self.is_current
-        self._lists_again = self._asks_again = not self.is_level
+        self.is_current_since_retry = self.is_current
+        self._lists_again = self._asks_again = not self.is_current_since_retry
         self._retries_now.set()
 
     @property
@@ -143,13 +143,13 @@ class Reflector:
         """True if the copy shows the present objects: it was listed, and a watch has followed since.
 
         The reflector notices a server that has vanished after 30 s, and a watch that a proxy holds open
-        without a server behind it after :data:`SILENCE_SECONDS`.
+        without a server behind it after :data:`LONGEST_SILENCE_SECONDS`.
         """
         current_from = self._current_from
         return current_from is not None and time.monotonic() >= current_from
 
     @property
-    def is_shut_out(self) -> bool:
+    def is_access_denied(self) -> bool:
         """True if the API server's last answer was that this process may not read these objects, or that
         there is no such kind.
 
@@ -158,11 +158,11 @@ class Reflector:
         return self._denied is not None and not self._asks_again
 
     @property
-    def may_be_led_by(self) -> bool:
-        """True if a new leader may act on the copy: it is new enough, or the API server refuses the
-        objects.
+    def is_usable_by_new_leader(self) -> bool:
+        """True if a new leader may act on the copy: the copy is new enough, or the API server does not let
+        this process read the objects.
         """
-        return self.is_level or self.is_current or self.is_shut_out
+        return self.is_current_since_retry or self.is_current or self.is_access_denied
 
     @property
     def is_synced(self) -> bool:
@@ -170,22 +170,22 @@ class Reflector:
         return self._synced.is_set()
 
     @property
-    def is_refused(self) -> bool:
+    def is_first_list_forbidden(self) -> bool:
         """True if the first list is not complete because this process has no permission. The reflector
         keeps asking.
         """
         return not self.is_synced and self._denied == 403
 
     @property
-    def is_settled(self) -> bool:
+    def is_synced_or_forbidden(self) -> bool:
         """True if the first list is complete, or is that of a single namespace that this process may not
         read.
         """
-        return self.is_synced or (self.namespace is not None and self.is_refused)
+        return self.is_synced or (self.namespace is not None and self.is_first_list_forbidden)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reflector's thread; bookmarks show that a watch is alive."""
-        return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
+        return liveness_of([self._thread], time.monotonic() - self._active_at, STUCK_AFTER_SECONDS)
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return one object, None where it does not exist."""
@@ -199,45 +199,45 @@ class Reflector:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
-    def take_list(self, pages: Iterable[Object]) -> None:
-        """Replace the copy by a whole list, page by page as the API answers, and report the differences to
-        the listener.
+    def replace_from_list(self, pages: Iterable[Object]) -> None:
+        """Replace the copy by a list, whose pages are read here, and report the differences to the
+        listener.
         """
         was_asked = self._asks_again
         fresh: dict[tuple[str, str], Object] = {}
         for page in pages:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
-                key = _key(item)
+                key = _namespace_and_name(item)
                 fresh[key] = self._trim(item, self._objects.get(key))
         with self._turn:
             with self._lock:
                 before, self._objects = self._objects, fresh
-            self._last_seen_version = _version_of(page)
+            self._last_seen_version = _resource_version(page)
             for key, item in fresh.items():
                 old = before.pop(key, None)
                 if old != item:
-                    self._notify(old, item)
+                    self._notify_listener(old, item)
             for old in before.values():
-                self._notify(old, None)
+                self._notify_listener(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
         if was_asked:
-            self.is_level, self._asks_again = True, False
+            self.is_current_since_retry, self._asks_again = True, False
         if not self._synced.is_set():
             self._synced.set()
             self._on_synced()
 
-    def take(self, event_type: str, item: Object) -> None:
+    def apply_event(self, event_type: str, item: Object) -> None:
         """Apply one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``) to the copy, and report it
         to the listener.
         """
         with self._turn:
-            self._last_seen_version = _version_of(item)
-            self._replace(item, is_there=event_type != "DELETED")
+            self._last_seen_version = _resource_version(item)
+            self._store_or_remove(item, exists=event_type != "DELETED")
 
-    def take_answer(self, item: Object) -> None:
+    def store_write_answer(self, item: Object) -> None:
         """Store the object in the answer to a write of this process, and report it, unless a watch has
         reported later changes.
 
@@ -246,29 +246,29 @@ class Reflector:
         versions).
         """
         with self._turn:
-            version = _version_of(item)
+            version = _resource_version(item)
             if not version or version > self._last_seen_version:
-                self._replace(item, is_there=True)
+                self._store_or_remove(item, exists=True)
 
-    def take_removal(self, item: Object) -> None:
+    def remove_deleted(self, item: Object) -> None:
         """Remove an object that this process has deleted, and report it, unless another object has its
         name by now.
         """
         with self._turn:
-            stands = self.get(*_key(item))
+            stands = self.get(*_namespace_and_name(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
-                self._replace(item, is_there=False)
+                self._store_or_remove(item, exists=False)
 
-    def _replace(self, item: Object, *, is_there: bool) -> None:
-        key = _key(item)
-        old = self._objects.get(key)  # which only who has the turn changes
-        kept = self._trim(item, old) if is_there else None
+    def _store_or_remove(self, item: Object, *, exists: bool) -> None:
+        key = _namespace_and_name(item)
+        old = self._objects.get(key)  # only the thread that holds the turn changes it
+        kept = self._trim(item, old) if exists else None
         with self._lock:
             self._objects.pop(key, None)
             if kept is not None:
                 self._objects[key] = kept
         if old != kept:
-            self._notify(old, kept)
+            self._notify_listener(old, kept)
 
     def _run(self) -> None:
         failures = 0
@@ -279,10 +279,10 @@ class Reflector:
                 self._version, self._lists_again = None, False
             try:
                 if self._version is None:
-                    self.take_list(self._pages())
+                    self.replace_from_list(self._list_pages())
                 self._watch()
                 self.restarts["ended"] += 1
-                if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
+                if time.monotonic() - started >= SHORTEST_GOOD_WATCH_SECONDS:
                     failures = 0
                     continue
                 failures += 1  # a server, or a proxy before it, that ends every watch at once
@@ -292,7 +292,7 @@ class Reflector:
                     failures = 0
                 failures += 1
                 is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
-                if error.status_code in _DENIALS:
+                if error.status_code in _DENIAL_STATUS_CODES:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._denied, self._asks_again = error.status_code, False
                 if error.status_code == 410:
@@ -305,7 +305,7 @@ class Reflector:
                         "failed to list or watch, retrying",
                         extra={"path": self._path, "error": str(error)},
                     )
-                    if error.status_code not in (None, _BUSY) and _lists_again_after(failures):
+                    if error.status_code not in (None, _TOO_MANY_REQUESTS) and _must_relist_after(failures):
                         # E.g. a version from before the API's storage was restored.
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
@@ -319,7 +319,7 @@ class Reflector:
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
 
-    def _pages(self) -> Iterable[Object]:
+    def _list_pages(self) -> Iterable[Object]:
         if self._selector:
             return self._access.pages(self._path, query=self._selector)
         return self._access.pages(self._path)
@@ -330,9 +330,9 @@ class Reflector:
             "resourceVersion": str(self._version),
             **self._selector,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - jitter, no secret
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS_RANGE)),  # noqa: S311 - jitter, no secret
         }
-        for event in self._access.watch(self._path, query, SILENCE_SECONDS, self._opened):
+        for event in self._access.watch(self._path, query, LONGEST_SILENCE_SECONDS, self._on_watch_opened):
             if self._stopped.is_set():
                 break
             self.failure = None
@@ -343,15 +343,15 @@ class Reflector:
                     f"watch {self._path}: {item.get('message')}", status_code=item.get("code")
                 )
             if event["type"] != "BOOKMARK":
-                self.take(event["type"], item)
+                self.apply_event(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
 
-    def _opened(self) -> None:
+    def _on_watch_opened(self) -> None:
         self._denied = None
         if self._current_from is None:
-            self._current_from = time.monotonic() + SETTLE_SECONDS
+            self._current_from = time.monotonic() + WATCH_SETTLE_SECONDS
 
-    def _notify(self, old: Object | None, new: Object | None) -> None:
+    def _notify_listener(self, old: Object | None, new: Object | None) -> None:
         if not self._stopped.is_set():
             self._listener(old, new)
 
@@ -379,18 +379,18 @@ class ReflectorGroup:
         return all(one.is_synced for one in self.reflectors)
 
     @property
-    def is_settled(self) -> bool:
+    def is_synced_or_forbidden(self) -> bool:
         """True if all first lists are complete, except those of single namespaces that this process may
         not read.
         """
-        return all(one.is_settled for one in self.reflectors)
+        return all(one.is_synced_or_forbidden for one in self.reflectors)
 
     @property
-    def may_be_led_by(self) -> bool:
+    def is_usable_by_new_leader(self) -> bool:
         """True if a new leader may act on all copies."""
-        return all(one.may_be_led_by for one in self.reflectors)
+        return all(one.is_usable_by_new_leader for one in self.reflectors)
 
-    def without_list(self, namespace: str) -> Reflector | None:
+    def find_unsynced(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose first list is not complete yet; None if there is
         none.
         """
@@ -429,19 +429,19 @@ class ReflectorGroup:
             one.stop()
 
 
-def _lists_again_after(failures: int) -> bool:
-    """Return whether to list again after this many failures in a row: after the first few, then each time
-    that they doubled.
+def _must_relist_after(failures: int) -> bool:
+    """Return whether to list again after this many failures in a row: after
+    :data:`RELIST_AFTER_FAILURES`, then after twice, four times, eight times as many.
     """
-    times, rest = divmod(failures, AGAIN_AFTER_FAILURES)
+    times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
 
-def _version_of(item: Object) -> int:
+def _resource_version(item: Object) -> int:
     """Return the resource version of an object or a list; 0 where it cannot be compared."""
     version = str(item["metadata"].get("resourceVersion"))
     return int(version) if version.isdecimal() else 0
 
 
-def _key(item: Object) -> tuple[str, str]:
+def _namespace_and_name(item: Object) -> tuple[str, str]:
     return (item["metadata"].get("namespace", ""), item["metadata"]["name"])

@@ -20,7 +20,7 @@ class Rule:
     resource_names: tuple[str, ...] = ()
 
 
-WORK = (
+NAMESPACE_RULES = (
     Rule(("",), ("services",), ("list", "watch")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
     # their labels, for syncers with metadataFromPodLabels, watched only while there is one; and how single
@@ -28,28 +28,30 @@ WORK = (
     Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create",)),
 )
-"""The operator's rules in every namespace that it watches: other people's objects, and Events."""
+"""The operator's rules in every namespace that it watches: to read Services, endpoints and pods, and to write
+Events.
+"""
 
-DERIVED = Rule(("eurekube.io",), ("eurekasyncers",), ("create", "delete"))
-"""For syncers that are derived from one for all Services of its namespace."""
+DERIVED_SYNCER_RULE = Rule(("eurekube.io",), ("eurekasyncers",), ("create", "delete"))
+"""The operator's rule for the syncers that it derives from a syncer for all Services of a namespace."""
 
-CLUSTER = (
+CLUSTER_RULES = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
     # Our own kinds. Not by the namespaces' Roles: a Role goes, with its namespace, before the syncers are
     # released. patch: the finalizer, by which a syncer's registrations go before the syncer does
     Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
-    DERIVED,
+    DERIVED_SYNCER_RULE,
     # patch: the annotation that releases the brake is taken off
     Rule(("eurekube.io",), ("stackrefreshes",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("stackrefreshes/status",), ("patch",)),
     # their addresses, for syncers that advertise a node port; watched only while there is one
     Rule(("",), ("nodes",), ("list", "watch")),
 )
-"""The operator's rules for the whole cluster."""
+"""The operator's rules for the whole cluster: for Eurekube's own kinds, Nodes and the cluster's UID."""
 
-GATE_WORK = (
+GATE_NAMESPACE_RULES = (
     # The condition of the readiness gate; Kubernetes has no right for a single condition
     Rule(("",), ("pods/status",), ("patch",)),
     # whether a template declares the gate, before the operator is uninstalled; never while it runs
@@ -57,14 +59,14 @@ GATE_WORK = (
 )
 """The operator's rules in namespaces whose pods may declare the readiness gate, and nowhere else."""
 
-MIRROR_WORK = (
+MIRROR_NAMESPACE_RULES = (
     # Without a selector, made and removed for mirrors; Kubernetes has no right for our own alone
     Rule(("",), ("services",), ("create", "patch", "delete")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("create", "update", "delete")),
 )
 """The operator's rules in every namespace that it watches, if it serves mirrors."""
 
-MIRROR_CLUSTER = (
+MIRROR_CLUSTER_RULES = (
     # patch: the finalizer, by which a mirror's Services go before the mirror does
     Rule(("eurekube.io",), ("eurekamirrors",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("eurekamirrors/status",), ("patch",)),
@@ -73,7 +75,7 @@ MIRROR_CLUSTER = (
 )
 """The operator's rules for the whole cluster, if it serves mirrors."""
 
-ROUTE_WORK: Mapping[Advertise, Rule] = {
+ROUTE_NAMESPACE_RULES: Mapping[Advertise, Rule] = {
     # watched only while a syncer advertises an address from there
     Advertise.INGRESS: Rule(("networking.k8s.io",), ("ingresses",), ("list", "watch")),
     Advertise.GATEWAY: Rule(("gateway.networking.k8s.io",), ("gateways", "httproutes"), ("list", "watch")),
@@ -82,24 +84,26 @@ ROUTE_WORK: Mapping[Advertise, Rule] = {
 names.
 """
 
-_OUR_KINDS = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
+_EUREKUBE_RESOURCES = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
 
-USER_ROLES = {
-    "view": Rule(("eurekube.io",), _OUR_KINDS, ("get", "list", "watch")),
+USER_ROLE_RULES = {
+    "view": Rule(("eurekube.io",), _EUREKUBE_RESOURCES, ("get", "list", "watch")),
     # Not their status: the operator reads there which names a namespace has had
-    "edit": Rule(("eurekube.io",), _OUR_KINDS, ("create", "update", "patch", "delete", "deletecollection")),
+    "edit": Rule(
+        ("eurekube.io",), _EUREKUBE_RESOURCES, ("create", "update", "patch", "delete", "deletecollection")
+    ),
 }
 """Rules for people, by the Kubernetes role to which they are added; edit includes those of view, admin
 both.
 """
 
 
-def pulumi_stack(name: str) -> Rule:
+def pulumi_stack_rule(name: str) -> Rule:
     """Return the rule for asking the Pulumi Kubernetes Operator to run a Stack of a namespace."""
     return Rule(("pulumi.com",), ("stacks",), ("get", "patch"), resource_names=(name,))
 
 
-def election(lease: str) -> tuple[Rule, ...]:
+def election_rules(lease: str) -> tuple[Rule, ...]:
     """Return the rules needed for leader election, in the operator's own namespace."""
     group = ("coordination.k8s.io",)
     return (

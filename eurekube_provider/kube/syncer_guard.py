@@ -18,34 +18,36 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
 from eurekube_provider.core.gate import declares_gate
-from eurekube_provider.core.objects import STACK_LABEL, qualified
-from eurekube_provider.core.syncer import GATE
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.objects import STACK_LABEL, qualified_name
+from eurekube_provider.core.syncer import READINESS_GATE
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.kube.access import (
     MIRRORS,
     NAMESPACES,
     PODS,
     SYNCERS,
-    WORKLOADS,
+    WORKLOADS_BY_KIND,
     ApiResource,
     KubeAccess,
 )
 
-FORCE_VARIABLE = "EUREKUBE_FORCE_DESTROY"
-UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
+FORCE_DESTROY_VARIABLE = "EUREKUBE_FORCE_DESTROY"
+DELETE_UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
 """The environment variable with which Pulumi's Kubernetes provider forgets objects that it can no longer
 delete.
 """
 
-_KINDS = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
-_OUTCOMES = {
+_RESOURCE_BY_KIND = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
+_OUTCOME_WITHOUT_OPERATOR = {
     "EurekaSyncers": "their instances would leave Eureka",
     "EurekaMirrors": "their Services would be gone, or show for ever what Eureka held last",
 }
-_SHOWN = 5
-_SECONDS = 10.0
-_UNINSTALL = "`helm uninstall --no-hooks` goes on all the same"
-_FORCE = f"set {FORCE_VARIABLE}=true for this run, or force_destroy on the operator and run up before"
+_MAX_LISTED_NAMES = 5
+_REQUEST_TIMEOUT_SECONDS = 10.0
+_FORCE_UNINSTALL_HINT = "`helm uninstall --no-hooks` goes on all the same"
+_FORCE_DESTROY_HINT = (
+    f"set {FORCE_DESTROY_VARIABLE}=true for this run, or force_destroy on the operator and run up before"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +76,17 @@ class GuardedOperator:
     context: str | None = None
 
 
-def reach(operator: GuardedOperator) -> KubeAccess:
+def cluster_access(operator: GuardedOperator) -> KubeAccess:
     """Return the access to an operator's cluster.
 
     :raises ConfigurationError: there is no way to reach it.
     """
-    return KubeAccess.load(_kubeconfig(operator), operator.context)
+    return KubeAccess.load(_read_kubeconfig(operator), operator.context)
 
 
-def refuse_while_needed(
+def refuse_removal_while_needed(
     operator: GuardedOperator,
-    access: Callable[[GuardedOperator], KubeAccess] = reach,
+    access: Callable[[GuardedOperator], KubeAccess] = cluster_access,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Raise if an operator serves syncers or mirrors that its stack does not own, or if that cannot be
@@ -94,53 +96,53 @@ def refuse_while_needed(
 
     :raises OperatorStillNeeded: one sentence that names the syncers and mirrors, and says how to go on.
     """
-    if operator.is_forced or _is_set(environment, FORCE_VARIABLE):
+    if operator.is_forced or _is_variable_true(environment, FORCE_DESTROY_VARIABLE):
         return
     try:
         reached = access(operator)
-        is_there = _is_there(operator, reached)
-        foreign = _foreign(operator, reached) if is_there or operator.owns_crds else {}
+        is_there = _namespace_exists(operator, reached)
+        foreign = _foreign_names_by_kind(operator, reached) if is_there or operator.owns_crds else {}
     except KubernetesError as error:
-        if error.status_code is None and _is_set(environment, UNREACHABLE_VARIABLE):
+        if error.status_code is None and _is_variable_true(environment, DELETE_UNREACHABLE_VARIABLE):
             return
-        raise _is_not_known(operator, error) from None
+        raise _unknown_need_error(operator, error) from None
     except ConfigurationError as error:
-        raise _is_not_known(operator, error) from None
+        raise _unknown_need_error(operator, error) from None
     if foreign:
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
         details = " ".join(
-            f"{len(names)} {kind} that this stack does not own {what}, and {_OUTCOMES[kind]}:"
-            f" {listed(names, _SHOWN)}."
+            f"{len(names)} {kind} that this stack does not own {what}, and {_OUTCOME_WITHOUT_OPERATOR[kind]}:"
+            f" {format_list(names, _MAX_LISTED_NAMES)}."
             for kind, names in foreign.items()
         )
         raise OperatorStillNeeded(
             f"the operator in the namespace {operator.namespace} is still needed: {details} Nothing of the"
-            f" operator was removed. Delete them first, or {_FORCE}"
+            f" operator was removed. Delete them first, or {_FORCE_DESTROY_HINT}"
         )
 
 
-def refuse_taken_namespace(
+def refuse_existing_namespace(
     operator: GuardedOperator,
-    way_out: str,
-    access: Callable[[GuardedOperator], KubeAccess] = reach,
+    remedy: str,
+    access: Callable[[GuardedOperator], KubeAccess] = cluster_access,
 ) -> None:
     """Raise if the namespace that is to be created exists already, or if that cannot be determined.
 
     Pulumi's Kubernetes plugin may take an existing namespace over, and later removes it with all that others
     have in it.
 
-    :param way_out: the remedy where others made the namespace.
+    :param remedy: the remedy where others made the namespace.
     :raises ConfigurationError: one sentence that says what to do.
     """
     try:
-        if not _is_there(operator, access(operator)):
+        if not _namespace_exists(operator, access(operator)):
             return
     except (KubernetesError, ConfigurationError) as error:
         raise ConfigurationError(
             f"whether the namespace {operator.namespace} already exists is not known: {error}. Nothing was"
-            f" made. Make the cluster reachable as the stack's Kubernetes provider has it; {way_out}"
+            f" made. Make the cluster reachable as the stack's Kubernetes provider has it; {remedy}"
         ) from None
-    raise ConfigurationError(f"the namespace {operator.namespace} already exists: {way_out}")
+    raise ConfigurationError(f"the namespace {operator.namespace} already exists: {remedy}")
 
 
 def uninstall_refusal(
@@ -155,31 +157,40 @@ def uninstall_refusal(
         or says that this cannot be determined, and what to do.
     """
     try:
-        if waiting := _declaring_gate(access, gated):
+        if waiting := _list_objects_declaring_gate(access, gated):
             return (
-                f"the operator is still needed by {listed(waiting, _SHOWN)}, which declare the readiness gate"
-                f" {GATE}. Nobody would open it, so that no new pod of theirs would become ready. Take the"
+                f"the operator is still needed by {format_list(waiting, _MAX_LISTED_NAMES)}, which declare "
+                "the readiness gate"
+                f" {READINESS_GATE}. Nobody would open it, so that no new pod of theirs would become ready. "
+                "Take the"
                 " gate out of the templates first, or the label off the namespace where a policy puts it in,"
-                f" and have the pods replaced; {_UNINSTALL}"
+                f" and have the pods replaced; {_FORCE_UNINSTALL_HINT}"
             )
         found = {
             # One that serves no mirrors may not list them: these have no finalizers of this operator.
-            kind: sorted(map(_name, _listed(access, resource, namespaces, lambda kind: kind is MIRRORS)))
-            for kind, resource in _KINDS.items()
+            kind: sorted(
+                map(
+                    _qualified_name,
+                    _iterate_metadata(access, resource, namespaces, lambda kind: kind is MIRRORS),
+                )
+            )
+            for kind, resource in _RESOURCE_BY_KIND.items()
         }
     except KubernetesError as error:
-        return f"nobody can tell whether the operator is still needed: {error}. {_UNINSTALL}"
-    needing = [f"{kind[:-1]} {listed(names, _SHOWN)}" for kind, names in found.items() if names]
+        return f"nobody can tell whether the operator is still needed: {error}. {_FORCE_UNINSTALL_HINT}"
+    needing = [
+        f"{kind[:-1]} {format_list(names, _MAX_LISTED_NAMES)}" for kind, names in found.items() if names
+    ]
     if not needing:
         return None
     return (
         f"the operator is still needed by {' and '.join(needing)}. Nobody would renew the instances, which"
         " would leave Eureka within minutes, and what is deleted would wait for ever. Delete them first,"
-        f" while the operator runs; {_UNINSTALL}"
+        f" while the operator runs; {_FORCE_UNINSTALL_HINT}"
     )
 
 
-def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
+def _list_objects_declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
     """Return kind, namespace and name of each template that declares the gate; where no template does, of
     each pod that does.
 
@@ -187,11 +198,11 @@ def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> l
     """
     found: list[str] = []
     for namespace in namespaces:
-        kinds = {**WORKLOADS, "Pod": PODS}
+        kinds = {**WORKLOADS_BY_KIND, "Pod": PODS}
         here = {
             kind: [
-                f"{kind} {qualified(item)}"
-                for page in access.pages(resource.path(namespace), timeout_seconds=_SECONDS)
+                f"{kind} {qualified_name(item)}"
+                for page in access.pages(resource.path(namespace), timeout_seconds=_REQUEST_TIMEOUT_SECONDS)
                 for item in page.get("items") or ()
                 if declares_gate((item if kind == "Pod" else item["spec"]["template"]).get("spec") or {})
             ]
@@ -202,16 +213,16 @@ def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> l
     return found
 
 
-def _is_not_known(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
+def _unknown_need_error(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
     return OperatorStillNeeded(
         f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
         f" EurekaMirrors of others is not known: {error}. Nothing of the operator was removed. Make the"
         " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for good,"
-        f" set {UNREACHABLE_VARIABLE}=true; else {_FORCE}"
+        f" set {DELETE_UNREACHABLE_VARIABLE}=true; else {_FORCE_DESTROY_HINT}"
     )
 
 
-def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
+def _namespace_exists(operator: GuardedOperator, access: KubeAccess) -> bool:
     """Return whether the operator's namespace exists.
 
     :raises ConfigurationError: the namespace is another one of that name: in another cluster that the same
@@ -219,7 +230,7 @@ def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
     """
     path = NAMESPACES.path(name=operator.namespace)
     try:
-        found = access.request("GET", path, timeout_seconds=_SECONDS)
+        found = access.request("GET", path, timeout_seconds=_REQUEST_TIMEOUT_SECONDS)
     except KubernetesError as error:
         if error.status_code == 404:
             return False
@@ -232,54 +243,57 @@ def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
     return True
 
 
-def _foreign(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
-    """Return the others' objects that the operator serves, by kind, also those that wait to be released;
-    kinds without any are left out.
+def _foreign_names_by_kind(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
+    """Return, by kind, ``namespace/name`` of each object that the operator serves and its stack does not own,
+    also of deleted objects that still have a finalizer; leave out kinds without such objects.
     """
-    found = {kind: _foreign_of(resource, operator, access) for kind, resource in _KINDS.items()}
+    found = {
+        kind: _list_foreign_names(resource, operator, access) for kind, resource in _RESOURCE_BY_KIND.items()
+    }
     return {kind: names for kind, names in found.items() if names}
 
 
-def _foreign_of(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
-    """Return namespace and name of each of the others' objects of one kind."""
+def _list_foreign_names(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
+    """Return ``namespace/name`` of each object of one kind that the operator's stack does not own."""
     return sorted(
-        _name(metadata)
-        for metadata in _listed(
+        _qualified_name(metadata)
+        for metadata in _iterate_metadata(
             access,
             resource,
             () if operator.owns_crds else operator.watch_namespaces,
-            lambda kind: not access.knows(kind, timeout_seconds=_SECONDS),
+            lambda kind: not access.serves_kind(kind, timeout_seconds=_REQUEST_TIMEOUT_SECONDS),
         )
         if (metadata.get("labels") or {}).get(STACK_LABEL) != operator.stack_label
     )
 
 
-def _listed(
+def _iterate_metadata(
     access: KubeAccess,
     resource: ApiResource,
     namespaces: Collection[str],
-    is_none_served: Callable[[ApiResource], bool],
+    forbidden_means_none: Callable[[ApiResource], bool],
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the metadata of all objects of one kind; none where the kind does not exist.
 
     :param namespaces: empty for all.
-    :param is_none_served: called where listing is forbidden; returns True if that means that there are none.
+    :param forbidden_means_none: called where listing is forbidden; returns True if that means that there are
+        none.
     """
     for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
         try:
-            pages = list(access.of_metadata().pages(path, timeout_seconds=_SECONDS))
+            pages = list(access.with_metadata_only().pages(path, timeout_seconds=_REQUEST_TIMEOUT_SECONDS))
         except KubernetesError as error:
-            if error.status_code == 404 or (error.status_code == 403 and is_none_served(resource)):
+            if error.status_code == 404 or (error.status_code == 403 and forbidden_means_none(resource)):
                 continue
             raise
         yield from (item["metadata"] for page in pages for item in page.get("items") or ())
 
 
-def _name(metadata: Mapping[str, Any]) -> str:
+def _qualified_name(metadata: Mapping[str, Any]) -> str:
     return f"{metadata['namespace']}/{metadata['name']}"
 
 
-def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
+def _read_kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
     """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or the content of
     such a file.
     """
@@ -297,5 +311,5 @@ def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
     return read
 
 
-def _is_set(environment: Mapping[str, str], name: str) -> bool:
+def _is_variable_true(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "").lower() in ("true", "1")

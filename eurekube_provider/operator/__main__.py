@@ -11,17 +11,17 @@ from dataclasses import asdict, replace
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.runtime import logs
-from eurekube_provider.runtime.extras import MissingExtra, needing
-from eurekube_provider.runtime.signals import stopping
+from eurekube_provider.runtime.extras import MissingExtra, require_extra
+from eurekube_provider.runtime.signals import stop_event_on_signals
 
 try:
-    with needing("operator", "the operator"):
+    with require_extra("operator", "the operator"):
         from eurekube_provider.kube.access import KubeAccess
         from eurekube_provider.kube.syncer_guard import uninstall_refusal
         from eurekube_provider.operator import selfcheck
         from eurekube_provider.operator.dry_run import RunReport, as_json
         from eurekube_provider.operator.run import run
-        from eurekube_provider.operator.settings import Settings, add_settings, settings_from
+        from eurekube_provider.operator.settings import Settings, add_setting_flags, load_settings
 except MissingExtra as missing:
     if __name__ != "__main__":
         raise
@@ -29,8 +29,8 @@ except MissingExtra as missing:
 
 _log = logging.getLogger("eurekube_provider.operator")
 
-DESCRIPTION = "Keeps the endpoints of Kubernetes Services registered in Netflix Eureka."
-EPILOG = (
+HELP_DESCRIPTION = "Keeps the endpoints of Kubernetes Services registered in Netflix Eureka."
+HELP_EPILOG = (
     "Secrets come from EUREKA_PASSWORD and EUREKA_TOKEN, or from the files that the flags"
     " ending with -file name. Exit codes: 0 done, or ended by a signal; 1 the configuration is wrong, a"
     " change failed, or --check found something to fix; 2 wrong usage."
@@ -38,20 +38,20 @@ EPILOG = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and run the operator; see :func:`start`."""
+    """Parse the command line and run the operator; see :func:`run_with_options`."""
     parser = argparse.ArgumentParser(
         prog="python -m eurekube_provider.operator",
-        description=DESCRIPTION,
-        epilog=EPILOG,
+        description=HELP_DESCRIPTION,
+        epilog=HELP_EPILOG,
         # An abbreviated flag could be meant for another one.
         allow_abbrev=False,
     )
     add_flags(parser)
-    return start(parser.parse_args(arguments))
+    return run_with_options(parser.parse_args(arguments))
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of single tasks, such as ``--once``, and those of all settings."""
+    """Add the flags of single tasks, such as ``--once``, and the flags of all settings."""
     parser.add_argument(
         "--once",
         action="store_true",
@@ -82,10 +82,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="how --once and --check print [text]"
     )
-    add_settings(parser)
+    add_setting_flags(parser)
 
 
-def start(options: argparse.Namespace) -> int:
+def run_with_options(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT, or do the task of ``--once``, ``--check`` or ``--check-removal``.
 
     :param options: the parsed flags of :func:`add_flags`.
@@ -93,21 +93,21 @@ def start(options: argparse.Namespace) -> int:
         sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """
     try:
-        settings = settings_from(vars(options))
+        settings = load_settings(vars(options))
     except ConfigurationError as error:
         print(f"eurekube operator: {error}", file=sys.stderr)
         return 1
-    logs.set_up(settings.log_format, settings.log_level)
+    logs.set_up_logging(settings.log_format, settings.log_level)
     if options.check:
-        findings = selfcheck.check(settings)
+        findings = selfcheck.run_checks(settings)
         sys.stdout.write(
             as_json([asdict(finding) for finding in findings])
             if options.output == "json"
-            else printable_lines(selfcheck.text(findings))
+            else printable_lines(selfcheck.format_results(findings))
         )
         return int(any(finding.verdict is selfcheck.Verdict.WARNING for finding in findings))
     if options.check_removal:
-        return _check_removal(settings)
+        return _check_uninstall(settings)
     if options.without_lease:
         if not options.once:
             print("eurekube operator: --without-lease is for --once alone", file=sys.stderr)
@@ -117,20 +117,21 @@ def start(options: argparse.Namespace) -> int:
     if options.once or options.dry_run:
         run_report = RunReport(is_once=options.once, is_dry=options.dry_run, output=options.output)
     try:
-        run(settings, stopping(), run_report)
+        run(settings, stop_event_on_signals(), run_report)
     except EurekubeError as error:
-        _log.error("failed to run the operator", extra={"error": str(error)})
+        _log.error("failed to run the operator, ending this process", extra={"error": str(error)})
         return 1
     return int(run_report is not None and run_report.is_once and run_report.has_failed)
 
 
-def _check_removal(settings: Settings) -> int:
+def _check_uninstall(settings: Settings) -> int:
+    """Print the reason not to uninstall the operator, if there is one; return the exit code."""
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except EurekubeError as error:
         print(f"eurekube operator: {error}", file=sys.stderr)
         return 1
-    why = uninstall_refusal(access, settings.watch_namespaces, settings.gated)
+    why = uninstall_refusal(access, settings.watch_namespaces, settings.watched_gate_namespaces)
     print(why or "no EurekaSyncer, no EurekaMirror and no readiness gate needs the operator")
     return int(why is not None)
 

@@ -1,4 +1,4 @@
-"""Renewals by a process that could not read its cluster yet, since the Kubernetes API does not answer.
+"""Renewals by a process that has not read its cluster yet, since the Kubernetes API does not answer.
 
 A memory limit or a failed node may restart all replicas while the API is away. The pods still serve, and
 their instances would lapse in Eureka within minutes. A process that knows the cluster's name therefore renews
@@ -15,10 +15,10 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from eurekube_provider.core.identity import Cluster, cluster_of
-from eurekube_provider.core.registry import Registry, Unread
-from eurekube_provider.core.wording import counted
-from eurekube_provider.operator.registries import KINDS
+from eurekube_provider.core.identity import Cluster, cluster_name_of_owner
+from eurekube_provider.core.registry import NeverRead, Registry
+from eurekube_provider.core.wording import format_count
+from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -28,12 +28,13 @@ SILENT_API_SECONDS = 5.0
 without it.
 """
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
+"""Seconds between two readings of a registry's instances."""
 
 
-class BlindRenewals:
-    """Renewals of the instances that Eureka shows, from :meth:`start` to :meth:`stop`; threads may share
-    them.
+class RenewalsWithoutKubernetes:
+    """The renewal of this cluster's instances, as Eureka lists them, while the Kubernetes API does not
+    answer: from :meth:`start` to :meth:`stop`; threads may share it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,16 +44,18 @@ class BlindRenewals:
         self._stopped = threading.Event()
         self._is_reported = False
 
-    def start_unless(self, answered: threading.Event) -> None:
-        """Start the renewals if the Kubernetes API does not answer soon: a frozen API accepts a request
-        and is silent.
+    def start_if_api_is_silent(self, answered: threading.Event) -> None:
+        """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
+        a request and is silent.
+
+        :param answered: set once the Kubernetes API has answered.
         """
 
-        def wait() -> None:
+        def start_after_silence() -> None:
             if not answered.wait(SILENT_API_SECONDS):
                 self.start()
 
-        threading.Thread(target=wait, name="silent-api", daemon=True).start()
+        threading.Thread(target=start_after_silence, name="silent-api", daemon=True).start()
 
     def start(self) -> None:
         """Start the renewals, unless they have begun or ended already; return at once."""
@@ -70,7 +73,7 @@ class BlindRenewals:
                 return
             cluster = Cluster(settings.cluster_name, "")
             self._registries = {
-                name: KINDS[type(connection).__name__](
+                name: REGISTRY_BY_CONNECTION_CLASS[type(connection).__name__](
                     connection,
                     cluster,
                     settings.operator_name,
@@ -82,7 +85,10 @@ class BlindRenewals:
             for name, registry in self._registries.items():
                 registry.start()
                 threading.Thread(
-                    target=self._renew, args=(name, registry), name=f"blind-renewals-{name}", daemon=True
+                    target=self._renew_until_stopped,
+                    args=(name, registry),
+                    name=f"blind-renewals-{name}",
+                    daemon=True,
                 ).start()
         _log.warning(
             "renewing the cluster's instances, changing nothing: the Kubernetes API does not answer",
@@ -90,7 +96,7 @@ class BlindRenewals:
         )
 
     def stop(self) -> None:
-        """Stop these renewals: this process renews by its own copy of the cluster, or another replica
+        """Stop these renewals, since this process renews by its own copy of the cluster, or another replica
         leads.
         """
         with self._lock:
@@ -103,38 +109,43 @@ class BlindRenewals:
             _log.info("stopped renewing without the Kubernetes API: an operator leads, or this process ends")
 
     @property
-    def count(self) -> int:
+    def instance_count(self) -> int:
         """Number of instances that are renewed without the Kubernetes API."""
         with self._lock:
             registries = list(self._registries.values())
         return sum(registry.figures().held for registry in registries)
 
     @property
-    def sentence(self) -> str:
-        """Sentence that tells a person about these renewals; empty while none are under way."""
+    def status_sentence(self) -> str:
+        """Sentence about these renewals for a person; empty while none are under way."""
         with self._lock:
             is_on = bool(self._registries)
         if not is_on:
             return ""
         return (
-            f"the Kubernetes API has not answered since this process began: {counted(self.count)} that Eureka"
+            "the Kubernetes API has not answered since this process began: "
+            f"{format_count(self.instance_count)} that Eureka"
             f" shows as the cluster {self._settings.cluster_name}'s are renewed, and nothing is changed"
         )
 
-    def _renew(self, name: str, registry: Registry) -> None:
-        """Read one registry again and again, and renew the instances of this cluster that appear there."""
+    def _renew_until_stopped(self, name: str, registry: Registry) -> None:
+        """Read one registry every second, and renew the instances of this cluster that it lists, until
+        stopped.
+        """
         names = {self._settings.cluster_name, *self._settings.previous_cluster_names}
         has_begun = False
-        while not self._stopped.wait(LOOK_SECONDS):
+        while not self._stopped.wait(POLL_SECONDS):
             try:
-                if isinstance(registry.condition(), Unread):
+                if isinstance(registry.condition(), NeverRead):
                     continue
-                owners = [owner for owner in registry.owners() if cluster_of(owner) in names]
-                there = [one for owner in owners for one in registry.known(owner=owner)]
+                owners = [owner for owner in registry.owners() if cluster_name_of_owner(owner) in names]
+                there = [one for owner in owners for one in registry.known_instances(owner=owner)]
                 if not has_begun:
                     has_begun = True
-                    registry.take_over(len(there))
+                    registry.start_leading(len(there))
                 for one in there:
-                    registry.keep(one)
+                    registry.keep_registered(one)
             except Exception:  # noqa: BLE001 - the thread must go on
-                _log.exception("failed to renew instances without the Kubernetes API", extra={"eureka": name})
+                _log.exception(
+                    "failed to renew instances without the Kubernetes API, retrying", extra={"eureka": name}
+                )

@@ -1,4 +1,4 @@
-"""The brake's memory: instances that left and came lately, and removals that are held back."""
+"""The brake's memory: instances that left and came lately, and removals that the brake holds back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import math
 import threading
 from collections.abc import Collection
 
-from eurekube_provider.core.brake import WINDOW_SECONDS, Braked, BrakeHistory, HeldRemovals, Siblings
+from eurekube_provider.core.brake import (
+    LOSS_WINDOW_SECONDS,
+    BrakeHistory,
+    BrakeJudgement,
+    HeldRemovals,
+    SiblingTotals,
+)
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Key
+from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.sliding_window import SlidingWindow
 from eurekube_provider.operator.index import SyncerKey
@@ -17,28 +23,32 @@ from eurekube_provider.operator.index import SyncerKey
 _log = logging.getLogger(__name__)
 
 
-class _Family:
-    """The syncers of one namespace's syncer, summed up so that an event of one costs the same among many.
+class _DerivedSyncerGroup:
+    """The totals of the syncers that are derived from one namespace's syncer, kept so that an event costs the
+    same among many syncers as among few.
 
-    :ivar up: how many instances of each were UP when it was judged last, and ``total`` their sum.
+    :ivar up_counts: number of instances that were UP when a syncer was judged last, by syncer.
+    :ivar total: the sum of ``up_counts``.
     """
 
     def __init__(self) -> None:
-        self.window: SlidingWindow[SyncerKey, Key] = SlidingWindow(WINDOW_SECONDS, counts_short_lived=True)
-        self.up: dict[SyncerKey, int] = {}
+        self.window: SlidingWindow[SyncerKey, InstanceKey] = SlidingWindow(
+            LOSS_WINDOW_SECONDS, counts_short_lived=True
+        )
+        self.up_counts: dict[SyncerKey, int] = {}
         self.total = 0
 
-    def count(self, key: SyncerKey, up: int) -> None:
-        """Count the instances of one syncer that are UP."""
-        self.total += up - self.up.get(key, 0)
-        self.up[key] = up
+    def update_up_count(self, key: SyncerKey, up: int) -> None:
+        """Replace the number of UP instances of one syncer, and adapt the total."""
+        self.total += up - self.up_counts.get(key, 0)
+        self.up_counts[key] = up
 
 
 class BrakeMemory:
     """The brake's memory of all syncers; any number of workers may share it.
 
-    :param registries: all registries: a syncer's share is measured against all instances that the operator
-        has registered.
+    :param registries: all registries: the brake compares a syncer's removals with all instances that the
+        operator has registered.
     """
 
     def __init__(self, cluster: Cluster, registries: Collection[Registry]) -> None:
@@ -46,8 +56,8 @@ class BrakeMemory:
         self._registries = registries
         self._lock = threading.Lock()
         self._held: dict[SyncerKey, HeldRemovals] = {}
-        self._window: SlidingWindow[SyncerKey, Key] = SlidingWindow(WINDOW_SECONDS)
-        self._families: dict[SyncerKey, _Family] = {}
+        self._window: SlidingWindow[SyncerKey, InstanceKey] = SlidingWindow(LOSS_WINDOW_SECONDS)
+        self._groups: dict[SyncerKey, _DerivedSyncerGroup] = {}
         self._parents: dict[SyncerKey, SyncerKey] = {}
 
     def history(
@@ -57,60 +67,74 @@ class BrakeMemory:
 
         :param parent: the namespace's syncer from which it is derived.
         """
-        up = sum(registry.up(owner=owner) for registry in self._registries)
-        of_all = sum(registry.up(cluster=self._cluster.name) for registry in self._registries)
+        up = sum(registry.count_up(owner=owner) for registry in self._registries)
+        cluster_up = sum(registry.count_up(cluster=self._cluster.name) for registry in self._registries)
         with self._lock:
-            recent, held = self._window.recent(now, key), self._held.get(key)
-            siblings = self._siblings(key, parent, up, now)
-        return BrakeHistory(up, of_all, recent, held, is_released, siblings)
+            recent_changes, held = self._window.recent_changes(now, key), self._held.get(key)
+            siblings = self._update_siblings(key, parent, up, now)
+        return BrakeHistory(up, cluster_up, recent_changes, held, is_released, siblings)
 
-    def _siblings(self, key: SyncerKey, parent: SyncerKey | None, up: int, now: float) -> Siblings | None:
-        """Count a syncer among those of its namespace's; the lock is held."""
+    def _update_siblings(
+        self, key: SyncerKey, parent: SyncerKey | None, up: int, now: float
+    ) -> SiblingTotals | None:
+        """Update a derived syncer's count, and return the totals of its namespace's syncers; the caller holds
+        the lock.
+        """
         if parent is None:
-            self._leave_family(key)
+            self._remove_from_group(key)
             return None
         if self._parents.get(key) not in (None, parent):
-            self._leave_family(key)
+            self._remove_from_group(key)
         self._parents[key] = parent
-        family = self._families.setdefault(parent, _Family())
-        family.count(key, up)
-        return Siblings("/".join(parent), family.total, family.window.recent(now, key))
+        group = self._groups.setdefault(parent, _DerivedSyncerGroup())
+        group.update_up_count(key, up)
+        return SiblingTotals("/".join(parent), group.total, group.window.recent_changes(now, key))
 
-    def _leave_family(self, key: SyncerKey) -> None:
+    def _remove_from_group(self, key: SyncerKey) -> None:
         parent = self._parents.pop(key, None)
         if parent is None:
             return
-        family = self._families[parent]
-        family.total -= family.up.pop(key, 0)
-        if not family.up:
-            del self._families[parent]
+        group = self._groups[parent]
+        group.total -= group.up_counts.pop(key, 0)
+        if not group.up_counts:
+            del self._groups[parent]
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that is gone, but not what left and came lately."""
+        """Forget a deleted syncer, except for its instances that left and came lately."""
         with self._lock:
             self._held.pop(key, None)
-            self._leave_family(key)
+            self._remove_from_group(key)
 
-    def note(self, key: SyncerKey, now: float, braked: Braked, siblings: Siblings | None = None) -> bool:
-        """Remember the instances of a syncer that leave and come, and the removals that the brake holds
-        back.
+    def record_if_current(
+        self, key: SyncerKey, now: float, braked: BrakeJudgement, siblings: SiblingTotals | None = None
+    ) -> bool:
+        """Record the brake's judgement on a syncer, unless it is outdated: the instances that leave and come,
+        and the removals that are held back.
 
-        :param siblings: the counts by which the syncer was judged.
+        :param siblings: the totals by which the syncer was judged.
         :returns: True if the plan may be carried out. False if siblings have lost more instances since the
             syncer was judged, as when a source breaks for all at once and each is judged by another worker:
-            the syncer must be judged again.
+            then nothing is recorded, and the syncer must be judged again.
         """
         with self._lock:
             parent = self._parents.get(key)
-            family = self._families[parent] if parent is not None else None
-            judged_lost = siblings.recent.elsewhere if siblings is not None and braked.left else math.inf
-            if family is not None and family.window.recent(now, key).elsewhere > judged_lost:
+            group = self._groups[parent] if parent is not None else None
+            judged_lost = (
+                siblings.recent_changes.losses_elsewhere
+                if siblings is not None and braked.left_keys
+                else math.inf
+            )
+            if group is not None and group.window.recent_changes(now, key).losses_elsewhere > judged_lost:
                 return False
-            self._window.note(now, key, braked.left, braked.came)
-            if family is not None:
-                family.window.note(now, key, braked.left, braked.came)
-                # Until it is judged again: what left is in the window, and must not count as UP beside.
-                family.count(key, max(0, family.up.get(key, 0) + len(braked.came) - len(braked.left)))
+            self._window.count_changes(now, key, braked.left_keys, braked.arrived_keys)
+            if group is not None:
+                group.window.count_changes(now, key, braked.left_keys, braked.arrived_keys)
+                # Until the next judgement: instances that left are in the window, and must not count as UP as
+                # well.
+                group.update_up_count(
+                    key,
+                    max(0, group.up_counts.get(key, 0) + len(braked.arrived_keys) - len(braked.left_keys)),
+                )
             if braked.held is None:
                 self._held.pop(key, None)
                 return True
@@ -118,7 +142,10 @@ class BrakeMemory:
             self._held[key] = braked.held
         if is_new:
             reason = braked.held.problem.message.partition(": held back")[0]
-            _log.warning("held back removals", extra={"syncer": "/".join(key), "reason": reason})
+            _log.warning(
+                "held back removals, keeping the instances registered",
+                extra={"syncer": "/".join(key), "reason": reason},
+            )
         return True
 
     def forget_all(self) -> None:
@@ -126,5 +153,5 @@ class BrakeMemory:
         with self._lock:
             self._held.clear()
             self._window.clear()
-            self._families.clear()
+            self._groups.clear()
             self._parents.clear()

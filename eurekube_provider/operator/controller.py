@@ -16,26 +16,28 @@ from eurekube_provider.core.derived_syncer import split_derived_name
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.registry import Refused, Registry, failure_of
-from eurekube_provider.core.syncer import connection_of, is_deleted
+from eurekube_provider.core.registry import Misconfigured, Registry, reading_error
+from eurekube_provider.core.syncer import connection_name, is_deleted
 from eurekube_provider.operator.drain_check import DrainCheck
-from eurekube_provider.operator.gates import Gates
+from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.progress import RECHECK_SECONDS, STUCK, is_stalled
+from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS, STUCK_REASONS, is_stalled
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.registries import called_otherwise
-from eurekube_provider.operator.reports import Decided, SyncerResult
+from eurekube_provider.operator.registries import instances_under_other_cluster_names
+from eurekube_provider.operator.reports import DecidedSituation, SyncerResult
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher
-from eurekube_provider.operator.unresponsive import UnresponsiveWatch
+from eurekube_provider.operator.unresponsive import UnresponsiveEurekaWatch
 
 _log = logging.getLogger(__name__)
 
-WORKERS = 16
-"""Number of workers for each Eureka: so many syncers' plans can be under way, or be sent in one batch."""
+WORKERS_PER_EUREKA = 16
+"""Number of workers of each Eureka: at most so many syncers' plans are carried out, or sent in one batch, at
+once.
+"""
 
 LONGEST_STOP_SECONDS = 10.0
 """Most seconds that :meth:`Controller.stop` waits for changes that are under way."""
@@ -52,10 +54,10 @@ LONGEST_RECONCILE_SECONDS = 600.0
 class Controller:
     """The queue and the workers that reconcile syncers, each by one worker at a time.
 
-    :param registries: by the name that ``spec.eureka`` may give.
+    :param registries: the registries by the name that ``spec.eureka`` may give.
     :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
     :param previous_names: returns the former names of the cluster.
-    :param gates: receives each decision; None where no readiness gate is served.
+    :param gates: opens readiness gates by each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class Controller:
         settings: Settings,
         cluster: Cluster,
         registries: Mapping[str, Registry],
-        sources: Sources,
+        sources: ClusterCache,
         reconciler: Reconciler,
         publisher: StatusPublisher,
         drain_check: DrainCheck,
         queue: WorkQueue[SyncerKey],
         previous_names: Callable[[], Collection[str]] = tuple,
-        gates: Gates | None = None,
+        gates: GateOpener | None = None,
     ) -> None:
         self.history = ReconcileHistory()
         self.drain_check = drain_check
@@ -82,24 +84,26 @@ class Controller:
         self._queue = queue
         self._previous_names = previous_names
         self._gates = gates
-        self._unresponsive = UnresponsiveWatch(registries, self._hangs, self.registry_changed)
+        self._unresponsive = UnresponsiveEurekaWatch(
+            registries, self._report_unresponsive, self.enqueue_syncers_of_eureka
+        )
         self._busy_since: dict[str, float] = {}
         self._workers = [
             (
                 registry,
                 threading.Thread(
-                    target=self._work, args=(name,), name=f"controller-{name}-{number}", daemon=True
+                    target=self._run_worker, args=(name,), name=f"controller-{name}-{number}", daemon=True
                 ),
             )
             for name, registry in registries.items()
-            for number in range(WORKERS)
+            for number in range(WORKERS_PER_EUREKA)
         ]
         self._terms = threading.Lock()
         self._term = 0
         self._leads = self._stands_by = False
         self._taken_over: set[str] = set()
         self._reported_unresponsive: set[SyncerKey] = set()
-        queue.divide(registries, self.worker_group_of)
+        queue.divide_into_groups(registries, self.worker_group_of)
 
     def start(self) -> None:
         """Start the workers, which wait for :meth:`lead`."""
@@ -109,30 +113,34 @@ class Controller:
             worker.start()
 
     def worker_group_of(self, key: SyncerKey) -> str:
-        """Return the Eureka whose workers reconcile a syncer: the one that its spec names, or that holds
-        its instances.
+        """Return the name of the Eureka whose workers reconcile a syncer: the Eureka that its spec names, or
+        else one that holds its instances.
         """
         syncers, parent = self._sources.syncers, split_derived_name(key[1])[0]
         syncer = syncers.get(*key) or syncers.get(key[0], parent)
-        if syncer is not None and (named := connection_of(syncer)) in self._registries:
+        if syncer is not None and (named := connection_name(syncer)) in self._registries:
             return named
-        owner = self._owner(key)
-        holding = (name for name, registry in self._registries.items() if registry.known(owner=owner))
+        owner = self._owner_name(key)
+        holding = (
+            name for name, registry in self._registries.items() if registry.known_instances(owner=owner)
+        )
         return next(holding, next(iter(self._registries)))
 
-    def pause(self) -> bool:
-        """Begin no reconcile until :meth:`lead`; return whether all reconciles that were begun have ended."""
+    def pause_and_check_idle(self) -> bool:
+        """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have
+        ended.
+        """
         with self._terms:
             self._leads = False
             return self._queue.pause()
 
-    def take_over(self) -> None:
-        """Renew the syncers' instances at once, and reconcile nothing yet.
+    def start_renewals(self) -> None:
+        """Begin to renew the instances of all syncers, before the first reconcile; return at once.
 
-        Each Eureka has a thread of its own, so that one that does not answer delays no other.
+        Each Eureka has a thread of its own, so that a Eureka that does not answer delays no other.
         """
         self._sources.retry_now()
-        wanted = self._sources.wanted_at()
+        wanted = self._sources.count_wanted_by_eureka()
         with self._terms:
             self._term += 1
             self._leads = self._stands_by = False
@@ -140,25 +148,29 @@ class Controller:
             self._reported_unresponsive.clear()
             for name in self._registries:
                 threading.Thread(
-                    target=self._take_over,
+                    target=self._start_renewals_at,
                     args=(self._term, name, wanted[name]),
                     name=f"take-over-{name}",
                     daemon=True,
                 ).start()
 
-    def _take_over(self, term: int, name: str, wanted: int) -> None:
+    def _start_renewals_at(self, term: int, name: str, wanted_count: int) -> None:
+        """Renew the syncers' instances at one Eureka, then reconcile its syncers if this replica leads."""
         registry = self._registries[name]
         try:
-            registry.take_over(wanted)
+            registry.start_leading(wanted_count)
             for syncer in self._sources.syncers.objects():
                 if not is_deleted(syncer):
                     key = key_of(syncer)
-                    there = registry.known(owner=self._owner(key))
-                    for instance in (*there, *called_otherwise(registry, self._cluster, key)):
-                        registry.keep(instance)
+                    there = registry.known_instances(owner=self._owner_name(key))
+                    for instance in (
+                        *there,
+                        *instances_under_other_cluster_names(registry, self._cluster, key),
+                    ):
+                        registry.keep_registered(instance)
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
             _log.exception(
-                "failed to take over the renewals of a Eureka: reconciling its syncers instead",
+                "failed to begin the renewals at a Eureka, reconciling its syncers instead",
                 extra={"eureka": name},
             )
         with self._terms:
@@ -166,31 +178,31 @@ class Controller:
                 if self._stands_by:
                     registry.stand_by()
                 return
-            if isinstance(registry.condition(), Refused):
+            if isinstance(registry.condition(), Misconfigured):
                 return
             self._taken_over.add(name)
             if self._leads:
-                self._begin(name)
+                self._start_reconciling(name)
 
     def lead(self) -> None:
-        """Queue every syncer, and what deleted syncers left behind, for the workers; call after
-        :meth:`take_over`. Return at once.
+        """Queue every syncer, and every owner with instances in Eureka, for the workers; return at once. Call
+        after :meth:`start_renewals`.
 
-        A Eureka whose take-over has not finished begins when it has.
+        The workers of a Eureka begin once the renewals there have begun.
 
         Syncers that changed last come first: nobody has reconciled those changes yet.
         """
         with self._terms:
             self._leads = True
             for name in self._taken_over:
-                self._begin(name)
-        self.all_changed()
+                self._start_reconciling(name)
+        self.enqueue_all()
 
-    def _begin(self, name: str) -> None:
-        """Begin to reconcile the syncers of a Eureka, and what deleted syncers left behind there."""
+    def _start_reconciling(self, name: str) -> None:
+        """Begin to reconcile the syncers of a Eureka, also deleted syncers that have instances there."""
         self._queue.resume(name)
         for owner in self._registries[name].owners():
-            self.owner_changed(owner)
+            self.enqueue_owner(owner)
 
     @property
     def is_idle(self) -> bool:
@@ -199,8 +211,8 @@ class Controller:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
-        """Stop renewing and forget the leader's memory, since another replica leads; call after
-        :meth:`pause`.
+        """Stop renewing, and forget all that this replica learned as the leader; call after
+        :meth:`pause_and_check_idle`.
         """
         with self._terms:
             self._term += 1
@@ -221,7 +233,7 @@ class Controller:
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:
-            fails = failure_of(registry.condition()) is not None
+            fails = reading_error(registry.condition()) is not None
             busy_seconds = 0.0 if fails else now - self._busy_since.get(worker.name, now)
             workers += liveness_of([worker], busy_seconds, LONGEST_RECONCILE_SECONDS)
         gates = self._gates.liveness() if self._gates is not None else ()
@@ -234,46 +246,49 @@ class Controller:
         self.drain_check.stop()
         now = time.monotonic()
         for registry, worker in self._workers:
-            hangs = failure_of(registry.condition()) is not None
+            hangs = reading_error(registry.condition()) is not None
             deadline = now + (HANGING_STOP_SECONDS if hangs else LONGEST_STOP_SECONDS)
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def owner_changed(self, owner: str) -> None:
-        """Queue the syncer of an owner whose instances changed in Eureka, also under a former name of the
-        cluster.
+    def enqueue_owner(self, owner: str) -> None:
+        """Queue the syncer of an owner, since its instances changed in Eureka; do nothing for an owner of
+        another cluster. Former names of this cluster count as this cluster.
         """
         found = parse_owner(owner)
-        if not isinstance(found, ClusterOwner) or not self._settings.watches(found.namespace):
+        if not isinstance(found, ClusterOwner) or not self._settings.watches_namespace(found.namespace):
             return
         if found.cluster == self._cluster.name or found.cluster in self._previous_names():
             self._queue.add((found.namespace, found.syncer))
 
-    def all_changed(self) -> None:
-        """Queue every syncer for a reconcile; those queued because they changed come first."""
+    def enqueue_all(self) -> None:
+        """Queue every syncer for a reconcile, after the syncers that are queued because they changed."""
         for key in self._sources.syncer_keys():
-            self._queue.add(key, is_news=False)
+            self._queue.add(key, is_change=False)
 
-    def registry_changed(self, name: str) -> None:
-        """Queue each syncer that registers at a Eureka or has instances there: this Eureka was read, or
-        cannot be read.
+    def enqueue_syncers_of_eureka(self, name: str) -> None:
+        """Queue each syncer that registers at a Eureka or has instances there, since this Eureka was read, or
+        cannot be read any more.
         """
-        for key in self._sources.syncers_at(name):
+        for key in self._sources.syncers_at_eureka(name):
             self._queue.add(key)
         for owner in self._registries[name].owners():
-            self.owner_changed(owner)
+            self.enqueue_owner(owner)
 
-    def _work(self, group: str) -> None:
+    def _run_worker(self, group: str) -> None:
+        """Reconcile the queued syncers of one Eureka, until the queue is closed."""
         name = threading.current_thread().name
         while (key := self._queue.get(group)) is not None:
             started = self._busy_since[name] = time.monotonic()
             failed = True
             try:
-                failed = self._reconcile(key, group, started)
+                failed = self._reconcile_needs_retry(key, group, started)
             except LeadershipLost as error:
-                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled again
+                self._queue.add_after(
+                    key, 1.0
+                )  # by then the queue is paused, or all syncers are queued again
                 _log.info(
-                    "postponed reconciling a syncer: this replica may not lead any more",
+                    "postponed reconciling a syncer, changing nothing: this replica may not lead any more",
                     extra={"syncer": "/".join(key), "error": str(error)},
                 )
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
@@ -281,23 +296,27 @@ class Controller:
                 _log.exception("failed to reconcile a syncer, retrying", extra={"syncer": "/".join(key)})
             finally:
                 self._busy_since.pop(name, None)
-                self.history.count(key, time.monotonic() - started, failed=failed)
+                self.history.count_result(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
-    def _reconcile(self, key: SyncerKey, group: str, started: float) -> bool:
-        """Reconcile one syncer and report the result; return whether the reconcile failed and is tried
+    def _reconcile_needs_retry(self, key: SyncerKey, group: str, started: float) -> bool:
+        """Reconcile one syncer and report the result; return True if the reconcile failed and was queued
         again.
         """
         reports = self._reconciler.reports
-        with self._unresponsive.watched(
-            key, [group], lambda error: self._say(key, reports.unresponsive(key, group, error))
+        with self._unresponsive.report_while_waiting(
+            key,
+            [group],
+            lambda error: self._publish_report(key, reports.result_while_unresponsive(key, group, error)),
         ):
             decided = self._reconciler.decide(key, group)
-        if isinstance(decided, Decided):
+        if isinstance(decided, DecidedSituation):
             if self._gates is not None:
-                self._gates.note(decided.situation, decided.decision)
-            with self._unresponsive.watched(
-                key, decided.asked, lambda error: self._say(key, reports.waiting(decided, error))
+                self._gates.record_decision(decided.situation, decided.decision)
+            with self._unresponsive.report_while_waiting(
+                key,
+                decided.changed_registries,
+                lambda error: self._publish_report(key, reports.result_while_waiting(decided, error)),
             ):
                 result = self._reconciler.carry_out(decided)
         else:
@@ -314,14 +333,14 @@ class Controller:
         return result.error is not None
 
     def _apply_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Queue the syncers that a reconcile's result concerns, and publish its status and Events."""
-        for other in result.concerned:
+        """Queue the syncers that a reconcile's result names, and publish its status and Events."""
+        for other in result.syncers_to_reconcile:
             self._queue.add(other)
-        if result.again_seconds is not None:
-            self._queue.add_after(key, result.again_seconds)
+        if result.requeue_after_seconds is not None:
+            self._queue.add_after(key, result.requeue_after_seconds)
         if result.ended is not None:
             if result.syncer is not None:
-                self._publisher.publish_end(result.syncer, result.ended)
+                self._publisher.publish_deletion(result.syncer, result.ended)
             self._publisher.forget(key)
             self.drain_check.forget(key)
             if self._gates is not None:
@@ -330,31 +349,33 @@ class Controller:
         if result.report is not None and result.syncer is not None:
             self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
             why = result.report.synced
-            if why.reason in STUCK and not is_stalled(result.syncer, why):
-                self._queue.add_after(key, RECHECK_SECONDS)
-            self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
-        if result.asked is not None:
-            self.drain_check.check_soon(result.asked)
+            if why.reason in STUCK_REASONS and not is_stalled(result.syncer, why):
+                self._queue.add_after(key, STALLED_RECHECK_SECONDS)
+            self.history.record(key, result.report, result.all_differences, result.outcome, result.held_back)
+        if result.applied_spec is not None:
+            self.drain_check.check_soon(result.applied_spec)
 
-    def _hangs(self, name: str, error: RegistryError) -> None:
-        """Report a silent Eureka in the status of its syncers, which nobody reconciles during its
-        take-over.
+    def _report_unresponsive(self, name: str, error: RegistryError) -> None:
+        """Report in the status of a Eureka's syncers that it does not answer, while its renewals have not
+        begun and nobody reconciles these syncers.
         """
         with self._terms:
             waits = self._leads and name not in self._taken_over
-        for key in self._sources.syncers_at(name) if waits else ():
+        for key in self._sources.syncers_at_eureka(name) if waits else ():
             with self._terms:  # held, so that no reconcile is overtaken
                 if not self._leads or name in self._taken_over:
                     return
                 if key not in self._reported_unresponsive:
                     self._reported_unresponsive.add(key)
-                    self._say(key, self._reconciler.reports.unresponsive(key, name, error))
+                    self._publish_report(
+                        key, self._reconciler.reports.result_while_unresponsive(key, name, error)
+                    )
 
-    def _say(self, key: SyncerKey, result: SyncerResult) -> None:
-        """Publish a report about a syncer while its reconcile waits."""
+    def _publish_report(self, key: SyncerKey, result: SyncerResult) -> None:
+        """Publish the status of a syncer whose reconcile waits for Eureka."""
         if result.report is not None and result.syncer is not None:
             self._publisher.publish(result.syncer, result.report)
-            self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
+            self.history.record(key, result.report, result.all_differences, result.outcome, result.held_back)
 
-    def _owner(self, key: SyncerKey) -> str:
+    def _owner_name(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

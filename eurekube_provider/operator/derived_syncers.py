@@ -14,27 +14,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.derived_syncer import (
-    INHERITED,
+    INHERITED_METADATA_KEYS,
     Membership,
     ServiceCounts,
     ServiceState,
-    controller_of,
     derived_name,
     derived_syncer,
-    inherited_marks,
-    is_of_namespace,
+    inherited_metadata,
+    is_namespace_syncer,
     membership_of,
+    parent_of_derived_syncer,
+    read_service_state,
     split_derived_name,
-    state_of,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.objects import Object, conditions_of, qualified
+from eurekube_provider.core.objects import Object, conditions_of, qualified_name
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.syncer import (
     FINALIZER,
     FORCE_DELETE_ANNOTATION,
@@ -42,70 +42,72 @@ from eurekube_provider.core.syncer import (
     has_finalizer,
     is_deleted,
 )
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, objects_named
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.reports import Ended, SyncerResult
-from eurekube_provider.operator.sources import SUM_SECONDS, Sources
+from eurekube_provider.operator.reports import SyncerDeletion, SyncerResult
+from eurekube_provider.operator.sources import SUMMARY_DELAY_SECONDS, ClusterCache
 
 _log = logging.getLogger(__name__)
 
-LEAVE_SECONDS = HOLD_SECONDS
-"""Seconds for which a Service must be no member, without having opted out, before its syncer is deleted.
+DELETION_DELAY_SECONDS = BRAKE_HOLD_SECONDS
+"""Seconds between the moment at which a Service ceases to join, without having opted out, and the deletion of
+its syncer.
 
-As long as the brake holds: a chart that lost its annotations, or an incomplete list, is repaired by then.
+The brake holds removals as long: a chart that lost its annotations, or an incomplete list, is repaired by
+then.
 """
 
-REFUSED_SECONDS = 60.0
+REFUSED_SPEC_RETRY_SECONDS = 60.0
 """Seconds before a spec that the API server refused is sent again."""
 
 RETRY_SECONDS = 10.0
-"""Seconds before a request that failed for another reason is repeated; the present syncer is served
-meanwhile.
+"""Seconds before a request that failed otherwise than by a refused spec is repeated; the operator serves the
+present syncer meanwhile.
 """
 
-WRITE_SECONDS = 5.0
-"""The time-out of a write: a worker of a registry waits for the answer."""
+WRITE_TIMEOUT_SECONDS = 5.0
+"""The time-out of a write in seconds, which is short since a worker of a registry waits for the answer."""
 
-SHOWN_SECONDS = 5.0
-"""Seconds for which a single pass waits until its watch shows what it wrote."""
+LONGEST_WATCH_WAIT_SECONDS = 5.0
+"""Most seconds that a single pass (``--once``) waits until the watch shows an object that it wrote."""
 
-_SAFEGUARDS = ("paused", "policy")
-"""Fields that protect instances, and reach a derived syncer whatever else is wrong with its Service."""
+_SAFEGUARD_FIELDS = ("paused", "policy")
+"""Fields of the spec that protect instances, and are copied even while the Service is refused."""
 
-_ORPHAN = "orphan"
-"""The finalizer of ``kubectl delete --cascade=orphan``: derived syncers stay, as a person's own."""
+_ORPHAN_FINALIZER = "orphan"
+"""The finalizer of ``kubectl delete --cascade=orphan``: derived syncers then stay as ordinary syncers."""
 
 ReportRefusal = Callable[[Object, Problem], None]
-"""Called with a Service that is refused, and the reason."""
+"""Callback that gets a refused Service and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The reason why the syncer of a Service does not have the desired spec.
+    """The reason why a derived syncer does not have the desired spec.
 
-    :ivar wanted: the spec that the API server refused; None if it was not sent.
-    :ivar until: the monotonic time at which the spec may be sent again.
+    :ivar refused_spec: the spec that the API server refused; None if no spec was sent.
+    :ivar retry_at: the monotonic time from which the spec may be sent again.
     """
 
     problem: Problem
-    wanted: Mapping[str, Any] | None = None
-    until: float = 0.0
+    refused_spec: Mapping[str, Any] | None = None
+    retry_at: float = 0.0
 
 
-class DerivedSyncers:
-    """The writer of derived syncers; any number of workers may share it, each with a syncer of its own.
+class DerivedSyncerController:
+    """The controller of derived syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param waits: True to wait until the watch shows a syncer that was created, since a single pass has no
-        later reconcile.
+    :param waits: True to wait until the watch shows a created syncer, since a single pass has no later
+        reconcile.
     """
 
     def __init__(
         self,
         access: KubeAccess,
-        sources: Sources,
+        sources: ClusterCache,
         report: ReportRefusal = lambda *_: None,
         *,
         waits: bool = False,
@@ -117,17 +119,21 @@ class DerivedSyncers:
         self._lock = threading.Lock()
         self._refused: dict[SyncerKey, _Refusal] = {}
         self._leaving: dict[SyncerKey, float] = {}  # the monotonic time at which it may be deleted
-        self._held_until: dict[str, float] = {}  # by namespace: writes wait until then after a failed one
+        self._writes_paused_until: dict[
+            str, float
+        ] = {}  # by namespace: writes wait until then after a failed one
 
     def forget_all(self) -> None:
-        """Forget the leader's memory: another replica leads."""
+        """Forget refusals and pending deletions, since another replica leads."""
         with self._lock:
             self._refused.clear()
             self._leaving.clear()
-            self._held_until.clear()
+            self._writes_paused_until.clear()
 
-    def refuses(self, key: SyncerKey) -> bool:
-        """Return True if the Service of a derived syncer is refused, which registers nothing new then."""
+    def is_service_refused(self, key: SyncerKey) -> bool:
+        """Return True if the Service of a derived syncer is refused: the operator registers nothing new for
+        it.
+        """
         with self._lock:
             refusal = self._refused.get(key)
         return refusal is not None and refusal.problem.reason == Reason.SERVICE_REFUSED
@@ -135,7 +141,7 @@ class DerivedSyncers:
     def ensure(self, key: SyncerKey) -> SyncerResult | None:
         """Create, change or delete one derived syncer as its Service asks.
 
-        :returns: None if the syncer is to be reconciled as it stands.
+        :returns: None if the syncer must be reconciled as it is now; otherwise the result of the reconcile.
         :raises KubernetesError: a missing syncer cannot be created.
         """
         try:
@@ -144,19 +150,21 @@ class DerivedSyncers:
             problem, now = Problem(Reason.KUBERNETES_ERROR, str(error)), time.monotonic()
             with self._lock:
                 before = self._refused.get(key)
-                is_away = _is_away(error)
+                is_away = _is_server_failure(error)
                 # The others of the namespace try before this one does again.
                 retry_seconds = RETRY_SECONDS * (2 if is_away else 1)
-                self._refused[key] = _Refusal(problem, until=now + retry_seconds)
+                self._refused[key] = _Refusal(problem, retry_at=now + retry_seconds)
                 if is_away:
-                    self._held_until[key[0]] = now + RETRY_SECONDS
+                    self._writes_paused_until[key[0]] = now + RETRY_SECONDS
             if before is None or before.problem != problem:
                 self._enqueue_parent(key)
             if self._sources.syncers.get(*key) is None:
                 raise
             # The present syncer is served, whatever prevents its change.
             extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": retry_seconds}
-            _log.warning("failed to update a derived syncer, retrying", extra=extra)
+            _log.warning(
+                "failed to update a derived syncer, serving its present spec and retrying", extra=extra
+            )
             self._sources.enqueue_later(key, retry_seconds)
             return None
 
@@ -166,61 +174,78 @@ class DerivedSyncers:
         item = self._sources.syncers.get(*key)
         # The CRD's rules let no syncer become or stop being a namespace's: a missing field says that an older
         # CRD drops it, and nothing may leave because of that.
-        if parent is None or not is_of_namespace(parent):
+        if parent is None or not is_namespace_syncer(parent):
             return None
-        is_ours = item is not None and controller_of(item) == (parent_name, parent["metadata"].get("uid"))
+        is_ours = item is not None and parent_of_derived_syncer(item) == (
+            parent_name,
+            parent["metadata"].get("uid"),
+        )
         if item is not None and is_deleted(item):
-            if is_ours and self._lacks_force_delete(item, parent) and self._may_write(key):
+            if is_ours and self._lacks_force_delete_annotation(item, parent) and self._is_write_due(key):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_deleted(parent):
-            if is_ours and item is not None and _ORPHAN not in parent["metadata"].get("finalizers", ()):
-                return self._delete(item, parent) if self._may_write(key) else None
+            if (
+                is_ours
+                and item is not None
+                and _ORPHAN_FINALIZER not in parent["metadata"].get("finalizers", ())
+            ):
+                return self._delete(item, parent) if self._is_write_due(key) else None
             return None
-        if not self._is_prepared(parent) or not self._sources.knows_services_of(key[0]):
-            return _as_it_stands(item)
+        if not self._has_needed_finalizer(parent) or not self._sources.knows_services_of(key[0]):
+            return _result_without_change(item)
         service = self._sources.service(key[0], service_name)
         membership = membership_of(parent, service)
         if membership is Membership.MEMBER and service is not None:
             with self._lock:
                 self._leaving.pop(key, None)
-            return self._join(key, parent, service, item, is_ours=is_ours)
+            return self._sync_member_service(key, parent, service, item, is_ours=is_ours)
         if is_ours and item is not None:
-            return self._leave(key, parent, item, membership)
+            return self._remove_non_member(key, parent, item, membership)
         self._clear_refusal(key)
         return None
 
-    def _is_prepared(self, parent: Object) -> bool:
-        """Return True if a namespace's syncer has the finalizer, which a dry run cannot write."""
+    def _has_needed_finalizer(self, parent: Object) -> bool:
+        """Return True if a namespace's syncer has the finalizer, or if a dry run cannot write the
+        finalizer.
+        """
         return has_finalizer(parent) or not self._access.sends_writes
 
-    def _join(
+    def _sync_member_service(
         self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
     ) -> SyncerResult | None:
+        """Create or update the syncer of a Service that joins; return None if it must be reconciled as it
+        is.
+        """
         try:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
             if is_ours and item is not None:
                 self._copy_safeguards(key, item, parent)
-            return self._refuse(key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error))))
+            return self._report_refusal(
+                key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error)))
+            )
         if item is not None and not is_ours:
-            why = f"there is an EurekaSyncer {qualified(item)}, which is not derived from {qualified(parent)}"
+            why = (
+                f"there is an EurekaSyncer {qualified_name(item)}, which is not derived from "
+                f"{qualified_name(parent)}"
+            )
             remedy = "rename or delete that one, or annotate the Service with eurekube.io/sync=false"
             problem = Problem(Reason.SERVICE_REFUSED, why, remedy)
-            return self._refuse(key, service, item, _Refusal(problem))
+            return self._report_refusal(key, service, item, _Refusal(problem))
         if item is not None and _is_up_to_date(item, wanted):
             self._clear_refusal(key)
             return None
-        if not self._may_write(key, wanted):
+        if not self._is_write_due(key, wanted):
             if item is not None:
                 self._copy_safeguards(key, item, parent)
-            return _as_it_stands(item)
+            return _result_without_change(item)
         try:
-            answer = self._write(item, wanted)
+            answer = self._create_or_patch(item, wanted)
         except KubernetesError as error:
             is_refused = error.status_code == 422
             result = self._refuse_spec(key, service, item, wanted, str(error)) if is_refused else None
-            if item is not None and not _is_away(error):
+            if item is not None and not _is_server_failure(error):
                 self._copy_safeguards(key, item, parent)
             if not is_refused:
                 raise
@@ -231,26 +256,28 @@ class DerivedSyncers:
             return self._refuse_spec(key, service, item, wanted, why, remedy)
         self._clear_refusal(key)
         if not self._access.sends_writes:
-            return _as_it_stands(item)
+            return _result_without_change(item)
         if item is not None and item.get("spec") == wanted["spec"]:
             return None  # of a change of labels alone no event leads here again
-        return None if self._is_seen(key, wanted) else SyncerResult()
+        return None if self._wait_until_watched(key, wanted) else SyncerResult()
 
-    def _may_write(self, key: SyncerKey, wanted: Object | None = None) -> bool:
-        """Return True unless the same was refused, or a write failed, a short while ago.
+    def _is_write_due(self, key: SyncerKey, wanted: Object | None = None) -> bool:
+        """Return True unless the same spec was refused, or a write to this namespace failed, a short while
+        ago; otherwise queue the syncer for later.
 
-        After a failure of the API server one worker tries again, and the others of its namespace wait for the
-        result. A syncer that must wait is reconciled again by then.
+        After a failure of the API server one worker writes again, and the others of its namespace wait for
+        the result.
         """
         now = time.monotonic()
         with self._lock:
-            refusal, held_until = self._refused.get(key), self._held_until.get(key[0], 0.0)
+            refusal, held_until = self._refused.get(key), self._writes_paused_until.get(key[0], 0.0)
             is_same = refusal is not None and (
-                refusal.wanted is None or (wanted is not None and refusal.wanted == wanted["spec"])
+                refusal.refused_spec is None
+                or (wanted is not None and refusal.refused_spec == wanted["spec"])
             )
-            wait_seconds = max(refusal.until if refusal and is_same else 0.0, held_until) - now
+            wait_seconds = max(refusal.retry_at if refusal and is_same else 0.0, held_until) - now
             if wait_seconds <= 0 and held_until:
-                self._held_until[key[0]] = now + RETRY_SECONDS
+                self._writes_paused_until[key[0]] = now + RETRY_SECONDS
         if wait_seconds > 0:
             self._sources.enqueue_later(key, wait_seconds)
         return wait_seconds <= 0
@@ -258,7 +285,7 @@ class DerivedSyncers:
     def _send(
         self, method: str, key: tuple[str] | SyncerKey, body: Object, content_type: str = "application/json"
     ) -> Object:
-        """Send one write with a short time-out: a worker of a registry waits for it.
+        """Send one write with a short time-out, since a worker of a registry waits for the answer.
 
         :param key: the syncer's namespace and name; the namespace alone to create one.
         :raises KubernetesError: the write failed.
@@ -266,17 +293,17 @@ class DerivedSyncers:
         namespace, path = key[0], SYNCERS.path(*key)
         try:
             answer = self._access.request(
-                method, path, body=body, content_type=content_type, timeout_seconds=WRITE_SECONDS
+                method, path, body=body, content_type=content_type, timeout_seconds=WRITE_TIMEOUT_SECONDS
             )
         except KubernetesError as error:
-            if not _is_away(error):
-                self._end_hold(namespace)
+            if not _is_server_failure(error):
+                self._end_write_pause(namespace)
             raise
-        self._end_hold(namespace)
+        self._end_write_pause(namespace)
         return answer
 
     def _patch(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
-        """Change a syncer, unless another one has its name by now.
+        """Patch a syncer, unless another object has its name by now.
 
         :raises KubernetesError: the write failed.
         """
@@ -285,18 +312,19 @@ class DerivedSyncers:
             body["spec"] = spec
         return self._send("PATCH", key_of(item), body, MERGE_PATCH)
 
-    def _end_hold(self, namespace: str) -> None:
+    def _end_write_pause(self, namespace: str) -> None:
+        """Let the derived syncers of a namespace be written again."""
         with self._lock:
-            self._held_until.pop(namespace, None)
+            self._writes_paused_until.pop(namespace, None)
 
     def _copy_safeguards(self, key: SyncerKey, item: Object, parent: Object) -> None:
-        """Copy ``paused`` and ``policy`` from the namespace's syncer, also while a Service is refused or
-        leaves. Raises nothing.
+        """Copy ``paused`` and ``policy`` from the namespace's syncer to a derived syncer, also while its
+        Service is refused or leaves. Raise no error.
         """
         there = item.get("spec") or {}
-        spec = {field: parent["spec"].get(field) for field in _SAFEGUARDS}
+        spec = {field: parent["spec"].get(field) for field in _SAFEGUARD_FIELDS}
         changes = {field: value for field, value in spec.items() if there.get(field) != value}
-        if not changes or not self._may_write(key):
+        if not changes or not self._is_write_due(key):
             return
         try:
             self._patch(item, {}, changes)
@@ -305,8 +333,8 @@ class DerivedSyncers:
             _log.warning("failed to pause a derived syncer or to change its policy, retrying", extra=extra)
             self._sources.enqueue_later(key, RETRY_SECONDS)
 
-    def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> Object | None:
-        """Create or change a derived syncer; return it as it is stored, None where that is not known yet."""
+    def _create_or_patch(self, item: Object | None, wanted: Mapping[str, Any]) -> Object | None:
+        """Create or patch a derived syncer; return the stored object, or None where it is not known yet."""
         key, is_dry = key_of(wanted), not self._access.sends_writes
         extra = {"syncer": "/".join(key)}
         if item is None:
@@ -319,26 +347,32 @@ class DerivedSyncers:
             said = "dry run: would create a derived syncer" if is_dry else "created a derived syncer"
             _log.info(said, extra=extra)
             return answer
-        answer = self._patch(item, _marks_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"]))
+        answer = self._patch(
+            item, _inherited_marks_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
+        )
         if is_dry:
             _log.info("dry run: would change a derived syncer", extra=extra)
             return None
         return answer
 
-    def _is_seen(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
-        """Wait, in a single pass, until the watch shows a syncer as it was written."""
+    def _wait_until_watched(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
+        """Wait, in a single pass, until the watch shows a syncer as it was written; return False if it does
+        not.
+        """
 
-        def is_shown() -> bool:
+        def is_in_watch() -> bool:
             item = self._sources.syncers.get(*key)
             return item is not None and _is_up_to_date(item, wanted)
 
-        return self._wait_until(is_shown)
+        return self._wait_until(is_in_watch)
 
-    def _wait_until(self, is_shown: Callable[[], bool]) -> bool:
-        """Wait, in a single pass, until the watch shows what was written; return False if it does not."""
-        deadline = time.monotonic() + SHOWN_SECONDS
+    def _wait_until(self, is_in_watch: Callable[[], bool]) -> bool:
+        """Wait, in a single pass, until the watch shows an object that was written; return False if it does
+        not.
+        """
+        deadline = time.monotonic() + LONGEST_WATCH_WAIT_SECONDS
         while self._waits and time.monotonic() < deadline:
-            if is_shown():
+            if is_in_watch():
                 return True
             time.sleep(0.02)
         return False
@@ -346,21 +380,27 @@ class DerivedSyncers:
     def _refuse_spec(
         self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str, remedy: str = ""
     ) -> SyncerResult | None:
-        """Refuse a Service whose derived spec the API server does not store, and try again later."""
+        """Refuse a Service whose derived spec the API server does not store, and queue its syncer for
+        later.
+        """
         problem, now = Problem(Reason.SERVICE_REFUSED, why, remedy), time.monotonic()
-        self._sources.enqueue_later(key, REFUSED_SECONDS)
-        return self._refuse(key, service, item, _Refusal(problem, wanted["spec"], now + REFUSED_SECONDS))
+        self._sources.enqueue_later(key, REFUSED_SPEC_RETRY_SECONDS)
+        return self._report_refusal(
+            key, service, item, _Refusal(problem, wanted["spec"], now + REFUSED_SPEC_RETRY_SECONDS)
+        )
 
-    def _refuse(
+    def _report_refusal(
         self, key: SyncerKey, service: Object, item: Object | None, refusal: _Refusal
     ) -> SyncerResult | None:
-        """Report a refused Service; its present syncer is served."""
+        """Record and report the refusal of a Service; return the result by which its present syncer is
+        served.
+        """
         with self._lock:
             before, self._refused[key] = self._refused.get(key), refusal
         if before is None or before.problem != refusal.problem:
             self._report(service, refusal.problem)
             self._enqueue_parent(key)
-        return _as_it_stands(item)
+        return _result_without_change(item)
 
     def _clear_refusal(self, key: SyncerKey) -> None:
         with self._lock:
@@ -368,15 +408,16 @@ class DerivedSyncers:
         if was_refused:
             self._enqueue_parent(key)
 
-    def _leave(
+    def _remove_non_member(
         self, key: SyncerKey, parent: Object, item: Object, membership: Membership
     ) -> SyncerResult | None:
-        """Delete the syncer of a Service that is no member any more: at once if a person opted out.
+        """Delete the syncer of a Service that does not join any more: at once if a person opted out,
+        otherwise after :data:`DELETION_DELAY_SECONDS`.
 
-        A paused syncer changes nothing, and UpsertOnly deregisters nothing that no person took out.
+        Delete none while the namespace's syncer is paused, or under UpsertOnly unless a person opted out.
         """
         self._copy_safeguards(key, item, parent)
-        is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_ANNOTATION)
+        is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_BRAKE_ANNOTATION)
         removes = is_meant or parent["spec"].get("policy") != Policy.UPSERT_ONLY
         if parent["spec"].get("paused") or not removes:
             with self._lock:
@@ -386,26 +427,31 @@ class DerivedSyncers:
         now = time.monotonic()
         with self._lock:
             is_new = key not in self._leaving
-            remaining_seconds = self._leaving.setdefault(key, now + LEAVE_SECONDS) - now
+            remaining_seconds = self._leaving.setdefault(key, now + DELETION_DELAY_SECONDS) - now
         if not is_meant and remaining_seconds > 0:
             if is_new:
-                extra = {"syncer": "/".join(key), "seconds": LEAVE_SECONDS}
-                _log.warning("keeping a derived syncer for now: its Service joins no more", extra=extra)
+                extra = {"syncer": "/".join(key), "seconds": DELETION_DELAY_SECONDS}
+                _log.warning(
+                    "keeping a derived syncer for now: its Service does not join any more, deleting the "
+                    "syncer later",
+                    extra=extra,
+                )
                 self._enqueue_parent(key)
             self._clear_refusal(key)
             self._sources.enqueue_later(key, remaining_seconds)
             return None
-        if not self._may_write(key):
+        if not self._is_write_due(key):
             return None
         # Instances are about to leave: the Service is read once more from the API server.
         services = objects_named(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
         if membership_of(parent, services[0] if services else None) is not membership:
             _log.warning(
-                "kept a derived syncer: its Service differs from the watched one",
+                "kept a derived syncer, checking again later: the API server's Service differs from the "
+                "watched one",
                 extra={"syncer": "/".join(key)},
             )
-            self._end_hold(key[0])
-            self._sources.enqueue_later(key, LEAVE_SECONDS)
+            self._end_write_pause(key[0])
+            self._sources.enqueue_later(key, DELETION_DELAY_SECONDS)
             return None
         return self._delete(item, parent)
 
@@ -416,7 +462,7 @@ class DerivedSyncers:
             _log.info("dry run: would delete a derived syncer", extra={"syncer": "/".join(key)})
             return None
         try:
-            if self._lacks_force_delete(item, parent):
+            if self._lacks_force_delete_annotation(item, parent):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
             self._send("DELETE", key, body)
@@ -431,8 +477,10 @@ class DerivedSyncers:
         return SyncerResult()
 
     @staticmethod
-    def _lacks_force_delete(item: Object, parent: Object) -> bool:
-        """Return True if a person ends the deletion of a namespace's syncer alone while Eureka is away."""
+    def _lacks_force_delete_annotation(item: Object, parent: Object) -> bool:
+        """Return True if the namespace's syncer has the annotation that forces its deletion, and the derived
+        syncer has not.
+        """
         there, here = (has_annotation(one, FORCE_DELETE_ANNOTATION) for one in (parent, item))
         return there and not here
 
@@ -442,21 +490,21 @@ class DerivedSyncers:
         :raises KubernetesError: the syncer, or one that is derived from it, cannot be written.
         """
         key = key_of(parent)
-        derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_from(key)}
+        derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_syncers_of(key)}
         if is_deleted(parent):
-            return self._end(parent, derived)
-        if not self._is_prepared(parent):
+            return self._finish_deletion(parent, derived)
+        if not self._has_needed_finalizer(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
 
-            def is_shown() -> bool:
+            def is_in_watch() -> bool:
                 item = self._sources.syncers.get(*key)
                 return item is not None and has_finalizer(item)
 
-            if not self._wait_until(is_shown):
+            if not self._wait_until(is_in_watch):
                 return SyncerResult()  # the event of the finalizer leads here again
         if not self._sources.knows_services_of(key[0]):
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
-            unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(REMEDIES)
+            unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(SYNCER_REMEDIES)
             status = parent.get("status") or {}
             report = Report(
                 None,
@@ -466,17 +514,20 @@ class DerivedSyncers:
                 desired=int(status.get("desired") or 0),
                 registered=int(status.get("registered") or 0),
             )
-            return SyncerResult(parent, report, again_seconds=SUM_SECONDS)
-        if has_annotation(parent, RELEASE_ANNOTATION):
-            self._release(parent, derived)
+            return SyncerResult(parent, report, requeue_after_seconds=SUMMARY_DELAY_SECONDS)
+        if has_annotation(parent, RELEASE_BRAKE_ANNOTATION):
+            self._release_brakes(parent, derived)
         concerned = set[SyncerKey]()
-        states = list(self._states(parent, derived, concerned))
-        return SyncerResult(parent, report_of(parent, states), concerned=frozenset(concerned))
+        states = list(self._service_states(parent, derived, concerned))
+        return SyncerResult(parent, report_of(parent, states), syncers_to_reconcile=frozenset(concerned))
 
-    def _states(
+    def _service_states(
         self, parent: Object, derived: Mapping[SyncerKey, Object | None], concerned: set[SyncerKey]
     ) -> Iterator[ServiceState]:
-        """Yield the state of each Service that is or was a member, and collect the syncers to reconcile."""
+        """Yield the state of each Service that joins or joined.
+
+        :param concerned: filled with the derived syncers that must be reconciled.
+        """
         namespace, name = key_of(parent)
         left = dict(derived)
         for service in self._sources.services.objects(namespace):
@@ -491,12 +542,12 @@ class DerivedSyncers:
             if refusal is not None or not is_up_to_date:
                 concerned.add(key)
             problem = refusal.problem if refusal else None
-            yield state_of(service_name, item, problem, is_up_to_date=is_up_to_date)
+            yield read_service_state(service_name, item, problem, is_up_to_date=is_up_to_date)
         concerned.update(left)
-        yield from self._states_of_leaving(left)
+        yield from self._leaving_service_states(left)
 
-    def _states_of_leaving(self, left: Mapping[SyncerKey, Object | None]) -> Iterator[ServiceState]:
-        """Yield the state of each Service that is no member any more and has a derived syncer."""
+    def _leaving_service_states(self, left: Mapping[SyncerKey, Object | None]) -> Iterator[ServiceState]:
+        """Yield the state of each Service that does not join any more and still has a derived syncer."""
         for key, item in left.items():
             if item is None:
                 continue
@@ -510,7 +561,7 @@ class DerivedSyncers:
                 problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
             else:
                 problem = None  # kept: its own conditions tell
-            yield state_of(split_derived_name(key[1])[1], item, problem)
+            yield read_service_state(split_derived_name(key[1])[1], item, problem)
 
     @staticmethod
     def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
@@ -519,8 +570,8 @@ class DerivedSyncers:
         except ConfigurationError:
             return False
 
-    def _release(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> None:
-        """Release the brake of each derived syncer that is held or waits to be deleted."""
+    def _release_brakes(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> None:
+        """Release the brake where it holds a derived syncer, and end the wait before pending deletions."""
         for key, item in derived.items():
             if item is None:
                 continue
@@ -529,39 +580,45 @@ class DerivedSyncers:
                 if key in self._leaving:
                     self._leaving[key] = time.monotonic()
             if braked.get("status") == "True":
-                self._annotate(item, RELEASE_ANNOTATION)
-        self._patch(parent, {"annotations": {RELEASE_ANNOTATION: None}})
+                self._annotate(item, RELEASE_BRAKE_ANNOTATION)
+        self._patch(parent, {"annotations": {RELEASE_BRAKE_ANNOTATION: None}})
 
     def _annotate(self, item: Object, annotation: str) -> None:
+        """Set an annotation of a syncer to ``now``."""
         self._patch(item, {"annotations": {annotation: "now"}})
 
-    def _end(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
+    def _finish_deletion(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
         """Remove the finalizer of a deleted namespace's syncer once no derived syncer is left."""
         if not has_finalizer(parent):
-            return SyncerResult(ended=Ended())
+            return SyncerResult(ended=SyncerDeletion())
         if derived:
             # A single pass takes a deleted syncer that has a report for one that was not released.
-            report = None if self._waits else report_of(parent, list(self._states_of_leaving(derived)))
-            return SyncerResult(parent, report, concerned=frozenset(derived), again_seconds=LEAVE_SECONDS)
+            report = None if self._waits else report_of(parent, list(self._leaving_service_states(derived)))
+            return SyncerResult(
+                parent,
+                report,
+                syncers_to_reconcile=frozenset(derived),
+                requeue_after_seconds=DELETION_DELAY_SECONDS,
+            )
         set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=False)
-        return SyncerResult(parent, ended=Ended())
+        return SyncerResult(parent, ended=SyncerDeletion())
 
     def _enqueue_parent(self, key: SyncerKey) -> None:
-        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), SUM_SECONDS)
+        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), SUMMARY_DELAY_SECONDS)
 
 
 def report_of(parent: Object, states: list[ServiceState]) -> Report:
     """Return the conditions and counts of a namespace's syncer."""
     namespace, _ = key_of(parent)
     counts = ServiceCounts.of(states)
-    summary = f"{counts.ready} of {counted(counts.total, 'Service')} of namespace {namespace} ready"
+    summary = f"{counts.ready} of {format_count(counts.total, 'Service')} of namespace {namespace} ready"
     well = Problem(ConditionType.SYNCED, summary if states else f"no Service of namespace {namespace} joins")
     first = counts.worst[0] if counts.worst else None
     synced = ready = well
     if first is not None and first.problem is not None:
         more = f", {len(states) - counts.synced - 1} more" if len(states) - counts.synced > 1 else ""
         message = f"{summary}; {first.service}: {first.problem.message}{more}"
-        synced = Problem(first.problem.reason, message, first.problem.remedy).with_remedy(REMEDIES)
+        synced = Problem(first.problem.reason, message, first.problem.remedy).with_remedy(SYNCER_REMEDIES)
         ready = synced
     is_ready: bool | None = True
     if any(one.is_ready is False for one in states):
@@ -577,34 +634,36 @@ def report_of(parent: Object, states: list[ServiceState]) -> Report:
         synced,
         desired=sum(one.desired for one in states),
         registered=sum(one.registered for one in states),
-        names=frozenset(),
-        services=counts,
+        claimed_names=frozenset(),
+        service_counts=counts,
     )
 
 
-def _as_it_stands(item: Object | None) -> SyncerResult | None:
-    """Return the result by which an existing syncer is reconciled as it stands, and a missing one is not."""
+def _result_without_change(item: Object | None) -> SyncerResult | None:
+    """Return None for an existing syncer, which is then reconciled as it is; an empty result for a missing
+    syncer.
+    """
     return None if item is not None else SyncerResult()
 
 
-def _is_away(error: KubernetesError) -> bool:
+def _is_server_failure(error: KubernetesError) -> bool:
     """Return True if the API server, or a webhook, did not answer or failed; False for a refusal."""
     return error.status_code is None or error.status_code >= 500
 
 
 def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:
     """Return True if a derived syncer has the desired spec, label and annotation."""
-    return bool(item.get("spec") == wanted["spec"]) and inherited_marks(item) == inherited_marks(wanted)
+    return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
 
 
-def _marks_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
+def _inherited_marks_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
     """Return the part of a merge patch for the inherited label and annotation."""
-    marks = inherited_marks(wanted)
-    return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED.items()}
+    marks = inherited_metadata(wanted)
+    return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON merge patch (RFC 7396) that changes one object into another."""
+    """Return the JSON merge patch (RFC 7396) that turns the object ``before`` into ``after``."""
     patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for key, value in after.items():
         old = before.get(key)

@@ -1,8 +1,8 @@
 """The check that the pods behind each syncer serve for as long as callers still call them.
 
-The controller names the syncers that it has reconciled. A few seconds later a thread of its own reads one or
-two pods of each workload behind the syncer. The check never delays a registration, and keeps sentences, not
-pods.
+The controller schedules a check of each syncer that it has reconciled. A few seconds later the check's own
+thread reads one or two pods of each workload behind the syncer. The check never delays a registration, and
+keeps sentences, not pods.
 """
 
 from __future__ import annotations
@@ -19,56 +19,57 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.core.service_choice import choose_services
-from eurekube_provider.core.shortfall import shortfalls
+from eurekube_provider.core.shortfall import find_shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import PODS, KubeAccess, objects_named
-from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
+from eurekube_provider.kube.rate_limiter import LONGEST_WAIT_FOR_URGENT_SECONDS
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
 
-LATER_SECONDS = 5.0
+CHECK_DELAY_SECONDS = 5.0
 """Seconds between a reconcile and its check; changes in that time are checked together."""
 
 RETRY_SECONDS = 300.0
 """Seconds until the next check after a pod that could not be read."""
 
-PAUSE_SECONDS = 0.1
-"""Seconds between two pods: a start with a thousand syncers asks the API server ten times a second."""
+SECONDS_BETWEEN_PODS = 0.1
+"""Seconds between two reads of pods: a start with a thousand syncers reads ten pods a second."""
 
-MOST_WORKLOADS = 4
+MOST_WORKLOADS_PER_SYNCER = 4
 """Most workloads that are checked behind one syncer; a Deployment in mid-rollout counts as two."""
 
-Pod = tuple[str, str]
-"""Name and address of a pod: the address tells apart two pods of a StatefulSet with one name."""
+PodNameAndAddress = tuple[str, str]
+"""Name and IP address of a pod: the address tells apart two pods of a StatefulSet that had one name."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodDrainTime:
-    """The judgement on how a pod ends, from its spec.
+class PodDrainFinding:
+    """The finding on how long a pod serves after its deletion began, from the pod's spec.
 
-    :ivar problem: why callers lose calls when the pod ends; empty where they do not.
-    :ivar speaks_for_all: True if all pods of the workload have the same spec, as those of a ReplicaSet have.
+    :ivar problem: why callers lose calls when the pod ends; empty where they lose none.
+    :ivar applies_to_whole_workload: True if all pods of the workload have the same spec, as those of a
+        ReplicaSet have.
     """
 
     problem: str = ""
-    speaks_for_all: bool = True
+    applies_to_whole_workload: bool = True
 
 
 class DrainCheck:
     """The drain check's thread and its findings; every method may be called from any thread.
 
-    :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check none.
-    :param changed: called with a syncer whose finding has changed.
-    :param wait_quiet: waits until there is nothing more urgent to do, for at most the given seconds.
+    :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check no pod.
+    :param changed: called with the key of a syncer whose finding has changed.
+    :param wait_quiet: waits until no more urgent work is queued, for at most the given seconds.
     """
 
     def __init__(
         self,
         access: KubeAccess,
-        sources: Sources,
+        sources: ClusterCache,
         needed_seconds: int,
         changed: Callable[[SyncerKey], None],
         wait_quiet: Callable[[float], None] = lambda _: None,
@@ -81,7 +82,7 @@ class DrainCheck:
         self._condition = threading.Condition()
         self._is_stopped = False
         self._due: dict[SyncerKey, tuple[float, Syncer]] = {}
-        self._known: dict[SyncerKey, dict[Pod, PodDrainTime]] = {}
+        self._known: dict[SyncerKey, dict[PodNameAndAddress, PodDrainFinding]] = {}
         self._problems: dict[SyncerKey, str] = {}
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
 
@@ -108,27 +109,27 @@ class DrainCheck:
         with self._condition:
             if not self._due:
                 self._condition.notify()
-            at, _ = self._due.get(key, (time.monotonic() + LATER_SECONDS, None))
+            at, _ = self._due.get(key, (time.monotonic() + CHECK_DELAY_SECONDS, None))
             self._due[key] = (at, syncer)
 
     def check(self, syncer: Syncer) -> None:
         """Check the pods behind a syncer now.
 
-        :raises KubernetesError: one of them cannot be read.
+        :raises KubernetesError: a pod cannot be read.
         """
         key = (syncer.namespace, syncer.name)
-        pods: list[tuple[Pod, Pod]] = []
+        pods: list[tuple[PodNameAndAddress, PodNameAndAddress]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            selected = self._sources.selected(syncer.selector)
+            selected = self._sources.select_services(syncer.selector)
             pods, has_others = sample_pods(choose_services(syncer, *selected).meant_slices)
             if not pods and not has_others:
                 return  # scaled to zero, say: nothing new is known
-        known: dict[Pod, PodDrainTime] = {}
+        known: dict[PodNameAndAddress, PodDrainFinding] = {}
         for first, last in pods:
-            known[first] = self._of(key, first, syncer)
-            if last != first and not known[first].speaks_for_all:
-                known[last] = self._of(key, last, syncer)
-        problem = joined(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
+            known[first] = self._finding_of_pod(key, first, syncer)
+            if last != first and not known[first].applies_to_whole_workload:
+                known[last] = self._finding_of_pod(key, last, syncer)
+        problem = join_sentences(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
         if self._sources.syncers.get(*key) is None:
             return
         with self._condition:
@@ -138,8 +139,8 @@ class DrainCheck:
             self._changed(key)
 
     def problem(self, key: SyncerKey) -> str | None:
-        """Return why callers lose calls when the pods behind a syncer end: empty where they do not, None
-        where that is not known.
+        """Return why callers lose calls when the pods behind a syncer end: empty where they lose none, None
+        before the first check.
         """
         with self._condition:
             return self._problems.get(key) if self._needed_seconds else ""
@@ -157,21 +158,26 @@ class DrainCheck:
                 table.clear()
 
     def _run(self) -> None:
-        while (syncer := self._next()) is not None:
+        while (syncer := self._wait_for_due_syncer()) is not None:
             key = (syncer.namespace, syncer.name)
             try:
                 self.check(syncer)
             except KubernetesError as error:
                 _log.warning(
-                    "failed to check drains, retrying",
+                    "failed to check how long a syncer's pods serve after their deletion began, retrying",
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                 )
                 with self._condition:
                     self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
             except Exception:  # noqa: BLE001 - the thread must go on with the others
-                _log.exception("failed to check drains, retrying", extra={"syncer": "/".join(key)})
+                _log.exception(
+                    "failed to check how long a syncer's pods serve after their deletion began, checking "
+                    "again"
+                    " after its next reconcile",
+                    extra={"syncer": "/".join(key)},
+                )
 
-    def _next(self) -> Syncer | None:
+    def _wait_for_due_syncer(self) -> Syncer | None:
         """Wait for the next syncer whose check is due, and return it; return None once the check is
         stopped.
         """
@@ -182,39 +188,40 @@ class DrainCheck:
                     if at <= now:
                         del self._due[key]
                         return syncer
-                # What comes meanwhile is not due before: to wake up for each would take time from the rest.
+                # Later syncers are not due before these: a wake-up for each would take time from other
+                # threads.
                 next_at = min((at for at, _ in self._due.values()), default=None)
-                self._condition.wait(None if next_at is None else min(next_at - now, LATER_SECONDS))
+                self._condition.wait(None if next_at is None else min(next_at - now, CHECK_DELAY_SECONDS))
             return None
 
-    def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> PodDrainTime:
-        """Return the judgement on a pod, and read the pod only if it was not judged before: its spec
-        cannot change.
+    def _finding_of_pod(self, key: SyncerKey, pod: PodNameAndAddress, syncer: Syncer) -> PodDrainFinding:
+        """Return the finding on a pod; read the pod only if there is no finding yet, since its spec cannot
+        change.
         """
         with self._condition:
             known = self._known.get(key, {}).get(pod)
-        return known or self._read(syncer.selector.namespace, pod[0])
+        return known or self._read_and_judge_pod(syncer.selector.namespace, pod[0])
 
-    def _read(self, namespace: str, name: str) -> PodDrainTime:
+    def _read_and_judge_pod(self, namespace: str, name: str) -> PodDrainFinding:
         """Read a pod and judge it; a pod that does not exist has no problem.
 
         :raises KubernetesError: the pod cannot be read.
         """
-        self._wait_quiet(PATIENCE_SECONDS)
+        self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
         found = objects_named(self._access, PODS, name, namespace)
         with self._condition:
-            self._condition.wait_for(lambda: self._is_stopped, PAUSE_SECONDS)
-        return judged(found[0], self._needed_seconds) if found else PodDrainTime()
+            self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_PODS)
+        return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
 
 
-def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
-    """Return the first and the last pod of each workload behind EndpointSlices, and whether other endpoints
-    than pods exist.
+def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[PodNameAndAddress, PodNameAndAddress]], bool]:
+    """Return the first and the last pod of each workload in EndpointSlices, and whether endpoints exist that
+    are no pods.
 
     Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
     to the last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
     """
-    ends: dict[str, tuple[tuple[int, Pod], tuple[int, Pod]]] = {}
+    ends: dict[str, tuple[tuple[int, PodNameAndAddress], tuple[int, PodNameAndAddress]]] = {}
     has_others = False
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.get("endpoints") or ():
@@ -229,30 +236,30 @@ def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
             stem = name.rpartition("-")[0] or name
             first, last = ends.get(stem, (rank, rank))
             ends[stem] = min(first, rank), max(last, rank)
-    chosen = sorted(ends)[:MOST_WORKLOADS]
+    chosen = sorted(ends)[:MOST_WORKLOADS_PER_SYNCER]
     return [(ends[stem][0][1], ends[stem][1][1]) for stem in chosen], has_others
 
 
-def judged(pod: Object, needed_seconds: int) -> PodDrainTime:
-    """Return the judgement on how a pod ends, from its spec.
+def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
+    """Return the finding on how long a pod serves after its deletion began, from its spec.
 
     :param needed_seconds: for how long callers may call the pod after its deletion began.
     """
-    kind, subject = _workload(pod)
+    kind, subject = _workload_kind_and_title(pod)
     spec = pod.get("spec") or {}
-    speaks_for_all = kind in ("Deployment", "ReplicaSet")
+    applies_to_whole_workload = kind in ("Deployment", "ReplicaSet")
     serves = serving_seconds(spec)
     if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
-        return PodDrainTime("", speaks_for_all)
-    found = [f"{one.problem}: {one.remedy}" for one in shortfalls(spec, needed_seconds)]
-    return PodDrainTime(
+        return PodDrainFinding("", applies_to_whole_workload)
+    found = [f"{one.problem}: {one.remedy}" for one in find_shortfalls(spec, needed_seconds)]
+    return PodDrainFinding(
         f"a rolling update loses calls: pods of {subject} serve for {serves} s after their deletion began,"
-        f" and {needed_seconds} s are needed; {joined(found)}",
-        speaks_for_all,
+        f" and {needed_seconds} s are needed; {join_sentences(found)}",
+        applies_to_whole_workload,
     )
 
 
-def _workload(pod: Object) -> tuple[str, str]:
+def _workload_kind_and_title(pod: Object) -> tuple[str, str]:
     """Return the kind of a pod's workload, and its kind and name for a person; the pod itself where
     nothing owns it.
     """

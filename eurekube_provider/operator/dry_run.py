@@ -1,4 +1,6 @@
-"""Plans and results of each syncer and mirror, kept for the output of ``--once`` and ``--dry-run``."""
+"""The plans and results of each syncer and mirror, recorded for the output of ``--once`` and
+``--dry-run``.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -30,16 +32,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 15.0
-"""Most seconds that ``--once`` waits until Eureka and the cluster are read."""
+LONGEST_READ_WAIT_SECONDS = 15.0
+"""Most seconds that ``--once`` waits until Eureka and the cluster have been read."""
 
-DOUBTED_SECONDS = 60.0
-"""Seconds in which ``--dry-run`` distrusts Eureka's lists: other replicas may just have changed something."""
+DISTRUST_LISTS_SECONDS = 60.0
+"""Seconds after the start in which ``--dry-run`` reads each instance instead of trusting Eureka's cached
+lists: other replicas may just have changed something.
+"""
 
-WRITES_SECONDS = 60.0
-"""Most seconds that ``--once`` waits at its end for its statuses and Events: nobody writes them later."""
+LONGEST_STATUS_WAIT_SECONDS = 60.0
+"""Most seconds that ``--once`` waits at its end until its statuses and Events are written: nobody writes them
+later.
+"""
 
-_FAILED = frozenset(
+_FAILURE_REASONS = frozenset(
     {
         Reason.EUREKA_UNREACHABLE,
         Reason.EUREKA_DENIED,
@@ -48,22 +54,24 @@ _FAILED = frozenset(
         Reason.FAILED,
     }
 )
-"""Reasons of a reconcile that was not carried out; every other reason describes the syncer itself."""
+"""Reasons of Synced after a reconcile that failed; every other reason describes the syncer itself."""
 
-_NOT_LOOKED_AT = Problem("NotLookedAt", "it could not be looked at; the log says why")
+_NOT_RECONCILED = Problem("NotLookedAt", "it could not be looked at; the log says why")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlanAndOutcome:
     """A plan for one owner at one Eureka, and its outcome."""
 
-    steps: Plan
+    plan: Plan
     outcome: Outcome
 
-    def then(self, steps: Plan, outcome: Outcome) -> Entry:
-        """Return this entry with the next reconcile added: a syncer may need several in one pass."""
-        return Entry(
-            Plan(self.steps.changes + steps.changes, steps.refusals),
+    def with_next(self, plan: Plan, outcome: Outcome) -> PlanAndOutcome:
+        """Return the changes of this and of the next reconcile together: a syncer may need several in one
+        pass.
+        """
+        return PlanAndOutcome(
+            Plan(self.plan.changes + plan.changes, plan.refusals),
             Outcome(self.outcome.done + outcome.done, outcome.failures),
         )
 
@@ -73,28 +81,29 @@ class MirrorEntry:
     """The result of one reconcile of a mirror.
 
     :ivar report: None for a mirror that was deleted, or whose reconcile reported nothing new.
-    :ivar writes: such as ``+ Service review``.
+    :ivar writes: real or planned writes, such as ``+ Service review``.
+    :ivar was_reconciled: False for a mirror without a reconcile.
     """
 
     report: MirrorReport | None = None
     writes: tuple[str, ...] = ()
-    was_seen: bool = False
+    was_reconciled: bool = False
 
     @property
     def problem(self) -> Problem | None:
-        """The mirror's fault; None where it has none."""
-        if not self.was_seen:
-            return _NOT_LOOKED_AT
+        """The mirror's problem; None for a synced mirror."""
+        if not self.was_reconciled:
+            return _NOT_RECONCILED
         is_synced, problem = self.report.synced if self.report else (True, None)
         return None if is_synced else problem
 
     @property
     def has_failed(self) -> bool:
-        """True if the reconcile did not do its work: no look, no Kubernetes API or no Eureka."""
+        """True if the mirror was not reconciled, or the Kubernetes API or Eureka failed."""
         from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
 
         problem = self.problem
-        failures = (_NOT_LOOKED_AT.reason, Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
+        failures = (_NOT_RECONCILED.reason, Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
         return problem is not None and problem.reason in failures
 
 
@@ -114,35 +123,41 @@ class RunReport:
         self._keys: dict[str, SyncerKey] = {}
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[str, Entry]] = {}
+        self._entries: dict[str, dict[str, PlanAndOutcome]] = {}
         self._reports: dict[SyncerKey, Report] = {}
         self._mirrors: dict[MirrorKey, MirrorEntry] = {}
 
-    def record(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
-        """Keep an owner's plan at the registry of this name, and the plan's outcome."""
+    def record_plan(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
+        """Record an owner's plan at the registry of this name, and the plan's outcome."""
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(name)
-            entries[name] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
-        if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
-            _log.info("dry run: planned changes", extra={"owner": owner, "plan": plan.describe()})
+            entries[name] = (
+                PlanAndOutcome(plan, outcome)
+                if self.is_dry or not before
+                else before.with_next(plan, outcome)
+            )
+        if self.is_dry and not self.is_once and (before.plan if before else Plan()) != plan:
+            _log.info(
+                "dry run: planned changes, making none", extra={"owner": owner, "plan": plan.describe()}
+            )
 
-    def note_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
-        """Keep the result of one reconcile of a mirror, and its writes, real or planned."""
+    def record_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
+        """Record the report of one reconcile of a mirror, and its writes, real or planned."""
         with self._lock:
             before = self._mirrors.get(key, MirrorEntry())
             every = tuple(writes) if self.is_dry else (*before.writes, *writes)
-            self._mirrors[key] = MirrorEntry(report or before.report, every, was_seen=True)
+            self._mirrors[key] = MirrorEntry(report or before.report, every, was_reconciled=True)
         if self.is_dry and not self.is_once and before.writes != every:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
-            _log.info("dry run: planned writes", extra=extra)
+            _log.info("dry run: planned a mirror's writes, making none", extra=extra)
 
-    def statuses(self, access: KubeAccess) -> StatusWriter:
-        """Return a status writer that also keeps each status in this report."""
-        return _Statuses(access, self)
+    def status_writer(self, access: KubeAccess) -> StatusWriter:
+        """Return a status writer that also records each status in this report."""
+        return _RecordingStatusWriter(access, self)
 
-    def note(self, key: SyncerKey, report: Report) -> None:
-        """Keep the result of one reconcile of a syncer."""
+    def record_report(self, key: SyncerKey, report: Report) -> None:
+        """Record the report of one reconcile of a syncer."""
         with self._lock:
             self._reports[key] = report
 
@@ -153,8 +168,8 @@ class RunReport:
             return (
                 not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
-                or any(report.synced.reason in _FAILED for report in self._reports.values())
-                or any(not self._is_known_owner(owner) for owner in self._keys)
+                or any(report.synced.reason in _FAILURE_REASONS for report in self._reports.values())
+                or any(not self._is_recorded_owner(owner) for owner in self._keys)
                 or any(one.has_failed for one in self._mirrors.values())
             )
 
@@ -181,7 +196,7 @@ class RunReport:
                 text = as_json(
                     {
                         "dryRun": self.is_dry,
-                        "syncers": [self._dict(owner) for owner in every],
+                        "syncers": [self._owner_as_dict(owner) for owner in every],
                         "mirrors": [
                             {
                                 "mirror": "/".join(key),
@@ -193,29 +208,32 @@ class RunReport:
                     }
                 )
             else:
-                text = "".join(map(self._text, every)) or "there are no syncers, and nothing is left of one\n"
+                text = (
+                    "".join(map(self._owner_as_text, every))
+                    or "there are no syncers, and nothing is left of one\n"
+                )
                 text += "".join(map(_mirror_text, sorted(self._mirrors.items(), key=lambda one: one[0])))
         sys.stdout.write(printable_lines(text))
         sys.stdout.flush()
 
-    def _dict(self, owner: str) -> dict[str, Any]:
-        plans = [entry.steps.to_dict() for entry in self._entries.get(owner, {}).values()]
+    def _owner_as_dict(self, owner: str) -> dict[str, Any]:
+        plans = [entry.plan.to_dict() for entry in self._entries.get(owner, {}).values()]
         return {
             "owner": owner,
             "problem": _problem_dict(self._problem(owner)),
             "plans": plans,
-            "released": self._is_released(owner),
+            "released": self._is_finalizer_removed(owner),
             "failures": self._failures(owner),
         }
 
-    def _text(self, owner: str) -> str:
+    def _owner_as_text(self, owner: str) -> str:
         lines = [f"{owner}:"]
         lines += _problem_lines(self._problem(owner))
-        is_released = self._is_released(owner)
+        is_finalizer_removed = self._is_finalizer_removed(owner)
         for entry in self._entries.get(owner, {}).values():
-            if entry.steps or entry.steps.refusals or not is_released:
-                lines += entry.steps.describe().splitlines()
-        if is_released:
+            if entry.plan or entry.plan.refusals or not is_finalizer_removed:
+                lines += entry.plan.describe().splitlines()
+        if is_finalizer_removed:
             lines.append(
                 "would be released: it was deleted, and waits for an operator to let it go"
                 if self.is_dry
@@ -224,29 +242,27 @@ class RunReport:
         lines += [f"failed: {failure['error']}" for failure in self._failures(owner)]
         return "\n  ".join(lines) + "\n"
 
-    def _is_released(self, owner: str) -> bool:
-        """Return whether the finalizer of the owner's deleted syncer was removed, or would be in a dry
-        run.
+    def _is_finalizer_removed(self, owner: str) -> bool:
+        """Return whether the finalizer of the owner's deleted syncer was removed, or would be removed without
+        a dry run.
         """
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
-    def _is_known_owner(self, owner: str) -> bool:
+    def _is_recorded_owner(self, owner: str) -> bool:
         key = self._keys[owner]
         return owner in self._entries or key in self._reports or key in self._deleted
 
     def _problem(self, owner: str) -> Problem | None:
-        """Return the fault of the owner's syncer; None for a syncer without a fault, or one that is
-        deleted.
-        """
+        """Return the problem of the owner's syncer; None for a synced or a deleted syncer."""
         key = self._keys.get(owner)
         if key is None:
             return None
         report = self._reports.get(key)
-        if report is None and self._is_known_owner(owner):
+        if report is None and self._is_recorded_owner(owner):
             return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
-            return _NOT_LOOKED_AT
+            return _NOT_RECONCILED
         return None if report.is_synced else report.synced
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
@@ -274,35 +290,44 @@ def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
     lines = [f"mirror {'/'.join(key)}:"]
     lines += _problem_lines(one.problem)
     count = len(one.writes)
-    lines += [*one.writes, counted(count, "write") if count else "nothing to do"]
+    lines += [*one.writes, format_count(count, "write") if count else "nothing to do"]
     return "\n  ".join(lines) + "\n"
 
 
-class DryRunRegistry:
-    """A registry whose plans a run report records; in a dry run the registry is only read.
+class RecordingRegistry:
+    """A wrapper of a registry that records each plan in a run report; in a dry run it only reads the
+    registry.
 
     :param name: the name of the registry's connection.
     """
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
         self._registry, self._name, self._run_report = registry, name, run_report
-        self._reads_each_until = time.monotonic() + DOUBTED_SECONDS
+        self._reads_each_until = time.monotonic() + DISTRUST_LISTS_SECONDS
         self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
         self.condition, self.figures = registry.condition, registry.figures
-        self.known, self.get = registry.known, registry.get
+        self.known_instances, self.get = registry.known_instances, registry.get
         self.read_everywhere = registry.read_everywhere
-        self.owners, self.clusters, self.up = registry.owners, registry.clusters, registry.up
-        self.forgotten, self.give_up = registry.forgotten, registry.give_up
+        self.owners, self.cluster_names, self.count_up = (
+            registry.owners,
+            registry.cluster_names,
+            registry.count_up,
+        )
+        self.lost_instances, self.drop_lost_instances = registry.lost_instances, registry.drop_lost_instances
         if isinstance(registry, MirrorSource):
-            self.follow, self.find_unlisted = registry.follow, registry.find_unlisted
-        self.keep: Callable[[Instance], None] = _nothing if run_report.is_dry else registry.keep
-        self.let_lapse: Callable[[Instance], None] = _nothing if run_report.is_dry else registry.let_lapse
-        self.take_over: Callable[[int], None] = _nothing if run_report.is_dry else registry.take_over
-        self.stand_by: Callable[[], None] = _nothing if run_report.is_dry else registry.stand_by
+            self.call_after_reads, self.find_unlisted = registry.call_after_reads, registry.find_unlisted
+        self.keep_registered: Callable[[Instance], None] = (
+            _do_nothing if run_report.is_dry else registry.keep_registered
+        )
+        self.let_lapse: Callable[[Instance], None] = _do_nothing if run_report.is_dry else registry.let_lapse
+        self.start_leading: Callable[[int], None] = (
+            _do_nothing if run_report.is_dry else registry.start_leading
+        )
+        self.stand_by: Callable[[], None] = _do_nothing if run_report.is_dry else registry.stand_by
 
-    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read each instance, also those that lists show, while the lists may be old: a plan must tell the
-        present state.
+    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+        """Read each instance, also the listed ones while the lists may be old: a printed plan must start from
+        the present state.
         """
         is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
         if is_doubted or not known_too:
@@ -311,33 +336,33 @@ class DryRunRegistry:
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Record a plan and its outcome; carry the plan out unless this is a dry run."""
         outcome = Outcome() if self._run_report.is_dry else self._registry.apply(plan, owner)
-        self._run_report.record(plan, owner, self._name, outcome)
+        self._run_report.record_plan(plan, owner, self._name, outcome)
         return outcome
 
 
-def _nothing(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     """Do nothing, in place of a registry's method in a dry run."""
 
 
-class _Statuses(StatusWriter):
+class _RecordingStatusWriter(StatusWriter):
     def __init__(self, access: KubeAccess, run_report: RunReport) -> None:
         super().__init__(access)
         self._run_report = run_report
 
-    def report(self, syncer: Mapping[str, Any], report: Report) -> None:
-        """Keep a syncer's status in the run report, then write it (the access of a dry run sends no
+    def queue_report(self, syncer: Mapping[str, Any], report: Report) -> None:
+        """Record a syncer's report in the run report, then write its status (a dry run's access sends no
         write).
         """
-        self._run_report.note(key_of(syncer), report)
-        super().report(syncer, report)
+        self._run_report.record_report(key_of(syncer), report)
+        super().queue_report(syncer, report)
 
 
 def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
-    """Return indented JSON, for programs and for people."""
+    """Return a value as indented JSON with a newline at its end."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-class DryAccess(KubeAccess):
+class DryRunAccess(KubeAccess):
     """Access to the Kubernetes API that sends reads only; a write returns its own body."""
 
     sends_writes = False

@@ -1,4 +1,4 @@
-"""Pods of a syncer's instances that the cluster has no more, though none was seen terminating.
+"""The search for pods that have registered instances and no longer exist, though nobody saw them terminating.
 
 A pod that ended while nobody watched was never seen terminating, and another application's pod may have its
 address now. The operator therefore asks the cluster for proof: no EndpointSlice of the pod's namespace lists
@@ -11,108 +11,117 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from eurekube_provider.core.endpoint_presence import (
-    is_pod,
-    pods_of,
-    restorable,
-    taken_addresses,
-    vanished,
+    find_address_takers,
+    find_restorable,
+    find_vanished,
+    is_pod_name,
+    pods_in_slices,
 )
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_for_itself, pod_of
+from eurekube_provider.core.objects import Object, has_own_address, pod_name_of_endpoint
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess, objects_named
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
-MOST_ASKED = 20
-"""Most pods that one reconcile asks the API server for; the next reconcile asks for the rest."""
+MOST_PODS_READ = 20
+"""Most pods that one reconcile reads from the API server; the next reconcile reads the rest."""
 
 
 class EndedPods:
     """The search for ended pods, by watched slices and by reads of single pods; threads may share it."""
 
-    def __init__(self, access: KubeAccess, sources: Sources) -> None:
+    def __init__(self, access: KubeAccess, sources: ClusterCache) -> None:
         self._access = access
         self._sources = sources
-        self._found_there: dict[SyncerKey, frozenset[str]] = {}  # the ids of which the last answers were so
+        self._existing_in_last_search: dict[
+            SyncerKey, frozenset[str]
+        ] = {}  # ids of instances whose pods existed
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
-        self._found_there.pop(key, None)
+        self._existing_in_last_search.pop(key, None)
 
-    def ids(self, key: SyncerKey, held: Collection[Instance]) -> frozenset[str]:
-        """Return the ids of a syncer's instances whose pods are proven gone; a doubtful one is left out."""
-        near = pods_of(self._sources.slices_of(key))
-        places = (endpoint_of(one.instance_id) for one in held)
-        if all((namespace, name) in near or not is_pod(name) for name, namespace in places):
+    def find_ended_instance_ids(self, key: SyncerKey, held: Collection[Instance]) -> frozenset[str]:
+        """Return the ids of a syncer's instances whose pods are proven not to exist any more.
+
+        :param held: the syncer's instances in Eureka.
+        """
+        near = pods_in_slices(self._sources.slices_of_syncer(key))
+        places = (pod_and_namespace_of_id(one.instance_id) for one in held)
+        if all((namespace, name) in near or not is_pod_name(name) for name, namespace in places):
             self.forget(key)
             return frozenset()  # as a rule, and without going through the slices of whole namespaces
-        namespaces = self._namespaces(held)
-        if any(self._sources.slices.without_list(one) for one in namespaces):
+        namespaces = self._namespaces_of(held)
+        if any(self._sources.slices.find_unsynced(one) for one in namespaces):
             return frozenset()
-        missing = vanished(held, self._slices(namespaces))
-        before = self._found_there.get(key, frozenset())
-        # Those that were there the last time come again when all the others were asked for.
+        missing = find_vanished(held, self._slices_in(namespaces))
+        before = self._existing_in_last_search.get(key, frozenset())
+        # Pods that existed in the last search are read again after all others.
         rest = [one for one in missing if one.instance_id not in before]
-        asked = {one.instance_id for one in (rest or missing)[:MOST_ASKED]}
+        asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ]}
         try:
-            there = frozenset(one for one in asked if self._is_there(one))
+            there = frozenset(one for one in asked if self._pod_exists(one))
         except KubernetesError:
             return frozenset()
-        self._found_there[key] = there | before if rest else there
+        self._existing_in_last_search[key] = there | before if rest else there
         return frozenset(asked - there)
 
-    def taken_addresses(self, key: SyncerKey, held: Collection[Instance]) -> dict[str, str]:
-        """Return, by instance id, other pods that have the addresses of a syncer's instances now; only
-        proven ones.
+    def pods_reusing_addresses(self, key: SyncerKey, held: Collection[Instance]) -> dict[str, str]:
+        """Return the pods, as namespace/name, that are proven to have the address of a syncer's instance now
+        in place of its own pod, by instance id.
+
+        :param held: the syncer's instances in Eureka.
         """
-        own = self._sources.slices_of(key)
-        there = {(pod_of(each), each["addresses"][0]) for one in own for each in one["endpoints"]}
+        own = self._sources.slices_of_syncer(key)
+        there = {
+            (pod_name_of_endpoint(each), each["addresses"][0]) for one in own for each in one["endpoints"]
+        }
         missing = {
             one.instance_id: one
             for one in held
-            if (endpoint_of(one.instance_id)[0], one.ip_address) not in there
+            if (pod_and_namespace_of_id(one.instance_id)[0], one.ip_address) not in there
         }
-        if not missing or any(map(self._sources.slices.without_list, self._namespaces(missing.values()))):
+        if not missing or any(map(self._sources.slices.find_unsynced, self._namespaces_of(missing.values()))):
             return {}
-        found = taken_addresses(missing.values(), own, self._sources.slices.objects())
+        found = find_address_takers(missing.values(), own, self._sources.slices.objects())
         proven: dict[str, str] = {}
         with suppress(KubernetesError):
-            for instance_id, place in list(found.items())[:MOST_ASKED]:
-                if self._has_address(*place, missing[instance_id].ip_address):
+            for instance_id, place in list(found.items())[:MOST_PODS_READ]:
+                if self._pod_has_address(*place, missing[instance_id].ip_address):
                     proven[instance_id] = "/".join(place)
         return proven
 
-    def restorable(self, key: SyncerKey, registry: Registry, owner: str) -> list[Instance]:
-        """Return instances of a syncer that a registry lost and whose endpoints are ready, as they were
+    def find_restorable_instances(self, key: SyncerKey, registry: Registry, owner: str) -> list[Instance]:
+        """Return the instances of a syncer that a registry lost and whose endpoints are ready, as they were
         registered.
         """
-        forgotten = registry.forgotten(owner)
-        lost = [one for one in forgotten if not self._sources.seen_terminating(one.instance_id)]
+        forgotten = registry.lost_instances(owner)
+        lost = [one for one in forgotten if not self._sources.was_seen_terminating(one.instance_id)]
         if not lost:
             return []
-        to_restore = restorable(lost, self._sources.slices_of(key))
+        to_restore = find_restorable(lost, self._sources.slices_of_syncer(key))
         if len(to_restore) < len(lost):
-            to_restore = restorable(lost, self._slices(self._namespaces(lost)))
+            to_restore = find_restorable(lost, self._slices_in(self._namespaces_of(lost)))
         return to_restore
 
-    def _is_there(self, instance_id: str) -> bool:
-        name, namespace = endpoint_of(instance_id)
+    def _pod_exists(self, instance_id: str) -> bool:
+        name, namespace = pod_and_namespace_of_id(instance_id)
         return bool(objects_named(self._access, PODS, name, namespace))
 
-    def _has_address(self, namespace: str, name: str, address: str) -> bool:
+    def _pod_has_address(self, namespace: str, name: str, address: str) -> bool:
         """Return whether the API server has a pod of this name that alone has this address and is not
         being deleted.
         """
         return any(
-            has_for_itself(pod, address) and not pod["metadata"].get("deletionTimestamp")
+            has_own_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
             for pod in objects_named(self._access, PODS, name, namespace)
         )
 
-    def _namespaces(self, instances: Iterable[Instance]) -> set[str]:
-        return {endpoint_of(one.instance_id)[1] for one in instances}
+    def _namespaces_of(self, instances: Iterable[Instance]) -> set[str]:
+        return {pod_and_namespace_of_id(one.instance_id)[1] for one in instances}
 
-    def _slices(self, namespaces: Iterable[str]) -> list[Object]:
+    def _slices_in(self, namespaces: Iterable[str]) -> list[Object]:
         return [item for one in namespaces for item in self._sources.slices.objects(one)]

@@ -10,9 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from eurekube_provider.core.gate import declares_gate, held_from, is_held, is_opening
+from eurekube_provider.core.gate import (
+    declares_gate,
+    held_since_unix,
+    is_held_by_gate,
+    is_ready_or_becoming_ready,
+)
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, key_of
@@ -22,8 +27,8 @@ PodKey = tuple[str, str]
 
 
 def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
-    """Return the kept part of a pod: the name alone, and with the gate also all fields that decide about
-    it.
+    """Return the part of a pod that the copy keeps: the name, and for a pod with the readiness gate also the
+    fields that decide when the gate opens.
     """
     namespace, name = key_of(pod)
     if not declares_gate(pod.get("spec") or {}):
@@ -38,10 +43,10 @@ def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
             "labels": metadata.get("labels") or {},
         },
         "node": pod["spec"].get("nodeName") or "",
-        "condition": conditions_of(pod).get(GATE, {}),
-        "is_held": is_held(pod),
-        "held_from": held_from(pod) if is_held(pod) else 0.0,
-        "is_opening": is_opening(pod),
+        "condition": conditions_of(pod).get(READINESS_GATE, {}),
+        "is_held": is_held_by_gate(pod),
+        "held_from": held_since_unix(pod) if is_held_by_gate(pod) else 0.0,
+        "is_opening": is_ready_or_becoming_ready(pod),
         "is_ready": conditions_of(pod).get("Ready", {}).get("status") == "True",
     }
 
@@ -49,7 +54,7 @@ def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
 class GatedPods(ReflectorGroup):
     """A copy of the pods of some namespaces; any number of threads may share it.
 
-    :param namespaces: namespaces whose pods are watched; None among them stands for all.
+    :param namespaces: namespaces whose pods are watched; None stands for all namespaces.
     :param changed: called with a pod that the gate begins or ceases to hold.
     :param is_node_ready: returns True if a node of this name exists and is ready.
     """
@@ -62,7 +67,7 @@ class GatedPods(ReflectorGroup):
         is_node_ready: Callable[[str], bool],
     ) -> None:
         super().__init__(
-            Reflector(access, PODS, trim_gated_pod, self._pod_changed, namespace) for namespace in namespaces
+            Reflector(access, PODS, trim_gated_pod, self._update_pod, namespace) for namespace in namespaces
         )
         self._changed = changed
         self._is_node_ready = is_node_ready
@@ -70,28 +75,28 @@ class GatedPods(ReflectorGroup):
         self._held: dict[PodKey, tuple[Object, float]] = {}
         self._opening: dict[PodKey, Object] = {}
 
-    def waiting(self) -> list[Object]:
+    def waiting_pods(self) -> list[Object]:
         """Return the pods that only the readiness gate keeps from being ready, by their own conditions."""
         with self._lock:
             return [pod for pod, _ in self._held.values()]
 
-    def unsettled(self) -> list[Object]:
+    def pods_depending_on_nodes(self) -> list[Object]:
         """Return the pods whose status in Eureka depends on whether their node is ready."""
         with self._lock:
             opening = [pod for pod in self._opening.values() if not pod["is_ready"]]
-        return [*self.waiting(), *opening]
+        return [*self.waiting_pods(), *opening]
 
-    def held(self) -> list[tuple[Object, float]]:
-        """Return the pods of :meth:`waiting` on ready nodes, each with the seconds that it has waited.
+    def waiting_on_ready_nodes(self) -> list[tuple[Object, float]]:
+        """Return the pods of :meth:`waiting_pods` on ready nodes, each with the seconds that it has waited.
 
-        A pod on a node that is not ready is left out: its kubelet's last word may not be true any more.
+        A pod on a node that is not ready is left out: the kubelet's last report may be outdated.
         """
         now = time.monotonic()
         with self._lock:
             found = list(self._held.values())
         return [(pod, now - since) for pod, since in found if self._is_node_ready(pod["node"])]
 
-    def counted_ready(self) -> frozenset[PodKey]:
+    def pods_registered_as_ready(self) -> frozenset[PodKey]:
         """Return the pods that are registered as ready, whatever their endpoints say.
 
         After a gate opens, the kubelet reports the pod ready a moment later, unless the kubelet is gone.
@@ -99,9 +104,9 @@ class GatedPods(ReflectorGroup):
         with self._lock:
             opening = list(self._opening.items())
         seen = {key for key, pod in opening if pod["is_ready"] or self._is_node_ready(pod["node"])}
-        return frozenset(seen.union(key_of(pod) for pod, _ in self.held()))
+        return frozenset(seen.union(key_of(pod) for pod, _ in self.waiting_on_ready_nodes()))
 
-    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+    def _update_pod(self, old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is None:
             return

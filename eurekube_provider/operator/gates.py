@@ -18,55 +18,57 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.decision import Decision, Situation, State
+from eurekube_provider.core.decision import Decision, SyncerSituation, SyncerState
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.event_reasons import PodEvent
 from eurekube_provider.core.gate import (
+    GateDecision,
     GateReason,
-    GateStep,
     GateView,
+    build_gate_condition,
     decide_gate,
-    gate_condition,
-    shown_in,
-    shown_text,
+    format_shown_by,
+    parse_shown_by,
 )
-from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.mapping import Desired
-from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.core.objects import is_ready, pod_of
+from eurekube_provider.core.mapping import DesiredInstances
+from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.core.objects import is_ready, pod_name_of_endpoint
 from eurekube_provider.core.plan import Action, Change, RefusalReason
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Failing, Reading, Registry, Unread
-from eurekube_provider.core.syncer import Mode, Syncer, connection_of, is_deleted
-from eurekube_provider.core.wording import counted, listed
+from eurekube_provider.core.registry import Failing, NeverRead, Registry, UncachedReading
+from eurekube_provider.core.syncer import Mode, Syncer, connection_name, is_deleted
+from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
 
-PASS_SECONDS = 1.0
-"""Seconds between two looks at the pods that wait."""
+SECONDS_BETWEEN_PASSES = 1.0
+"""Seconds between two checks of the pods that wait for their gate."""
 
-READ_SECONDS = 5.0
+SHOWN_POD_READ_SECONDS = 5.0
 """Seconds between two readings of a pod that every server shows; other pods are read every
-:data:`PASS_SECONDS`.
+:data:`SECONDS_BETWEEN_PASSES`.
 """
 
-SILENT_SECONDS = 7.0
-"""Seconds that a server may be silent: it cannot have been restarted within that time."""
+LONGEST_SILENCE_SECONDS = 7.0
+"""Most seconds without an answer after which a server still counts as not restarted."""
 
-WRITES_AT_ONCE = 4
-"""Number of conditions that are written at once, on threads of their own: a slow API delays no look."""
+CONCURRENT_WRITES = 4
+"""Number of conditions that are written at once, on threads of their own, so that a slow API delays no check.
+"""
 
 RETRY_SECONDS = 5.0
-"""Seconds until a condition that could not be written, such as for a missing right, is tried again."""
+"""Seconds until a condition is written again after a failure, such as a missing right."""
 
 LONGEST_PASS_SECONDS = 120.0
+"""Seconds after which a check of the waiting pods counts as stuck."""
 
-Place = tuple[str, str, Key]
+ReadingKey = tuple[str, str, InstanceKey]
 """The name of a registry, the UID of a pod, and the key of the instance to look for there."""
 
 
@@ -74,91 +76,95 @@ Place = tuple[str, str, Key]
 class _LastDecision:
     """The last decision on a syncer.
 
-    :ivar wanted: by pod name, the instance that the syncer's registry must show.
-    :ivar begun: the instances that this replica made UP again, since callers had lost them.
+    :ivar is_in_doubt: True if the syncer's desired instances are uncertain, or the brake holds removals.
+    :ivar wanted_by_pod: the instance that the syncer's registry must show, by pod name.
+    :ivar newly_up: the instances that this replica made UP and that callers did not find before.
     """
 
-    situation: Situation
+    situation: SyncerSituation
     is_in_doubt: bool
-    wanted: Mapping[str, Instance]
-    begun: frozenset[Key]
+    wanted_by_pod: Mapping[str, Instance]
+    newly_up: frozenset[InstanceKey]
 
 
 @dataclass(slots=True)
 class _PodReadings:
-    """The readings of one pod in Eureka.
+    """The readings of one pod's instance from all servers of a Eureka; all times are monotonic.
 
-    :ivar wanted: the instance that each server must show, with its address, as UP.
-    :ivar needed_seconds: for how long each server must show it.
-    :ivar since: by server, since when each reading has shown it.
-    :ivar answered: by server, when it answered last.
-    :ivar last: the servers that answered the last reading, and whether each showed it.
-    :ivar silent: by server that was silent in the last reading, since when.
-    :ivar read_at: when the last reading began; None before the first.
-    :ivar silent_since: when the first of the latest readings that no server answered began; None after an
-        answer.
+    :ivar wanted_instance: the instance that each server must show, with its address, as UP.
+    :ivar needed_seconds: for how long each server must show the instance before the gate opens.
+    :ivar shown_since: the time since which each reading has shown the instance, by server.
+    :ivar answered_at: the time of the last answer, by server.
+    :ivar last_answers: True for a server that showed the instance in the last reading, by server that
+        answered.
+    :ivar silent_servers: the time since which a server is silent, by server that did not answer the last
+        reading.
+    :ivar read_at: the time at which the last reading began; None before the first.
+    :ivar silent_since: the beginning of the first of the latest readings that no server answered; None after
+        an answer.
     """
 
-    wanted: Instance
+    wanted_instance: Instance
     needed_seconds: float
-    since: dict[str, float] = field(default_factory=dict)
-    answered: dict[str, float] = field(default_factory=dict)
-    last: dict[str, bool] = field(default_factory=dict)
-    silent: Mapping[str, float] = field(default_factory=dict)
+    shown_since: dict[str, float] = field(default_factory=dict)
+    answered_at: dict[str, float] = field(default_factory=dict)
+    last_answers: dict[str, bool] = field(default_factory=dict)
+    silent_servers: Mapping[str, float] = field(default_factory=dict)
     read_at: float | None = None
     silent_since: float | None = None
 
-    def take(self, reading: Reading, began: float, ended: float) -> None:
-        """Record the result of a reading, which names no server if none answered."""
-        key = self.wanted.key
+    def record_reading(self, reading: UncachedReading, began: float, ended: float) -> None:
+        """Record the answers of a reading, which are empty if no server answered."""
+        key = self.wanted_instance.key
         found = {server: there.get(key) for server, there in reading.by_server.items()}
-        answers = {server: self._shows(one) for server, one in found.items()}
-        for server, at in list(self.answered.items()):
-            if began - at > SILENT_SECONDS:  # however long this reading took
-                self.since.pop(server, None)
+        answers = {server: self._is_wanted_instance_up(one) for server, one in found.items()}
+        for server, at in list(self.answered_at.items()):
+            if began - at > LONGEST_SILENCE_SECONDS:  # however long this reading took
+                self.shown_since.pop(server, None)
         for server, is_shown in answers.items():
-            self.answered[server] = ended
+            self.answered_at[server] = ended
             if is_shown:
-                self.since.setdefault(server, max(ended, reading.late.get(server, ended)))
+                self.shown_since.setdefault(server, max(ended, reading.unasked_until.get(server, ended)))
             else:
-                self.since.pop(server, None)
-        self.last, self.silent, self.read_at = answers, reading.silent, began
+                self.shown_since.pop(server, None)
+        self.last_answers, self.silent_servers, self.read_at = answers, reading.silent_since, began
         if answers:
             self.silent_since = None
         elif self.silent_since is None:
             self.silent_since = began
 
-    def _shows(self, found: Instance | None) -> bool:
-        """Return whether the found instance is UP at the pod's address, and not that of a former pod of
-        its name.
+    def _is_wanted_instance_up(self, found: Instance | None) -> bool:
+        """Return whether the found instance is UP at the pod's address: a former pod of the same name had
+        another address.
         """
         is_up = found is not None and found.status is Status.UP
-        return is_up and found is not None and found.ip_address == self.wanted.ip_address
+        return is_up and found is not None and found.ip_address == self.wanted_instance.ip_address
 
-    def is_due(self, now: float) -> bool:
+    def is_read_due(self, now: float) -> bool:
         """Return whether this pod's instance must be read now."""
-        times = [self.since.get(server) for server in self.last]
+        times = [self.shown_since.get(server) for server in self.last_answers]
         if self.read_at is None or not times or None in times:
             return True
         opens_at = max(one for one in times if one is not None) + self.needed_seconds
-        return now - self.read_at >= READ_SECONDS or self.read_at < opens_at <= now
+        return now - self.read_at >= SHOWN_POD_READ_SECONDS or self.read_at < opens_at <= now
 
     @property
-    def view(self) -> dict[str, float | None]:
-        """Time since which each server that answered last has shown the instance, by server; None if it
-        does not show it.
+    def shown_since_of_last_answers(self) -> dict[str, float | None]:
+        """Time since which a server has shown the instance, by server that answered the last reading; None
+        for a server that does not show the instance.
         """
         return {
-            server: self.since.get(server) if is_shown else None for server, is_shown in self.last.items()
+            server: self.shown_since.get(server) if is_shown else None
+            for server, is_shown in self.last_answers.items()
         }
 
 
-class Gates:
-    """The service that opens readiness gates; every method may be called from any thread.
+class GateOpener:
+    """The threads that open readiness gates; every method may be called from any thread.
 
-    :param registries: by the name that ``spec.eureka`` may give.
-    :param computed_seconds: how long callers need to learn of a pod, where the syncer does not say.
-    :param changed: called with a syncer whose waiting pods have changed.
+    :param registries: the registries by the name that ``spec.eureka`` may give.
+    :param computed_seconds: how long callers need to learn of a pod, where the syncer's spec does not say.
+    :param changed: called with the key of a syncer whose problem of waiting pods has changed.
     :param may_write: returns True if this replica leads.
     :param may_select: returns True if a syncer of the first namespace may select Services of the second.
     :param is_refused: returns True if the Service of a derived syncer is refused.
@@ -167,7 +173,7 @@ class Gates:
     def __init__(
         self,
         access: KubeAccess,
-        sources: Sources,
+        sources: ClusterCache,
         registries: Mapping[str, Registry],
         computed_seconds: int,
         events: EventRecorder,
@@ -188,16 +194,16 @@ class Gates:
         self._lock = threading.Lock()
         self._asked: dict[SyncerKey, _LastDecision] = {}
         self._problems: dict[SyncerKey, Problem] = {}
-        self._shown: dict[Place, _PodReadings] = {}
+        self._shown: dict[ReadingKey, _PodReadings] = {}
         self._readings: set[str] = set()  # the registries that are being read
         self._lapsed: set[str] = set()  # UIDs of pods whose time began again here
         self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
-        self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], Desired]] = {}  # of this look
+        self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], DesiredInstances]] = {}  # of this look
         self._writing: set[tuple[str, str]] = set()  # the pods whose conditions are being written
         self._stopped = threading.Event()
         self._active_at = time.monotonic()
         self._executor = ThreadPoolExecutor(max(1, len(registries)), thread_name_prefix="gates-read")
-        self._writers = ThreadPoolExecutor(WRITES_AT_ONCE, thread_name_prefix="gates-write")
+        self._writers = ThreadPoolExecutor(CONCURRENT_WRITES, thread_name_prefix="gates-write")
         self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
 
     def start(self) -> None:
@@ -215,29 +221,30 @@ class Gates:
         """Return the liveness of the deciding thread."""
         return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS)
 
-    def note(self, situation: Situation, decision: Decision) -> None:
-        """Remember the last decision on a syncer."""
+    def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
+        """Record the last decision on a syncer."""
         refused = {
             one.instance.key: one.actual
-            for one in decision.differing.refusals
+            for one in decision.home_differences.refusals
             if one.reason is RefusalReason.SELF_REGISTERED
         }
         wanted = {
-            endpoint_of(one.instance_id)[0]: refused.get(one.key, one) for one in situation.desired.instances
+            pod_and_namespace_of_id(one.instance_id)[0]: refused.get(one.key, one)
+            for one in situation.desired.instances
         }
         is_in_doubt = situation.desired.is_in_doubt or decision.brake.held is not None
-        steps = decision.at.get(situation.home)
-        begun = {one.instance.key for one in steps.plan.changes if _begins(one)} if steps else set()
+        steps = decision.steps_by_registry.get(situation.home_registry)
+        begun = {one.instance.key for one in steps.plan.changes if _makes_newly_up(one)} if steps else set()
         with self._lock:
             before = self._asked.get(situation.key)
-            lasting = {*begun, *(before.begun if before else ())} & {one.key for one in wanted.values()}
+            lasting = {*begun, *(before.newly_up if before else ())} & {one.key for one in wanted.values()}
             self._asked[situation.key] = _LastDecision(situation, is_in_doubt, wanted, frozenset(lasting))
-            for (home, _, key), shown in self._shown.items():
-                if home == situation.home and key in begun:
-                    shown.since.clear()
+            for (home_registry, _, key), shown in self._shown.items():
+                if home_registry == situation.home_registry and key in begun:
+                    shown.shown_since.clear()
 
     def problem(self, key: SyncerKey) -> Problem | None:
-        """Return the problem of a syncer's pods that wait for callers; None where none waits."""
+        """Return the problem of a syncer's pods that wait for their gate; None where no pod waits."""
         with self._lock:
             return self._problems.get(key)
 
@@ -256,74 +263,87 @@ class Gates:
             self._lapsed.clear()
 
     def _run(self) -> None:
-        while not self._stopped.wait(PASS_SECONDS):
+        while not self._stopped.wait(SECONDS_BETWEEN_PASSES):
             self._active_at = time.monotonic()
             try:
                 if self._may_write():
-                    self.look()
+                    self.check_waiting_pods()
             except LeadershipLost:
-                continue  # who leads now goes on
+                continue  # the new leader continues
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 if not self._stopped.is_set():
-                    _log.exception("failed to check readiness gates, retrying")
+                    _log.exception("failed to check readiness gates, leaving them as they are and retrying")
 
-    def look(self) -> None:
-        """Look once at all pods that wait, and write their conditions."""
+    def check_waiting_pods(self) -> None:
+        """Decide once about the gate of each waiting pod, write the conditions, and start the due
+        readings.
+        """
         if not self._sources.is_settled:
             return
         self._wanted = {}
-        waiting = self._sources.gated_pods.waiting()  # before: a pod that comes between is on no dead node
-        held = self._sources.gated_pods.held()
-        views = {key_of(pod): self._views(pod) for pod, _ in held}
-        self._read({place for them in views.values() for _, place in them if place is not None})
+        waiting = (
+            self._sources.gated_pods.waiting_pods()
+        )  # before: a pod that comes between is on no dead node
+        held = self._sources.gated_pods.waiting_on_ready_nodes()
+        views = {key_of(pod): self._views_of_pod(pod) for pod, _ in held}
+        self._start_due_readings({place for them in views.values() for _, place in them if place is not None})
         self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
                 del self._refused[gone]
         for pod in waiting:
             if key_of(pod) not in views:
-                self._write(pod, _NODE_NOT_READY, None)
-        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateStep]]] = {}
+                self._write_condition(pod, _NODE_NOT_READY_STEP, None)
+        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
         unread = self._sources.unread_namespaces()
         for pod, held_seconds in held:
             if not views[key_of(pod)] and any(self._may_select(one, key_of(pod)[0]) for one in unread):
                 continue  # a syncer that wants it may be in a namespace that was not read
             seen = [self._with_reading(view, place) for view, place in views[key_of(pod)]]
             step = decide_gate(seen, held_seconds)
-            self._write(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
-            if step.syncer is not None and not step.reason.opens:
+            self._write_condition(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
+            if step.syncer is not None and not step.reason.opens_gate:
                 waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
-        self._tell({key: _problem_of(steps) for key, steps in waiting_by_syncer.items()})
+        self._record_problems(
+            {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
+        )
 
-    def _views(self, pod: Object) -> list[tuple[GateView, Place | None]]:
-        """Return the view of each syncer that selects a pod, and the instance to read; Eureka is not asked
-        here.
+    def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
+        """Return the view of each syncer that selects a pod, with the key of the reading that it needs; ask
+        no server.
         """
         found: dict[SyncerKey, list[Object]] = {}
-        joining: list[tuple[GateView, Place | None]] = []
+        joining: list[tuple[GateView, ReadingKey | None]] = []
         for service in self._sources.services_of_pod(pod):
-            for key in self._sources.selecting(service):
+            for key in self._sources.syncers_selecting(service):
                 found.setdefault(key, []).append(service)
-            derived = (one for one in self._sources.joining(service) if not self._is_refused(key_of(one)))
-            joining.extend((self._joining_view(one, service, pod), None) for one in derived)
-        return [*(self._view(key, services, pod) for key, services in sorted(found.items())), *joining]
+            derived = (
+                one
+                for one in self._sources.missing_derived_syncers(service)
+                if not self._is_refused(key_of(one))
+            )
+            joining.extend((self._view_of_missing_derived_syncer(one, service, pod), None) for one in derived)
+        return [
+            *(self._view_of_syncer(key, services, pod) for key, services in sorted(found.items())),
+            *joining,
+        ]
 
-    def _joining_view(self, item: Object, service: Object, pod: Object) -> GateView:
-        """Return the view of a derived syncer that does not exist yet, and will register the pod."""
-        key, syncer = key_of(item), self._sources.asked(item)
+    def _view_of_missing_derived_syncer(self, item: Object, service: Object, pod: Object) -> GateView:
+        """Return the view of a derived syncer that will register the pod and does not exist yet."""
+        key, syncer = key_of(item), self._sources.parse_spec_or_none(item)
         if syncer is None:
             return GateView(key)
-        wanted, desired = self._wanted_now(key, syncer)
+        wanted, desired = self._wanted_instances(key, syncer)
         return replace(
             self._view_of_endpoints(key, [service], pod),
-            state=State.PAUSED if syncer.is_paused else State.SERVED,
+            state=SyncerState.PAUSED if syncer.is_paused else SyncerState.SERVED,
             mode=syncer.mode,
-            is_wanted=key_of(pod)[1] in wanted,
+            is_desired=key_of(pod)[1] in wanted,
             is_in_doubt=desired.is_in_doubt,
         )
 
     def _view_of_endpoints(self, key: SyncerKey, services: Collection[Object], pod: Object) -> GateView:
-        """Return the part of a syncer's view that the endpoints of its Services tell."""
+        """Return a syncer's view with the fields that depend on the endpoints of its Services alone."""
         name = key_of(pod)[1]
         endpoints = [
             endpoint
@@ -333,38 +353,43 @@ class Gates:
         ]
         return GateView(
             key,
-            is_listed=any(pod_of(one) == name for one in endpoints),
-            others_ready=any(is_ready(one) and pod_of(one) != name for one in endpoints),
+            is_in_slices=any(pod_name_of_endpoint(one) == name for one in endpoints),
+            has_other_ready_pod=any(is_ready(one) and pod_name_of_endpoint(one) != name for one in endpoints),
         )
 
-    def _view(
+    def _view_of_syncer(
         self, key: SyncerKey, services: Collection[Object], pod: Object
-    ) -> tuple[GateView, Place | None]:
+    ) -> tuple[GateView, ReadingKey | None]:
         with self._lock:
             asked = self._asked.get(key)
         item = self._sources.syncers.get(*key)
         if asked is None or item is None:
             return GateView(key), None
         name, situation = key_of(pod)[1], asked.situation
-        syncer: Syncer | None = self._sources.asked(item) or situation.syncer
+        syncer: Syncer | None = self._sources.parse_spec_or_none(item) or situation.syncer
         view = self._view_of_endpoints(key, services, pod)
-        instance = asked.wanted.get(name)
-        is_in_doubt, has_registered = asked.is_in_doubt, bool(situation.registered)
-        if instance is None and view.is_listed and syncer is not None and situation.state in _REGISTERS:
+        instance = asked.wanted_by_pod.get(name)
+        is_in_doubt, has_instances = asked.is_in_doubt, bool(situation.all_instances)
+        if (
+            instance is None
+            and view.is_in_slices
+            and syncer is not None
+            and situation.state in _REGISTERING_STATES
+        ):
             # It may have come since, and its worker waits for a Eureka that does not answer.
-            wanted, desired = self._wanted_now(key, syncer)
+            wanted, desired = self._wanted_instances(key, syncer)
             instance, is_in_doubt = wanted.get(name), is_in_doubt or desired.is_in_doubt
-            if is_in_doubt and not (desired.is_unread or has_registered):
+            if is_in_doubt and not (desired.awaits_reading or has_instances):
                 # As where none has the port: only a person can change that, and callers know no other pod.
                 is_in_doubt = self._may_have_registered(situation.owner, item)
-        elif situation.state is State.REFUSED:
-            has_registered = has_registered or self._may_have_registered(situation.owner, item)
+        elif situation.state is SyncerState.REFUSED:
+            has_instances = has_instances or self._may_have_registered(situation.owner, item)
         view = replace(
             view,
-            state=State.DELETED if is_deleted(item) else situation.state,
-            is_wanted=instance is not None,
+            state=SyncerState.DELETED if is_deleted(item) else situation.state,
+            is_desired=instance is not None,
             is_in_doubt=is_in_doubt,
-            has_registered=has_registered,
+            has_instances=has_instances,
         )
         if syncer is None:
             return view, None
@@ -380,33 +405,37 @@ class Gates:
         place = (syncer.eureka, str(pod["metadata"]["uid"]), instance.key)
         with self._lock:
             if place not in self._shown:
-                begins = place[1] in self._lapsed or instance.key in asked.begun
+                begins = place[1] in self._lapsed or instance.key in asked.newly_up
                 self._shown[place] = (
-                    _PodReadings(instance, 0.0) if begins else _remembered(key, pod, instance)
+                    _PodReadings(instance, 0.0) if begins else _readings_from_condition(key, pod, instance)
                 )
             shown = self._shown[place]
-            shown.wanted, shown.needed_seconds = instance, view.needed_seconds
+            shown.wanted_instance, shown.needed_seconds = instance, view.needed_seconds
         return view, place
 
     def _may_have_registered(self, owner: str, item: Object) -> bool:
-        """Return whether an owner has instances, or may have instances in a registry that was not read
-        yet.
+        """Return whether an owner has instances in Eureka, or may have instances in a registry that was not
+        read yet.
         """
-        named = self._registries.get(connection_of(item))
+        named = self._registries.get(connection_name(item))
         conditions = [one.condition() for one in ([named] if named else self._registries.values())]
-        is_unread = any(isinstance(one, Unread) for one in conditions)
-        return is_unread or any(one.known(owner=owner) for one in self._registries.values())
+        awaits_reading = any(isinstance(one, NeverRead) for one in conditions)
+        return awaits_reading or any(one.known_instances(owner=owner) for one in self._registries.values())
 
-    def _wanted_now(self, key: SyncerKey, syncer: Syncer) -> tuple[Mapping[str, Instance], Desired]:
-        """Return the instances that a syncer wants now, by pod and as a whole; computed once in each look."""
+    def _wanted_instances(
+        self, key: SyncerKey, syncer: Syncer
+    ) -> tuple[Mapping[str, Instance], DesiredInstances]:
+        """Return the instances that a syncer wants now, by pod name and as a whole; compute them once in each
+        check.
+        """
         if key not in self._wanted:
             desired = self._sources.desired(syncer)
-            by_pod = {endpoint_of(one.instance_id)[0]: one for one in desired.instances}
+            by_pod = {pod_and_namespace_of_id(one.instance_id)[0]: one for one in desired.instances}
             self._wanted[key] = by_pod, desired
         return self._wanted[key]
 
-    def _with_reading(self, view: GateView, place: Place | None) -> GateView:
-        """Return the view with the readings of Eureka added; before the first reading its state is None."""
+    def _with_reading(self, view: GateView, place: ReadingKey | None) -> GateView:
+        """Return the view with the readings of Eureka added; its state is None before the first reading."""
         if place is None:
             return view
         condition = self._registries[place[0]].condition()
@@ -415,20 +444,24 @@ class Gates:
             if shown is None or shown.read_at is None:
                 return replace(view, state=None)
             is_silent = shown.silent_since is not None
-            is_silent = is_silent and time.monotonic() - (shown.silent_since or 0.0) >= SILENT_SECONDS
+            is_silent = (
+                is_silent and time.monotonic() - (shown.silent_since or 0.0) >= LONGEST_SILENCE_SECONDS
+            )
             is_lasting = isinstance(condition, Failing) and condition.lasts
-            is_lasting |= isinstance(condition, Unread) and is_silent
+            is_lasting |= isinstance(condition, NeverRead) and is_silent
             return replace(
                 view,
-                is_away=is_lasting,
-                shown_since=shown.view,
-                silent=shown.silent,
+                is_eureka_away=is_lasting,
+                shown_since=shown.shown_since_of_last_answers,
+                silent_since=shown.silent_servers,
                 read_at=shown.read_at,
             )
 
-    def _read(self, places: Collection[Place]) -> None:
-        """Start the readings that are due, each registry on a thread of its own: one that hangs delays no
-        other.
+    def _start_due_readings(self, places: Collection[ReadingKey]) -> None:
+        """Start the readings that are due, each registry's on a thread of its own: a registry that hangs
+        delays no other. Forget the readings of all other keys.
+
+        :param places: the keys of the readings that the waiting pods need.
         """
         now = time.monotonic()
         with self._lock:
@@ -437,41 +470,45 @@ class Gates:
                 self._lapsed.add(gone[1])
             due: dict[str, list[_PodReadings]] = {}
             for (name, _, _), shown in self._shown.items():
-                if name not in self._readings and shown.is_due(now):
+                if name not in self._readings and shown.is_read_due(now):
                     due.setdefault(name, []).append(shown)
             self._readings |= due.keys()
         for name, those in due.items():
-            self._executor.submit(self._read_now, name, those)
+            self._executor.submit(self._read_instances, name, those)
 
-    def _read_now(self, name: str, those: Collection[_PodReadings]) -> None:
+    def _read_instances(self, name: str, those: Collection[_PodReadings]) -> None:
         began = time.monotonic()
-        reading = Reading({})
+        reading = UncachedReading({})
         try:
-            reading = self._registries[name].read_everywhere([one.wanted.key for one in those])
+            reading = self._registries[name].read_everywhere([one.wanted_instance.key for one in those])
         except RegistryError as error:
             _log.info("failed to read the instances of gated pods, retrying", extra={"error": str(error)})
         finally:
             with self._lock:
                 for one in those:
-                    one.take(reading, began, time.monotonic())
+                    one.record_reading(reading, began, time.monotonic())
                 self._readings.discard(name)
 
-    def _write(self, pod: Object, step: GateStep, view: GateView | None) -> None:
-        """Write a pod's gate condition if it differs from the present one."""
+    def _write_condition(self, pod: Object, step: GateDecision, view: GateView | None) -> None:
+        """Write a pod's gate condition on another thread, if it differs from the present condition."""
         message = step.message
         if step.since is not None and view is not None:
             unix = time.time() - (time.monotonic() - step.since)
-            message = f"{message}; {shown_text(view.shown_since, unix)}"
+            message = f"{message}; {format_shown_by(view.shown_since, unix)}"
         before = pod["condition"]
         if before and step.reason is GateReason.NOT_READ:
             return  # what stands there says more
         # Never older than the pod: by a clock that is behind, its node would look lost after the gate opened.
-        wanted = gate_condition(step, message, before, max(time.time(), pod["held_from"]))
-        same = ("status", "reason") if step.since is not None and _is_same(before, message) else _ALL
+        wanted = build_gate_condition(step, message, before, max(time.time(), pod["held_from"]))
+        same = (
+            ("status", "reason")
+            if step.since is not None and _has_same_servers_and_time(before, message)
+            else _CONDITION_FIELDS
+        )
         if all(before.get(key) == wanted[key] for key in same):
             return
         metadata: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
-        if not step.reason.opens:
+        if not step.reason.opens_gate:
             # Somebody may have opened it since: only what was read is replaced.
             metadata["resourceVersion"] = pod["metadata"]["resourceVersion"]
         body = {"metadata": metadata, "status": {"conditions": [wanted]}}
@@ -480,47 +517,49 @@ class Gates:
             if key_of(pod) in self._writing or time.monotonic() - refused_at < RETRY_SECONDS:
                 return
             self._writing.add(key_of(pod))
-        self._writers.submit(self._patch, pod, step, body, time.monotonic())
+        self._writers.submit(self._send_condition, pod, step, body, time.monotonic())
 
-    def _patch(self, pod: Object, step: GateStep, body: Object, decided_at: float) -> None:
-        """Send a gate condition, unless it has waited so long that it may be outdated."""
+    def _send_condition(self, pod: Object, step: GateDecision, body: Object, decided_at: float) -> None:
+        """Send a pod's gate condition, unless it has waited so long that the decision may be outdated."""
         namespace, name = key_of(pod)
         try:
-            if time.monotonic() - decided_at <= SILENT_SECONDS:
+            if time.monotonic() - decided_at <= LONGEST_SILENCE_SECONDS:
                 self._access.request(
                     "PATCH",
                     PODS.path(namespace, name, "status"),
                     body=body,
                     content_type=STRATEGIC_MERGE_PATCH,
                 )
-                self._written(pod, step)
+                self._record_written(pod, step)
         except LeadershipLost:
-            pass  # who leads now goes on
+            pass  # the new leader continues
         except KubernetesError as error:
-            self._not_written(pod, error)
+            self._record_write_failure(pod, error)
         except Exception:  # noqa: BLE001 - it is tried again at the next look
-            _log.exception("failed to write a readiness gate, retrying", extra={"pod": f"{namespace}/{name}"})
+            _log.exception(
+                "failed to write a pod's readiness gate, retrying", extra={"pod": f"{namespace}/{name}"}
+            )
         finally:
             with self._lock:
                 self._writing.discard((namespace, name))
 
-    def _written(self, pod: Object, step: GateStep) -> None:
+    def _record_written(self, pod: Object, step: GateDecision) -> None:
         """Record an Event, and for an opened gate a log line, after a condition was written."""
         namespace, name = key_of(pod)
         with self._lock:
             self._refused.pop((namespace, name), None)
         regarding = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"]}
-        if step.reason.is_trouble:
+        if step.reason.needs_intervention:
             self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, step.message)
-        if step.reason.opens:
+        if step.reason.opens_gate:
             _log.info(
-                "opened a readiness gate",
+                "opened the readiness gate of a pod",
                 extra={"pod": f"{namespace}/{name}", "reason": str(step.reason), "why": step.message},
             )
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
 
-    def _not_written(self, pod: Object, error: EurekubeError) -> None:
-        """Log once for each pod that its condition cannot be written; a later look tries again."""
+    def _record_write_failure(self, pod: Object, error: EurekubeError) -> None:
+        """Log once for each pod that its condition cannot be written; a later check writes it again."""
         status, key = getattr(error, "status_code", None), key_of(pod)
         if status in (404, 409):
             return  # it is gone, or has changed
@@ -529,12 +568,12 @@ class Gates:
             self._refused[key] = time.monotonic()
         if is_news:
             _log.warning(
-                "failed to write a readiness gate, retrying",
+                "failed to write a pod's readiness gate, retrying",
                 extra={"pod": "/".join(key), "error": str(error)},
             )
 
-    def _tell(self, problems: Mapping[SyncerKey, Problem]) -> None:
-        """Queue the syncers whose problem of waiting pods has changed."""
+    def _record_problems(self, problems: Mapping[SyncerKey, Problem]) -> None:
+        """Replace the problems of waiting pods, and report each syncer whose problem has changed."""
         with self._lock:
             before, self._problems = self._problems, dict(problems)
         for key in before.keys() | problems.keys():
@@ -542,49 +581,51 @@ class Gates:
                 self._changed(key)
 
 
-_NODE_NOT_READY = GateStep(GateReason.NODE_NOT_READY, "the pod's node is not ready")
+_NODE_NOT_READY_STEP = GateDecision(GateReason.NODE_NOT_READY, "the pod's node is not ready")
 
-_ALL = ("status", "reason", "message")
+_CONDITION_FIELDS = ("status", "reason", "message")
 
-_REGISTERS = (State.SERVED, State.DOUBTFUL)
+_REGISTERING_STATES = (SyncerState.SERVED, SyncerState.DOUBTFUL)
 
 
-def _begins(change: Change) -> bool:
+def _makes_newly_up(change: Change) -> bool:
     """Return whether a change makes an instance UP that callers did not find before."""
     is_up = change.action is not Action.DEREGISTER and change.instance.status is Status.UP
     return is_up and (change.actual is None or change.actual.status is not Status.UP)
 
 
-def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _PodReadings:
-    """Return the former leader's readings of a held pod for this syncer, from the pod's condition."""
+def _readings_from_condition(key: SyncerKey, pod: Object, wanted: Instance) -> _PodReadings:
+    """Return the former leader's readings of a waiting pod for a syncer, as the pod's condition records
+    them.
+    """
     shown = _PodReadings(wanted, 0.0)
     message = str(pod["condition"].get("message") or "")
-    before = shown_in(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
+    before = parse_shown_by(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
     if before is not None and pod["condition"].get("reason") == GateReason.CALLERS_LEARN:
         servers, since_unix = before
         if pod["held_from"] > since_unix:
             return shown
         now = time.monotonic()
-        shown.since = dict.fromkeys(servers, now - max(0.0, time.time() - since_unix))
-        shown.answered = dict.fromkeys(servers, now)
+        shown.shown_since = dict.fromkeys(servers, now - max(0.0, time.time() - since_unix))
+        shown.answered_at = dict.fromkeys(servers, now)
     return shown
 
 
-def _is_same(before: Object, message: str) -> bool:
-    """Return whether a message names the same servers and, within a second, the same time as the present
-    one.
+def _has_same_servers_and_time(before: Object, message: str) -> bool:
+    """Return whether a new message names the same servers and, within a second, the same time as the present
+    condition.
     """
-    old, new = shown_in(str(before.get("message") or "")), shown_in(message)
+    old, new = parse_shown_by(str(before.get("message") or "")), parse_shown_by(message)
     return old is not None and new is not None and old[0] == new[0] and abs(old[1] - new[1]) <= 1.0
 
 
-def _problem_of(steps: list[tuple[str, GateStep]]) -> Problem:
-    """Return the problem of a syncer's waiting pods: first a cause that somebody else must remove."""
-    steps = sorted(steps, key=lambda one: (not one[1].reason.is_trouble, one[0]))
+def _problem_of_waiting_pods(steps: list[tuple[str, GateDecision]]) -> Problem:
+    """Return the problem of a syncer's waiting pods; a cause that a person must remove comes first."""
+    steps = sorted(steps, key=lambda one: (not one[1].reason.needs_intervention, one[0]))
     first = steps[0][1]
     alike = [name for name, step in steps if step.reason is first.reason]
     why = first.message.partition(": ")[2]
     return Problem(
         ConditionType.WAITING_FOR_CALLERS,
-        f"{counted(len(steps), 'pod')} with the readiness gate wait; {listed(alike, 3)}: {why}",
+        f"{format_count(len(steps), 'pod')} with the readiness gate wait; {format_list(alike, 3)}: {why}",
     )

@@ -1,8 +1,7 @@
 """The search for other syncers that want the instances which a syncer gives up.
 
-A syncer is renamed by making another one for the same endpoints and deleting the first; or its spec is
-edited.
-Callers must not miss an instance meanwhile.
+A person renames a syncer by creating another syncer for the same endpoints and deleting the first, or edits
+its spec. Callers must not miss an instance meanwhile.
 """
 
 from __future__ import annotations
@@ -12,41 +11,46 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from eurekube_provider.core.decision import HEIR_POLL_SECONDS, Heir, Place
+from eurekube_provider.core.decision import NEXT_OWNER_POLL_SECONDS, NextOwner, RegistryAndKey
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of
-from eurekube_provider.core.mapping import under_held_ids
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_and_namespace_of_id
+from eurekube_provider.core.mapping import keep_registered_ids
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names, is_deleted
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.runtime.clock import elapsed_seconds
 
-UNREAD_SECONDS = 5.0
-"""Seconds that given-up instances wait until the pods or nodes that another syncer needs are read.
+LONGEST_WAIT_SECONDS = 5.0
+"""Most seconds that given-up instances wait until the pods or nodes that another syncer needs are read.
 
-Where pods cannot be read, instances pass without the pods' labels afterwards, since the other syncer serves.
+Where pods cannot be read, instances then go to the other syncer without the pods' labels.
 """
 
-WAIT_OVER_SECONDS = 60.0
-"""Seconds after which the wait for another syncer counts as over, if nobody asked for that syncer
-meanwhile.
+ABANDONED_WAIT_SECONDS = 60.0
+"""Seconds without a question about another syncer after which the wait for it begins again with the next
+question.
 """
 
-GivenUp = Mapping[str, Sequence[Instance]]
-"""The instances that a syncer gives up, by the name of the registry where they stand."""
+GivenUpInstances = Mapping[str, Sequence[Instance]]
+"""The instances that a syncer gives up, by the name of the registry that holds them."""
 
 
-class Heirs:
-    """The search for the syncers that want a given-up instance; workers may share it, each with its own
-    syncer.
+class NextOwnerSearch:
+    """The search for the syncers that become the next owners of given-up instances; workers may share it,
+    each with its own syncer.
 
-    :param waits_at_once: wait for another syncer within the reconcile, since no later reconcile follows.
+    :param waits_at_once: True to wait for another syncer within the reconcile, since no later one follows.
     """
 
     def __init__(
-        self, cluster: Cluster, sources: Sources, permissions: Permissions, *, waits_at_once: bool = False
+        self,
+        cluster: Cluster,
+        sources: ClusterCache,
+        permissions: Permissions,
+        *,
+        waits_at_once: bool = False,
     ) -> None:
         self._cluster = cluster
         self._sources = sources
@@ -55,42 +59,46 @@ class Heirs:
         self._unread: dict[SyncerKey, tuple[float, float]] = {}  # waited for since when, and last asked for
 
     def forget(self, key: SyncerKey) -> None:
-        """End the wait for a syncer."""
+        """End the wait for what a syncer needs."""
         self._unread.pop(key, None)
 
     def forget_all(self) -> None:
-        """End the wait for all syncers: another replica leads."""
+        """End the waits for all syncers, since another replica leads."""
         self._unread.clear()
 
-    def of(self, key: SyncerKey, given_up: GivenUp) -> dict[Place, Heir] | None:
-        """Return the heirs of the instances that a syncer gives up, the first of several; None while that is
-        not known.
+    def find_next_owners(
+        self, key: SyncerKey, given_up: GivenUpInstances
+    ) -> dict[RegistryAndKey, NextOwner] | None:
+        """Return the next owners of the instances that a syncer gives up, the first where several syncers
+        want one; None while a candidate's pods or nodes are not read yet.
 
         :param key: the syncer that gives them up.
         """
         while True:
-            found: dict[Place, Heir] = {}
+            found: dict[RegistryAndKey, NextOwner] = {}
             is_awaited = False
             for name, instances in given_up.items():
                 there = {one.key: one for one in instances}
-                for other, syncer in self._candidates(key, name, instances):
-                    desired = under_held_ids(self._sources.desired(syncer), instances, self._cluster.name)
+                for other, syncer in self._candidate_syncers(key, name, instances):
+                    desired = keep_registered_ids(
+                        self._sources.desired(syncer), instances, self._cluster.name
+                    )
                     wanted = desired.instances
-                    if desired.is_unread:
-                        is_awaited |= self._is_awaited(other)
-                        wanted = self._selected_by(syncer, there)
+                    if desired.awaits_reading:
+                        is_awaited |= self._must_wait_for(other)
+                        wanted = self._instances_selected_by(syncer, there)
                     else:
                         self.forget(other)
                     for one in wanted:
                         if one.key in there:
-                            found.setdefault((name, one.key), Heir(other, one))
+                            found.setdefault((name, one.key), NextOwner(other, one))
             if not is_awaited:
                 return found
             if not self._waits_at_once:
                 return None
-            time.sleep(HEIR_POLL_SECONDS)
+            time.sleep(NEXT_OWNER_POLL_SECONDS)
 
-    def _candidates(
+    def _candidate_syncers(
         self, key: SyncerKey, name: str, given_up: Iterable[Instance]
     ) -> Iterator[tuple[SyncerKey, Syncer]]:
         """Yield the other syncers of the same applications at a registry that may register now."""
@@ -100,33 +108,41 @@ class Heirs:
             if item is None or is_deleted(item):
                 continue
             with suppress(ConfigurationError, RegistryError):
-                syncer = self._sources.parsed(item)
+                syncer = self._sources.parse_spec(item)
                 if syncer.eureka != name or syncer.is_paused:
                     continue
                 if self._permissions.refusal(syncer, claimed_names(item)) is None:
                     yield other, syncer
 
-    def _is_awaited(self, other: SyncerKey) -> bool:
-        """Return whether to wait longer for the pods or nodes that a syncer needs."""
+    def _must_wait_for(self, other: SyncerKey) -> bool:
+        """Return whether to wait longer for the pods or nodes that a syncer needs; begin the wait if
+        necessary.
+        """
         now = elapsed_seconds()
         since, asked = self._unread.get(other, (now, now))
-        if now - asked > WAIT_OVER_SECONDS:
+        if now - asked > ABANDONED_WAIT_SECONDS:
             since = now
         self._unread[other] = (since, now)
-        return now - since < UNREAD_SECONDS
+        return now - since < LONGEST_WAIT_SECONDS
 
-    def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
+    def _instances_selected_by(
+        self, syncer: Syncer, there: Mapping[InstanceKey, Instance]
+    ) -> tuple[Instance, ...]:
         """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: the pods
         were not read.
         """
         readable = Advertise.AUTO if syncer.mode is Mode.POD else Advertise.CLUSTER_DNS
         asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=(), advertise=readable))
-        selected = under_held_ids(asked, there.values(), self._cluster.name)
+        selected = keep_registered_ids(asked, there.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
         held: Iterable[Instance] = (there[one.key] for one in selected.instances if one.key in there)
         if syncer.advertise is not readable:  # then the ids may have other ports
-            places = {(one.application, endpoint_of(one.instance_id)) for one in selected.instances}
+            places = {
+                (one.application, pod_and_namespace_of_id(one.instance_id)) for one in selected.instances
+            }
             held = (
-                one for one in there.values() if (one.application, endpoint_of(one.instance_id)) in places
+                one
+                for one in there.values()
+                if (one.application, pod_and_namespace_of_id(one.instance_id)) in places
             )
         return tuple(replace(one, metadata={**one.metadata, **owner}) for one in held)

@@ -1,4 +1,4 @@
-"""The controller's recent reconciles and changes: for people who ask, never for its own decisions.
+"""The controller's recent reconciles and changes, for the web page and metrics; no decision depends on them.
 
 The history is bounded: the last reconcile of each syncer with its first differences, and the last changes of
 all syncers together.
@@ -17,8 +17,8 @@ from eurekube_provider.comparison.discrepancy import (
     Difference,
     difference_of_change,
     difference_of_refusal,
+    mask_instance_names,
     status_and_address,
-    without_names,
 )
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
@@ -31,7 +31,8 @@ from eurekube_provider.runtime.histogram import Histogram
 MOST_DIFFERENCES = 50
 """Most differences that are kept of one reconcile; the others are only counted."""
 
-MOST_CHANGES = 100
+MOST_RECENT_CHANGES = 100
+"""Number of last changes that are kept of all syncers together."""
 
 
 class ReconcileResult(StrEnum):
@@ -41,7 +42,7 @@ class ReconcileResult(StrEnum):
     """Eureka holds the instances that the syncer asks for."""
 
     PROBLEM = "problem"
-    """The operator did what it may; the syncer's conditions name the obstacle."""
+    """The reconcile ended, but the syncer is not synced; its conditions name the obstacle."""
 
     ERROR = "error"
     """Eureka, the Kubernetes API or the operator itself failed; the reconcile is tried again."""
@@ -51,16 +52,16 @@ class ReconcileResult(StrEnum):
 class LastReconcile:
     """The last reconcile of one syncer.
 
-    :param at: Unix time.
-    :param held_since: Unix time since when the brake holds removals back; None where it does not.
-    :param differing: how many instances differ, including refused ones; ``differences`` has the first of
-        them.
+    :param ended_at: Unix time at which the reconcile ended.
+    :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
+    :param differing_count: number of instances that differ, including refused ones.
+    :param differences: the first :data:`MOST_DIFFERENCES` differences.
     """
 
-    at: float
+    ended_at: float
     report: Report
-    held_since: float | None = None
-    differing: int = 0
+    removals_held_since: float | None = None
+    differing_count: int = 0
     differences: tuple[Difference, ...] = ()
 
 
@@ -68,9 +69,10 @@ class LastReconcile:
 class RecentChange:
     """One change of a registration.
 
-    :param at: Unix time.
+    :param at: Unix time of the change.
     :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
-    :param cause: the reason without names of this one instance, so that equal reasons compare equal.
+    :param why: the reason in words.
+    :param cause: the reason without the instance's own names, so that equal reasons compare equal.
     """
 
     at: float
@@ -82,7 +84,7 @@ class RecentChange:
     cause: str
 
 
-_DONE = {
+_ACTION_NAMES = {
     Action.REGISTER: "registered",
     Action.UPDATE: "updated",
     Action.SET_STATUS: "updated",
@@ -91,13 +93,13 @@ _DONE = {
 
 
 class ReconcileHistory:
-    """The record of recent reconciles; any number of workers may share it."""
+    """The last reconcile of each syncer, and the recent changes; any number of workers may share it."""
 
     def __init__(self) -> None:
         self.last: dict[SyncerKey, LastReconcile] = {}
         self.durations = Histogram()
         self._lock = threading.Lock()
-        self._recent: deque[RecentChange] = deque(maxlen=MOST_CHANGES)
+        self._recent: deque[RecentChange] = deque(maxlen=MOST_RECENT_CHANGES)
         self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
@@ -113,13 +115,13 @@ class ReconcileHistory:
         """Record a reconcile that has ended.
 
         :param plan: all differences; None where the reconcile ended before it had a plan.
-        :param outcome: the changes that were made.
-        :param held: the changes that the brake holds back.
+        :param outcome: the changes that were made, and those that failed.
+        :param held: the removals that the brake holds back.
         """
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
-        rest = _still_differing(plan, outcome, held.problem.message if held else "")
+        rest = _remaining_differences(plan, outcome, held.problem.message if held else "")
         refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
             failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
             for failure in outcome.failures
@@ -128,25 +130,27 @@ class ReconcileHistory:
         with self._lock:
             before = self._refused.get(key, frozenset())
             self._refused[key] = frozenset(refused)
-            for change in outcome.done[-MOST_CHANGES:]:
+            for change in outcome.done[-MOST_RECENT_CHANGES:]:
                 instance = change.instance
                 why = _reason_of_change(change)
-                cause = without_names(instance, why)
-                self._recent.append(RecentChange(now, _DONE[change.action], *instance.key, key, why, cause))
+                cause = mask_instance_names(instance, why)
+                self._recent.append(
+                    RecentChange(now, _ACTION_NAMES[change.action], *instance.key, key, why, cause)
+                )
             for refused_key, one in refused.items():
                 if refused_key not in before:
                     self._recent.append(RecentChange(now, "refused", *refused_key, key, one.why, one.cause))
             if report.is_synced:
                 self._succeeded_at[key] = now
             self.last[key] = LastReconcile(
-                at=now,
+                ended_at=now,
                 report=report,
-                held_since=now - held.held_seconds if held else None,
-                differing=len(rest),
+                removals_held_since=now - held.held_seconds if held else None,
+                differing_count=len(rest),
                 differences=tuple(rest[:MOST_DIFFERENCES]),
             )
 
-    def count(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
+    def count_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
         """Count a reconcile that has ended, by its result."""
         self.durations.observe(seconds)
         with self._lock:
@@ -162,7 +166,7 @@ class ReconcileHistory:
         """Forget a deleted syncer, and record that its last instances were deregistered."""
         now = time.time()
         with self._lock:
-            for instance in instances[-MOST_CHANGES:]:
+            for instance in instances[-MOST_RECENT_CHANGES:]:
                 why = "the syncer was deleted"
                 self._recent.append(RecentChange(now, "deregistered", *instance.key, key, why, why))
             for table in (self.last, self._refused, self._succeeded_at):
@@ -176,12 +180,12 @@ class ReconcileHistory:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()
 
-    def recent(self) -> list[RecentChange]:
+    def recent_changes(self) -> list[RecentChange]:
         """Return the last changes, newest first."""
         with self._lock:
             return list(reversed(self._recent))
 
-    def results(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
+    def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
         """Return the number of reconciles by syncer and result."""
         with self._lock:
             return Counter(self._results)
@@ -192,8 +196,8 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
-    """Return the differences of a plan that remain: those that were refused, failed or were held back."""
+def _remaining_differences(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
+    """Return the differences that remain after a plan: changes that were refused, failed or held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}

@@ -1,4 +1,4 @@
-"""The findings of ``--check`` about names: the cluster's names in Eureka, and namespaces that nobody
+"""The findings of ``--check`` about names: the cluster's names in Eureka, and namespaces that no operator
 serves.
 """
 
@@ -12,33 +12,34 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
-    SELF_RENEWED,
+    SELF_RENEWER_VALUE,
     Cluster,
     ClusterOwner,
     StackOwner,
     default_cluster_name,
     parse_owner,
 )
-from eurekube_provider.core.lease_notes import LeaseNotes, read_notes
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.objects import qualified
+from eurekube_provider.core.lease_notes import LeaseNotes, parse_lease_notes
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.objects import qualified_name
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.served import (
-    LEASE_SECONDS,
-    MOST_READ,
-    instances_of,
-    renewed_at,
+    MAX_INSTANCES_READ,
+    UNRENEWED_LIMIT_SECONDS,
+    filter_instances_of_syncer,
+    last_renewed_unix,
+    not_served_problem,
     syncers_not_watched,
-    why_not_served,
 )
-from eurekube_provider.core.wording import counted, nearest
+from eurekube_provider.core.wording import format_count, suggest_name
 from eurekube_provider.kube.access import LEASES, NAMESPACES, SYNCERS, KubeAccess, namespace_exists
 from eurekube_provider.operator.settings import Settings
 
-LAPSE = "lapse after 90 to 180 s"
+LAPSE_TIME_TEXT = "lapse after 90 to 180 s"
+"""The words about the time at which Eureka evicts instances that nobody renews."""
 
-Read = Callable[[Iterable[Key]], list[Instance]]
-"""Function that reads instances past the servers' caches, and leaves out those that cannot be read."""
+ReadInstances = Callable[[Iterable[InstanceKey]], list[Instance]]
+"""Callback that reads instances past the servers' caches, and leaves out instances that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class NameFinding:
     """A finding about a name.
 
     :ivar check: ``name`` for the cluster's or an operator's name, or ``namespace``.
-    :ivar subject: the name of the object.
+    :ivar subject: the name that the finding is about.
     :ivar detail: the present state, and the remedy.
-    :ivar hampers: False for a mere note.
+    :ivar hampers: True for a warning, False for a mere note.
     """
 
     check: str
@@ -57,12 +58,13 @@ class NameFinding:
     hampers: bool = True
 
 
-def name_findings(
+def cluster_name_findings(
     settings: Settings, uid: str, notes: LeaseNotes, instances: Iterable[Instance]
 ) -> Iterator[NameFinding]:
-    """Find registrations under other names of the cluster, and the cost of a cluster name that is not set.
+    """Yield findings on registrations under other names of the cluster, and on a cluster name that is not
+    set.
 
-    Pure.
+    A pure function.
 
     :param uid: UID of the cluster's kube-system namespace.
     :param notes: the notes at the operator's Lease.
@@ -70,11 +72,13 @@ def name_findings(
     """
     name = settings.cluster_name or default_cluster_name(uid)
     owners = [parse_owner(one.owner) for one in instances if one.metadata.get(CLUSTER_UID_KEY) == uid]
-    ours = [one for one in owners if isinstance(one, ClusterOwner) and settings.watches(one.namespace)]
+    ours = [
+        one for one in owners if isinstance(one, ClusterOwner) and settings.watches_namespace(one.namespace)
+    ]
     counts = Counter(one.cluster for one in ours)
-    previous = {*notes.called(name, settings.previous_cluster_names).previous_names}
+    previous = {*notes.with_cluster_name(name, settings.previous_cluster_names).previous_names}
     for other in sorted(counts.keys() - {name}):
-        count, called = counted(counts[other]), printable(other)
+        count, called = format_count(counts[other]), printable(other)
         if other in previous:
             said = f"a former name of the cluster {name}: {count} will be taken over"
         elif counts[name]:
@@ -93,26 +97,31 @@ def name_findings(
     if settings.cluster_name is None:
         said = (
             "nobody gave the cluster's name, which is a part of its UID then: an operator that starts while"
-            f" the Kubernetes API does not answer would renew nothing, and {counted(counts[name])} would"
-            f" {LAPSE}. --cluster-name {name} changes nothing else"
+            f" the Kubernetes API does not answer would renew nothing, and {format_count(counts[name])} would"
+            f" {LAPSE_TIME_TEXT}. --cluster-name {name} changes nothing else"
         )
         yield NameFinding("name", name, said, hampers=False)
 
 
-def renewer_findings(operator_name: str, instances: Iterable[Instance], read: Read) -> Iterator[NameFinding]:
-    """Find stacks' registrations that ask another operator to renew them, and that it does not renew."""
+def renewer_findings(
+    operator_name: str, instances: Iterable[Instance], read: ReadInstances
+) -> Iterator[NameFinding]:
+    """Yield findings on stacks' registrations that ask another operator to renew them and that nobody
+    renews.
+    """
     by_renewer: dict[str, list[Instance]] = {}
     for one in instances:
         is_stacks = isinstance(parse_owner(one.owner), StackOwner)
-        if is_stacks and one.renewer and one.renewer not in (operator_name, SELF_RENEWED):
+        if is_stacks and one.renewer and one.renewer not in (operator_name, SELF_RENEWER_VALUE):
             by_renewer.setdefault(one.renewer, []).append(one)
     now = time.time()
     for renewer, those in sorted(by_renewer.items()):
-        found = read([one.key for one in those[:MOST_READ]])
-        times = [at for one in found if (at := renewed_at(one)) is not None]
-        if times and now - max(times) > LEASE_SECONDS:
+        found = read([one.key for one in those[:MAX_INSTANCES_READ]])
+        times = [at for one in found if (at := last_renewed_unix(one)) is not None]
+        if times and now - max(times) > UNRENEWED_LIMIT_SECONDS:
             said = (
-                f"{counted(len(those), 'registration')} of stacks ask an operator of this name to renew them,"
+                f"{format_count(len(those), 'registration')} of stacks ask an operator of this name to "
+                "renew them,"
                 f" and nobody has for {now - max(times):.0f} s: start one with --operator-name"
                 f" {printable(renewer)}, or run the stacks with the renewer {operator_name}"
             )
@@ -120,9 +129,14 @@ def renewer_findings(operator_name: str, instances: Iterable[Instance], read: Re
 
 
 def check_names(
-    settings: Settings, access: KubeAccess, lease: tuple[str, str], instances: Sequence[Instance], read: Read
+    settings: Settings,
+    access: KubeAccess,
+    lease: tuple[str, str],
+    instances: Sequence[Instance],
+    read: ReadInstances,
 ) -> Iterator[NameFinding]:
-    """Check names and namespaces; yield nothing where the cluster does not answer, which other checks report.
+    """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
+    report.
 
     :param lease: namespace and name of the operator's Lease.
     :param instances: the instances that Eureka lists.
@@ -133,27 +147,27 @@ def check_names(
         return
     notes = LeaseNotes()
     try:
-        notes = read_notes(access.get(LEASES.path(*lease)).get("metadata") or {})
+        notes = parse_lease_notes(access.get(LEASES.path(*lease)).get("metadata") or {})
     except KubernetesError as error:
         if error.status_code not in (403, 404):  # which the check of rights says, or there is none
             said = f"what the Lease remembers cannot be read: {error}"
             yield NameFinding("name", "/".join(lease), said)
-    yield from name_findings(settings, uid, notes, instances)
+    yield from cluster_name_findings(settings, uid, notes, instances)
     yield from renewer_findings(settings.operator_name, instances, read)
     if settings.watch_namespaces:
         cluster = Cluster(settings.cluster_name or default_cluster_name(uid), uid)
-        yield from _namespaces(settings.watch_namespaces, access, cluster, notes, instances, read)
+        yield from _namespace_findings(settings.watch_namespaces, access, cluster, notes, instances, read)
 
 
-def _namespaces(
+def _namespace_findings(
     watched: Sequence[str],
     access: KubeAccess,
     cluster: Cluster,
     notes: LeaseNotes,
     instances: Sequence[Instance],
-    read: Read,
+    read: ReadInstances,
 ) -> Iterator[NameFinding]:
-    """Find watched namespaces that do not exist, and syncers that nobody would serve."""
+    """Yield findings on watched namespaces that do not exist, and on syncers that no operator would serve."""
     items = []
     try:
         items = [item for page in access.pages(SYNCERS.path()) for item in page.get("items") or ()]
@@ -164,20 +178,22 @@ def _namespaces(
     known = sorted({str(item["metadata"]["namespace"]) for item in items})
     for namespace in watched:
         if namespace not in known and not namespace_exists(access, namespace):
-            near = nearest(namespace, known) if known else "no namespace has a syncer"
+            near = suggest_name(namespace, known) if known else "no namespace has a syncer"
             said = f"the cluster has no such namespace: is it misspelt in --watch-namespace? {near}"
             yield NameFinding("namespace", namespace, said)
-    dropped = {*notes.watching(tuple(watched)).dropped}
+    dropped_namespaces = {*notes.with_namespaces(tuple(watched)).dropped_namespaces}
     now = time.time()
     for item in syncers_not_watched(items, watched):
-        namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified(item)}"
-        there = read([one.key for one in instances_of(item, cluster, instances)[:MOST_READ]])
-        why = why_not_served(item, there, now, was_there=namespace in dropped)
+        namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified_name(item)}"
+        there = read(
+            [one.key for one in filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ]]
+        )
+        why = not_served_problem(item, there, now, was_there=namespace in dropped_namespaces)
         if why is not None:
             yield NameFinding("namespace", subject, why.text)
-        elif namespace in dropped:
+        elif namespace in dropped_namespaces:
             said = (
                 "the operator of this Lease watched its namespace, and these settings do not: unless another"
-                f" operator serves it, its instances {LAPSE}. Add {namespace} to --watch-namespace"
+                f" operator serves it, its instances {LAPSE_TIME_TEXT}. Add {namespace} to --watch-namespace"
             )
             yield NameFinding("namespace", subject, said)

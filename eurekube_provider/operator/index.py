@@ -1,6 +1,6 @@
 """An index that relates Services, EndpointSlices and syncers to each other.
 
-Thanks to it a reconcile reads only the Services of its own syncer, and a change concerns only its own
+With the index a reconcile reads only the Services of its own syncer, and a change concerns only its own
 syncers, however many others the cluster has. The reflectors' threads feed the index, and the workers read it.
 """
 
@@ -11,14 +11,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from eurekube_provider.core.objects import app_of, service_of
+from eurekube_provider.core.objects import app_name_of_service, service_name_of_slice
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
+"""A Kubernetes object as the API's JSON has it."""
+
 SyncerKey = tuple[str, str]
+"""Namespace and name of an EurekaSyncer."""
+
 IndexKey = tuple[str, ...]
-"""Key that relates objects: a namespace and an app or label for Services and selectors, or a Service's name
-for slices.
+"""Key by which objects are found: a kind of key, a namespace and an app, label or name for Services and
+selectors; a namespace and a Service's name for EndpointSlices.
 """
 
 T = TypeVar("T")
@@ -52,27 +56,27 @@ class Indexer(Generic[T]):
         return self._by_index.get(key, {})
 
 
-class Selectors:
-    """Index of selectors by the name of their owner, such as a syncer; every method may be called from any
-    thread.
+class SelectorIndex:
+    """Index of selectors by the namespace and name of the object that has the selector, such as a syncer;
+    every method may be called from any thread.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexer: Indexer[Selector] = Indexer(lambda selector: [_index_key_of_selector(selector)])
 
-    def changed(self, key: tuple[str, str], selector: Selector | None) -> None:
-        """Replace the selector of a name; None removes it."""
+    def put(self, key: tuple[str, str], selector: Selector | None) -> None:
+        """Replace the selector of an object; None removes it."""
         with self._lock:
             self._indexer.put(key, selector)
 
-    def of(self, key: tuple[str, str]) -> Selector | None:
-        """Return the selector of a name; None for an unknown name."""
+    def get(self, key: tuple[str, str]) -> Selector | None:
+        """Return the selector of an object; None for an unknown object."""
         with self._lock:
             return self._indexer.objects.get(key)
 
-    def selecting(self, service: Object) -> set[tuple[str, str]]:
-        """Return the names whose selectors match a Service."""
+    def keys_selecting(self, service: Object) -> set[tuple[str, str]]:
+        """Return the keys of the objects whose selectors match a Service."""
         with self._lock:
             if not self._indexer.objects:  # as where no stack follows a Service
                 return set()
@@ -84,7 +88,7 @@ class Selectors:
             }
 
 
-class Index:
+class ServiceIndex:
     """An index of Services and EndpointSlices; every method may be called from any thread."""
 
     def __init__(self) -> None:
@@ -92,25 +96,25 @@ class Index:
         self._services: Indexer[Object] = Indexer(_index_keys_of_service)
         self._slices: Indexer[Object] = Indexer(_index_keys_of_slice)
 
-    def service_changed(self, old: Object | None, new: Object | None) -> None:
+    def update_service(self, old: Object | None, new: Object | None) -> None:
         """Update the index for a Service that was added (``old`` is None), changed, or deleted (``new`` is
         None).
         """
-        self._changed(self._services, old, new)
+        self._update(self._services, old, new)
 
-    def slice_changed(self, old: Object | None, new: Object | None) -> None:
+    def update_slice(self, old: Object | None, new: Object | None) -> None:
         """Update the index for an EndpointSlice that was added (``old`` is None), changed, or deleted
         (``new`` is None).
         """
-        self._changed(self._slices, old, new)
+        self._update(self._slices, old, new)
 
-    def _changed(self, indexer: Indexer[Object], old: Object | None, new: Object | None) -> None:
+    def _update(self, indexer: Indexer[Object], old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is not None:
             with self._lock:
                 indexer.put(key_of(subject), new)
 
-    def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
+    def services_and_slices(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services that a selector matches, and their EndpointSlices."""
         with self._lock:
             found = self._services.by_index(_index_key_of_selector(selector)).values()
@@ -133,14 +137,14 @@ class Index:
 
 def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:
     namespace = service["metadata"]["namespace"]
-    yield ("app", namespace, app_of(service))
+    yield ("app", namespace, app_name_of_service(service))
     yield ("service", namespace, service["metadata"]["name"])
     for key, value in (service["metadata"].get("labels") or {}).items():
         yield ("label", namespace, key, value)
 
 
 def _index_key_of_selector(selector: Selector) -> IndexKey:
-    """Return an index key that every Service selected by this selector has."""
+    """Return an index key that every Service has which this selector matches."""
     if selector.service:
         return ("service", selector.namespace, selector.service)
     if selector.app:
@@ -150,7 +154,7 @@ def _index_key_of_selector(selector: Selector) -> IndexKey:
 
 
 def _index_keys_of_slice(endpoint_slice: Object) -> Iterator[IndexKey]:
-    service = service_of(endpoint_slice)
+    service = service_name_of_slice(endpoint_slice)
     if service:
         yield (endpoint_slice["metadata"]["namespace"], service)
 

@@ -1,4 +1,4 @@
-"""A replica's part in the Lease: it leads, stands by, or waits to learn who leads.
+"""A replica's part in the election by the Lease: it leads, stands by, or waits to learn who leads.
 
 Without the Lease a replica changes nothing. It goes on renewing its instances in Eureka until it has read
 that another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for
@@ -25,32 +25,33 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
-from eurekube_provider.core.objects import time_of
+from eurekube_provider.core.objects import parse_api_time
 from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
 from eurekube_provider.kube.elector import Elector
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
+"""Seconds between two looks at the state of the election."""
 
 
 class LeaderTasks(Protocol):
     """Tasks that begin and end with a replica's leadership."""
 
-    def pause(self) -> bool:
-        """Begin no more changes; return whether all changes that were begun have ended."""
+    def pause_and_check_idle(self) -> bool:
+        """Begin no more changes; return True once all changes that were begun have ended."""
 
-    def take_over(self) -> None:
-        """Renew the instances that are in Eureka."""
+    def start_renewals(self) -> None:
+        """Begin to renew the instances that are in Eureka."""
 
-    def is_current(self) -> bool:
-        """Return whether the copy of the objects to reconcile is current."""
+    def is_copy_current(self) -> bool:
+        """Return whether the local copy of the objects to reconcile is current."""
 
     def lead(self) -> None:
         """Reconcile everything, and make the necessary changes."""
 
     def stand_by(self) -> None:
-        """Stop renewing: another replica leads."""
+        """Stop renewing, since another replica leads."""
 
 
 class Leadership:
@@ -64,13 +65,13 @@ class Leadership:
         self._term = 0
         self._taken_over = 0
         self._losses = 0
-        self._renews_for_all = False  # since nobody can lead
+        self._renews_for_all = False  # renews without the Lease, since no replica can lead
         self._closed = False
 
     def may_write(self) -> bool:
         """Return whether a change may be sent at this moment.
 
-        A term that :meth:`follow` has not begun yet allows no change: changes of the former term must end
+        A term that :meth:`run_tasks` has not begun yet allows no change: changes of the former term must end
         first.
         """
         if self._closed:
@@ -78,23 +79,24 @@ class Leadership:
         elector = self._elector
         return elector is None or (elector.may_write() and self._term == elector.term)
 
-    def follows_another(self) -> bool:
-        """Return whether another replica may have led before this one, even a moment ago."""
-        return self._elector is None or self._elector.follows_another
+    def had_earlier_leader(self) -> bool:
+        """Return whether another replica may have led before this replica, even a moment ago."""
+        return self._elector is None or self._elector.had_earlier_leader
 
-    def close(self) -> None:
+    def forbid_changes(self) -> None:
         """Forbid all further changes: this replica stops."""
         self._closed = True
 
-    def release(self) -> None:
-        """Give the Lease up for another replica; call when no change is under way any more."""
+    def release_lease(self) -> None:
+        """Give the Lease up for another replica; call once no change is under way any more."""
         if self._elector is not None:
             self._elector.stop()
 
-    def win(self, stop: threading.Event, longest_seconds: float) -> bool:
-        """Wait for the Lease for work that is done once; return False when asked to stop.
+    def wait_for_lease(self, stop: threading.Event, longest_seconds: float) -> bool:
+        """Wait until this replica holds the Lease, for a single pass; return False when asked to stop.
 
-        :param longest_seconds: how long to wait while the Lease cannot be taken.
+        :param stop: set to end the wait.
+        :param longest_seconds: most seconds to wait.
         :raises EurekubeError: another process renews the Lease meanwhile, or it cannot be taken.
         """
         elector = self._elector
@@ -120,7 +122,7 @@ class Leadership:
         return True
 
     def require_lease(self) -> None:
-        """Refuse to go on with work that is done once if the Lease was lost.
+        """Raise an error if a single pass has lost the Lease.
 
         :raises EurekubeError: the Lease was lost.
         """
@@ -130,19 +132,19 @@ class Leadership:
                 " another operator took it: run it again"
             )
 
-    def follow(
-        self, tasks: LeaderTasks, stop: threading.Event, settled: Callable[[], None] = lambda: None
+    def run_tasks(
+        self, tasks: LeaderTasks, stop: threading.Event, on_settled: Callable[[], None] = lambda: None
     ) -> None:
-        """Lead, stand by or renew as the Lease says, until ``stop`` is set.
+        """Begin, pause and end the leader's tasks as the Lease says, until ``stop`` is set.
 
-        :param settled: called once this replica leads, or reads that a live replica leads.
+        :param on_settled: called once this replica leads, or reads that a live replica leads.
         """
         if self._elector is None:
-            tasks.take_over()
-            while not tasks.is_current() and not stop.wait(POLL_SECONDS):
+            tasks.start_renewals()
+            while not tasks.is_copy_current() and not stop.wait(POLL_SECONDS):
                 pass
             tasks.lead()
-            settled()
+            on_settled()
             stop.wait()
             return
         self._elector.start()
@@ -151,42 +153,46 @@ class Leadership:
             self.step(self._elector, tasks)
             if not is_settled and (self._term or self._elector.is_renewed_by_another):
                 is_settled = True
-                settled()
+                on_settled()
             stop.wait(POLL_SECONDS)
 
     def step(self, elector: Elector, tasks: LeaderTasks) -> None:
-        """Read the elector once, and begin, pause or end the leader's tasks accordingly."""
-        losses, term = elector.losses, elector.term
+        """Begin, pause or end the leader's tasks by the elector's present state."""
+        losses, term = elector.lease_losses, elector.term
         if losses != self._losses:
-            if tasks.pause():
+            if tasks.pause_and_check_idle():
                 tasks.stand_by()
                 self._losses = losses
-                _log.info("standing by")
+                _log.info("standing by, renewing nothing: another replica leads")
         elif not elector.may_write():
-            has_ended = tasks.pause()
-            if elector.is_out_of_reach and not self._renews_for_all:
+            has_ended = tasks.pause_and_check_idle()
+            if elector.no_replica_can_lead and not self._renews_for_all:
                 self._renews_for_all = True
-                tasks.take_over()
+                tasks.start_renewals()
                 _log.warning("renewing all instances without a leader: no replica can take the expired Lease")
-            elif self._renews_for_all and has_ended and not elector.is_out_of_reach:
+            elif self._renews_for_all and has_ended and not elector.no_replica_can_lead:
                 self._renews_for_all = False
                 tasks.stand_by()
-                _log.info("standing by")
-        elif term != self._term and tasks.pause():
+                _log.info("standing by, ending the renewals without a leader: a replica can lead again")
+        elif term != self._term and tasks.pause_and_check_idle():
             begins, self._taken_over = term != self._taken_over, term
             if begins:
                 self._renews_for_all = False
-                tasks.take_over()
-            if tasks.is_current():
+                tasks.start_renewals()
+            if tasks.is_copy_current():
                 self._term = term
                 tasks.lead()
-                _log.info("became the leader", extra={"term": term})
+                _log.info("became the leader, reconciling everything", extra={"term": term})
             elif begins:
-                _log.warning("renewing instances, and listing the cluster again before any change")
+                _log.warning(
+                    "became the leader with an old copy of the cluster: renewing instances, changing "
+                    "nothing until"
+                    " the copy is current"
+                )
 
 
-def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
-    """Return the namespace of an existing Lease of this name; ``namespace`` where no Lease exists.
+def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:
+    """Return the namespace that has a Lease of this name; ``namespace`` where no Lease exists.
 
     :raises ConfigurationError: several namespaces have such a Lease, or the Leases may not be listed.
     """
@@ -208,17 +214,17 @@ def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
     return found[0] if found else namespace
 
 
-CLOCKS_DIFFER_SECONDS = 60.0
-"""Seconds of allowed clock difference when a Lease is judged by its own times, the first time that it is
-seen.
+CLOCK_TOLERANCE_SECONDS = 60.0
+"""Seconds of allowed clock difference when a Lease that is seen for the first time is judged by its renew
+time.
 """
 
 
 class DuplicateOperatorCheck:
-    """The search for Leases of this operator's name in other namespaces.
+    """The periodic check that no operator of the same name leads by a Lease in another namespace.
 
-    :param period_seconds: how often the check runs, on average.
-    :param found: called when another operator holds such a Lease; :attr:`refusal` then says what is wrong.
+    :param period_seconds: average seconds between two checks.
+    :param found: called when another operator holds such a Lease, which :attr:`refusal` then describes.
     """
 
     def __init__(
@@ -253,9 +259,10 @@ class DuplicateOperatorCheck:
         except KubernetesError as error:
             if error.status_code != 403:
                 raise
-            if self._has_run_before():
+            if self._own_lease_exists():
                 _log.warning(
-                    "failed to check for another operator of this name in the cluster",
+                    "failed to check for another operator of this name in the cluster, going on without the "
+                    "check",
                     extra={"error": str(error), "hint": "set --lease-namespace"},
                 )
                 return
@@ -267,7 +274,7 @@ class DuplicateOperatorCheck:
             ) from None
         for lease in listed:
             namespace = str(lease["metadata"]["namespace"])
-            if namespace != self._namespace and self._is_held(namespace, lease.get("spec") or {}):
+            if namespace != self._namespace and self._is_lease_renewed(namespace, lease.get("spec") or {}):
                 raise ConfigurationError(
                     f"{lease['spec']['holderIdentity']} leads in this cluster by the Lease"
                     f" {namespace}/{self._name}, and this operator would lead beside it by another one in the"
@@ -305,8 +312,8 @@ class DuplicateOperatorCheck:
             except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("failed to check Leases in other namespaces, retrying")
 
-    def _has_run_before(self) -> bool:
-        """Return whether this operator's own Lease exists: an operator that has served before must not
+    def _own_lease_exists(self) -> bool:
+        """Return whether this operator's own Lease exists: then the operator has served before, and must not
         stop.
         """
         try:
@@ -315,9 +322,9 @@ class DuplicateOperatorCheck:
             return False
         return True
 
-    def _is_held(self, namespace: str, spec: Mapping[str, Any]) -> bool:
+    def _is_lease_renewed(self, namespace: str, spec: Mapping[str, Any]) -> bool:
         """Return whether a process renews a Lease: its renew time is recent, or has changed since the last
-        check.
+        check. Remember the renew time.
         """
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
@@ -326,6 +333,6 @@ class DuplicateOperatorCheck:
             return False
         if before is not None and before != renewed:
             return True
-        lives = float(spec.get("leaseDurationSeconds") or 0) + CLOCKS_DIFFER_SECONDS
-        at = time_of(renewed)
+        lives = float(spec.get("leaseDurationSeconds") or 0) + CLOCK_TOLERANCE_SECONDS
+        at = parse_api_time(renewed)
         return at is not None and abs(self._now() - at) < timedelta(seconds=lives)

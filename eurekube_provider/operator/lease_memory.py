@@ -1,5 +1,5 @@
-"""The memory that an operator keeps in its Lease: names of the cluster, and the namespaces that it
-watched.
+"""The notes that an operator keeps in its Lease: the cluster's names, the namespaces that it watched, and the
+state of its Eureka servers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from dataclasses import replace
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.lease_notes import (
     LeaseNotes,
-    ServerRead,
-    read_notes,
-    with_notes,
+    ServerNote,
+    add_lease_notes,
+    parse_lease_notes,
 )
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.runtime.clock import utc_time
 
-LONGEST_ERROR = 200
+MOST_ERROR_LETTERS = 200
+"""Number of letters of a server's error that the notes keep."""
 
 
 class LeaseMemory:
-    """The notes at the Lease: read by every replica, written with each renewal by the holder; threads may
-    share it.
+    """The copy of the Lease's notes: every replica reads them, and the holder writes them with each renewal;
+    threads may share it.
 
-    :param registries: by their connections' names.
+    :param registries: the registries by their connections' names.
     :param goes_on: False for a single pass, which does not record the watched namespaces.
     """
 
@@ -45,7 +46,7 @@ class LeaseMemory:
         self._registries = registries
         self._goes_on = goes_on
         self._lock = threading.Lock()
-        self._notes = self._with_configured_names(LeaseNotes())
+        self._notes = self._with_settings(LeaseNotes())
 
     def previous_names(self) -> tuple[str, ...]:
         """Return the former names of the cluster, from the settings and the Lease."""
@@ -55,39 +56,41 @@ class LeaseMemory:
     def dropped_namespaces(self) -> frozenset[str]:
         """Return the namespaces that this operator watched before and does not any more."""
         with self._lock:
-            return frozenset(self._notes.dropped)
+            return frozenset(self._notes.dropped_namespaces)
 
-    def learn(self, metadata: Object) -> None:
-        """Replace the remembered notes by those of the Lease."""
-        notes = self._with_configured_names(read_notes(metadata))
+    def load_notes(self, metadata: Object) -> None:
+        """Replace the copy by the notes in a Lease's metadata, completed from the settings."""
+        notes = self._with_settings(parse_lease_notes(metadata))
         with self._lock:
             self._notes = notes
 
-    def noted(self, metadata: Object) -> Object:
-        """Return the Lease's metadata with this operator's notes, for its holder to write."""
-        self.learn(metadata)
+    def add_notes(self, metadata: Object) -> Object:
+        """Return a Lease's metadata with this operator's notes added, for the holder to write."""
+        self.load_notes(metadata)
         with self._lock:
             notes = self._notes
-        return with_notes(metadata, notes)
+        return add_lease_notes(metadata, notes)
 
-    def _with_configured_names(self, found: LeaseNotes) -> LeaseNotes:
-        """Return the notes found at the Lease, completed from this operator's settings."""
+    def _with_settings(self, found: LeaseNotes) -> LeaseNotes:
+        """Return the notes of the Lease, completed from this operator's settings and registries."""
         settings = self._settings
-        called = found.called(self._cluster.name, settings.previous_cluster_names)
+        with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
         return replace(
-            called.watching(settings.watch_namespaces) if self._goes_on else called,
+            with_cluster_name.with_namespaces(settings.watch_namespaces)
+            if self._goes_on
+            else with_cluster_name,
             # A label has no more letters; a longer name is found by the Lease's own.
             operator=re.sub(r"[^A-Za-z0-9._-]", "-", settings.operator_name)[:63].strip("-._"),
-            is_name_given=settings.cluster_name is not None,
-            servers=tuple(self._servers()),
+            is_cluster_name_given=settings.cluster_name is not None,
+            servers=tuple(self._server_reads()),
         )
 
-    def _servers(self) -> list[ServerRead]:
+    def _server_reads(self) -> list[ServerNote]:
         found = []
         for name, registry in self._registries.items():
             figures = registry.figures()
             read_at = "" if figures.read_at is None else utc_time(figures.read_at)
             for one in figures.servers:
                 answered_at = "" if one.answered_at is None else utc_time(one.answered_at)
-                found.append(ServerRead(name, one.url, read_at, answered_at, one.error[:LONGEST_ERROR]))
+                found.append(ServerNote(name, one.url, read_at, answered_at, one.error[:MOST_ERROR_LETTERS]))
         return found

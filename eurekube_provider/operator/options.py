@@ -17,12 +17,12 @@ from typing import Any, cast
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.core.registry_kinds import ZOOKEEPER, kind_of_url
+from eurekube_provider.core.registry_kinds import ZOOKEEPER, registry_kind_of_url
 from eurekube_provider.eureka.connection import (
-    MAX_ANSWER_MIB,
-    MOST_MIB,
+    DEFAULT_MAX_ANSWER_MIB,
+    LARGEST_MAX_ANSWER_MIB,
     BatchMode,
     Connection,
     read_secret,
@@ -33,15 +33,15 @@ from eurekube_provider.eureka.connection import (
 class ValueType:
     """A type of option values.
 
-    :ivar parse: parses a text; raises ValueError with what would be right, e.g. ``must be true or false``.
-    :ivar accepts: the YAML types that may stand for it in the file.
-    :ivar word: the type's name, for a person who wrote another type.
-    :ivar metavar: its placeholder in the help, where an option has none of its own.
+    :ivar parse: parses a text; raises ValueError with the allowed values, e.g. ``must be true or false``.
+    :ivar yaml_types: the Python types of YAML values that the file may have for such an option.
+    :ivar type_name: the type's name in error messages.
+    :ivar metavar: the placeholder in the help for options that have none of their own.
     """
 
     parse: Callable[[str], Any]
-    accepts: tuple[type, ...] = (str,)
-    word: str = "text; put it in quotes"
+    yaml_types: tuple[type, ...] = (str,)
+    type_name: str = "text; put it in quotes"
     metavar: str = "NAME"
 
 
@@ -49,11 +49,11 @@ class ValueType:
 class Option:
     """One option of the operator.
 
-    :ivar default: its value where it is not given, or given as an empty text.
+    :ivar default: the value of an option that is not given, or given as an empty text.
     :ivar help: half a sentence.
-    :ivar shown: the default as the help shows it, where that is not the value itself.
-    :ivar empty: the value of an empty text, where that is not the default.
-    :ivar variable: False where other code reads the environment variable.
+    :ivar default_text: the default in words for the help; empty to show the value itself.
+    :ivar value_if_empty: the value for an empty text; None for the default.
+    :ivar has_variable: True if the option is also read from its environment variable.
     """
 
     name: str
@@ -61,19 +61,19 @@ class Option:
     kind: ValueType
     default: Any
     help: str
-    shown: str = ""
-    empty: Any = None
-    variable: bool = True
+    default_text: str = ""
+    value_if_empty: Any = None
+    has_variable: bool = True
 
     def read(self, given: SourcedText | None) -> Any:
         """Return the parsed value, or the default where no text is given.
 
         :raises ConfigurationError: the text cannot be used.
         """
-        if given is None or (not given.text and self.empty is None):
+        if given is None or (not given.text and self.value_if_empty is None):
             return self.default
         if not given.text:
-            return self.empty
+            return self.value_if_empty
         try:
             return self.kind.parse(given.text)
         except ConfigurationError as error:
@@ -82,16 +82,16 @@ class Option:
             raise ConfigurationError(f"{given.where}: {given.text!r} {error}") from None
 
     @property
-    def shown_default(self) -> str:
-        """The default as the help shows it; empty where the option has none."""
-        if self.shown or self.default in (None, (), frozenset()):
-            return self.shown
+    def default_in_help(self) -> str:
+        """The default in the form that the help shows; empty for an option without a default."""
+        if self.default_text or self.default in (None, (), frozenset()):
+            return self.default_text
         if isinstance(self.default, bool):
             return str(self.default).lower()
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
 
-def option(
+def option_field(
     kind: ValueType, default: Any, text: str, *, name: str = "", metavar: str = "", **more: Any
 ) -> Any:
     """Return a dataclass field that is an option with the field's name, or with ``name``."""
@@ -99,11 +99,11 @@ def option(
     return field(default=default, metadata={"option": made})
 
 
-def options_of(made: type[Any]) -> dict[str, Option]:
+def options_of(dataclass_type: type[Any]) -> dict[str, Option]:
     """Return the options among a dataclass's fields, by field name."""
     return {
         item.name: replace(known, name=known.name or item.name.replace("_", "-"))
-        for item in fields(made)
+        for item in fields(dataclass_type)
         if isinstance(known := item.metadata.get("option"), Option)
     }
 
@@ -116,7 +116,7 @@ class SourcedText:
     where: str
 
 
-def variable(name: str) -> str:
+def environment_variable(name: str) -> str:
     """Return the environment variable of an option."""
     return name.upper().replace("-", "_")
 
@@ -128,13 +128,15 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
 
 
 def help_of(option: Option) -> str:
-    """Return the help of an option, its default and its variable, with each ``%`` doubled for argparse."""
-    default = f" [{option.shown_default}]" if option.shown_default else ""
-    also = f"; {variable(option.name)}" if option.variable else ""
+    """Return an option's help text with its default and variable, and with each ``%`` doubled for
+    argparse.
+    """
+    default = f" [{option.default_in_help}]" if option.default_in_help else ""
+    also = f"; {environment_variable(option.name)}" if option.has_variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")
 
 
-def texts_of(
+def flag_or_environment_texts(
     options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> dict[str, SourcedText]:
     """Return the texts of flags, or else of the environment, by option.
@@ -145,12 +147,12 @@ def texts_of(
     """
     found: dict[str, SourcedText] = {}
     for option in options:
-        from_environment = environment.get(variable(option.name)) if option.variable else None
+        from_environment = environment.get(environment_variable(option.name)) if option.has_variable else None
         for text, where in (
             (flags.get(option.name.replace("-", "_")), f"--{option.name}"),
-            (from_environment, variable(option.name)),
+            (from_environment, environment_variable(option.name)),
         ):
-            if text is not None and (text.strip() or option.empty is not None):
+            if text is not None and (text.strip() or option.value_if_empty is not None):
                 found[option.name] = SourcedText(text.strip(), where)
                 break
     return found
@@ -178,8 +180,8 @@ def read_yaml(path: str, where: str) -> dict[str, Any]:
     return {str(key): value for key, value in document.items()}
 
 
-def named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
-    """Return the file's entries below names that a person chose, such as those of connections.
+def parse_named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
+    """Check and return the file's entries below names that a person chose, such as those of connections.
 
     :param place: the file and the key, for errors.
     :param key: the key below each name, e.g. ``url``.
@@ -201,7 +203,7 @@ def named_entries(written: Any, place: str, key: str, example: str) -> dict[str,
     return {name: {str(one): value for one, value in entries.items()} for name, entries in written.items()}
 
 
-def from_file(
+def texts_from_mapping(
     where: str, written: Mapping[str, Any], options: Iterable[Option], secrets: Iterable[str]
 ) -> dict[str, SourcedText]:
     """Return the texts of a mapping whose keys are option names.
@@ -231,19 +233,19 @@ def _flag_text(place: str, value: Any, kind: ValueType) -> str:
     """Return a value of the file in the form of a flag's text."""
     if value is None:
         return ""
-    if isinstance(value, list) and list in kind.accepts:
-        return ",".join(_flag_text(place, item, TEXT) for item in value)
+    if isinstance(value, list) and list in kind.yaml_types:
+        return ",".join(_flag_text(place, item, TEXT_TYPE) for item in value)
     # A bool is an int for Python, and `no` is one for YAML.
-    if isinstance(value, kind.accepts) and (not isinstance(value, bool) or bool in kind.accepts):
+    if isinstance(value, kind.yaml_types) and (not isinstance(value, bool) or bool in kind.yaml_types):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    raise ConfigurationError(f"{place}: {value!r} must be {kind.word}")
+    raise ConfigurationError(f"{place}: {value!r} must be {kind.type_name}")
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -253,7 +255,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-def checked(
+def make_checking_parser(
     is_right: Callable[[str], object], complaint: str, read: Callable[[str], Any] = str
 ) -> Callable[[str], Any]:
     """Return a parser that raises ``complaint`` for a wrong text: see :attr:`ValueType.parse`."""
@@ -266,124 +268,140 @@ def checked(
     return parse
 
 
-def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
+def choice_type(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
     """Return a value type of a few allowed words, in any case."""
-    parse = checked(lambda text: read(text) in allowed, f"must be one of {', '.join(allowed)}", read)
+    parse = make_checking_parser(
+        lambda text: read(text) in allowed, f"must be one of {', '.join(allowed)}", read
+    )
     return ValueType(parse, metavar="|".join(allowed))
 
 
-_is_truth = checked(
+_parse_bool = make_checking_parser(
     lambda text: text.lower() in ("true", "false"),
     "must be true or false",
     lambda text: text.lower() == "true",
 )
-_file = checked(
+_parse_existing_file = make_checking_parser(
     lambda text: Path(text).is_file(),
     "is no file that can be read: check the path, and what is mounted there",
 )
-_http_url = checked(
+_parse_http_url = make_checking_parser(
     lambda text: text.startswith(("http://", "https://")), "must start with http:// or https://"
 )
-_object_name = checked(
+_parse_object_name = make_checking_parser(
     is_object_name, "must be a Kubernetes object's name: lower case letters, digits, '-' and '.'"
 )
-_whole_seconds = checked(
+_parse_whole_seconds = make_checking_parser(
     lambda text: re.fullmatch(r"\d{1,5}", text) and int(text) <= 86400,
     "must be a whole number of seconds from 0 to 86400",
     int,
 )
-_mebibytes = checked(
-    lambda text: re.fullmatch(r"[1-9][0-9]{0,3}", text) and int(text) <= MOST_MIB,
-    f"must be a number of MiB from 1 to {MOST_MIB}",
+_parse_mebibytes = make_checking_parser(
+    lambda text: re.fullmatch(r"[1-9][0-9]{0,3}", text) and int(text) <= LARGEST_MAX_ANSWER_MIB,
+    f"must be a number of MiB from 1 to {LARGEST_MAX_ANSWER_MIB}",
     int,
 )
 
-TEXT = ValueType(str)
-NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas", "NAME[,NAME...]")
-SECONDS = ValueType(_seconds, (int, float, str), "a number of seconds", "SECONDS")
-TRUTH = ValueType(_is_truth, (bool, str), "true or false", "true|false")
-FILE = ValueType(_file, metavar="FILE")
-HTTP_URL = ValueType(_http_url, metavar="URL")
-OBJECT_NAME = ValueType(_object_name)
-NETWORKS = ValueType(
-    lambda text: networks_of(filter(None, map(str.strip, text.split(",")))),
+TEXT_TYPE = ValueType(str)
+NAME_LIST_TYPE = ValueType(
+    _split_names, (str, list), "a list of texts, or one text with commas", "NAME[,NAME...]"
+)
+SECONDS_TYPE = ValueType(_parse_seconds, (int, float, str), "a number of seconds", "SECONDS")
+BOOL_TYPE = ValueType(_parse_bool, (bool, str), "true or false", "true|false")
+FILE_TYPE = ValueType(_parse_existing_file, metavar="FILE")
+HTTP_URL_TYPE = ValueType(_parse_http_url, metavar="URL")
+OBJECT_NAME_TYPE = ValueType(_parse_object_name)
+NETWORKS_TYPE = ValueType(
+    lambda text: parse_networks(filter(None, map(str.strip, text.split(",")))),
     (str, list),
     "a list of networks, or one text with commas",
     "CIDR[,CIDR...]",
 )
-MEBIBYTES = ValueType(_mebibytes, (int, str), "a whole number of MiB", "MIB")
-WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
+MEBIBYTES_TYPE = ValueType(_parse_mebibytes, (int, str), "a whole number of MiB", "MIB")
+WHOLE_SECONDS_TYPE = ValueType(_parse_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
 
 
-def key_values(metavar: str, example: str) -> ValueType:
+def key_value_pairs_type(metavar: str, example: str) -> ValueType:
     """Return a value type of ``KEY=VALUE`` pairs, as ``example`` shows; the file may have a list."""
 
     def parse(text: str) -> frozenset[tuple[str, str]]:
-        key_values = [item.strip().partition("=") for item in text.split(",") if item.strip()]
-        if not all(source and target for source, _, target in key_values):
+        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+        if not all(source and target for source, _, target in pairs):
             raise ValueError(f"must be {example}")
-        return frozenset((source, target) for source, _, target in key_values)
+        return frozenset((source, target) for source, _, target in pairs)
 
-    return ValueType(parse, NAMES.accepts, NAMES.word, metavar)
+    return ValueType(parse, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, metavar)
 
 
 CONNECTION_OPTIONS = (
     Option(
         "url",
         "URL[,URL...]",
-        ValueType(str, NAMES.accepts, NAMES.word),
+        ValueType(str, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name),
         None,
         "the Eureka servers, e.g. http://eureka:8761/eureka; or a ZooKeeper's, e.g. zookeeper://zk-1:2181",
     ),
-    Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
+    Option("user", "NAME", TEXT_TYPE, None, "user for HTTP basic authentication"),
     Option(
-        "password-file", "FILE", TEXT, None, "file with the user's password; read again once it is refused"
+        "password-file",
+        "FILE",
+        TEXT_TYPE,
+        None,
+        "file with the user's password; read again once it is refused",
     ),
     Option(
         "token-file",
         "FILE",
-        TEXT,
+        TEXT_TYPE,
         None,
         "file with a bearer token, instead of user and password; read again once it is refused",
     ),
-    Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
-    Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
+    Option("ca-file", "FILE", FILE_TYPE, None, "PEM file with the authorities to trust for https"),
+    Option("client-certificate", "FILE", FILE_TYPE, None, "PEM file with the certificate to show (mTLS)"),
     Option(
-        "client-key", "FILE", FILE, None, "PEM file with its key, unless that lies in the certificate's file"
+        "client-key",
+        "FILE",
+        FILE_TYPE,
+        None,
+        "PEM file with its key, unless that lies in the certificate's file",
     ),
-    Option("proxy", "URL", TEXT, None, "proxy to Eureka", shown="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"),
-    Option("zone", "NAME", TEXT, None, "ask the servers given as NAME=URL first"),
+    Option(
+        "proxy", "URL", TEXT_TYPE, None, "proxy to Eureka", default_text="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"
+    ),
+    Option("zone", "NAME", TEXT_TYPE, None, "ask the servers given as NAME=URL first"),
     Option(
         "mode",
         "auto|rest|batch",
-        choice(*BatchMode),
+        choice_type(*BatchMode),
         str(BatchMode.AUTO),
         "how many changes at once are sent",
     ),
     Option(
         "max-answer-mib",
         "MIB",
-        MEBIBYTES,
-        MAX_ANSWER_MIB,
+        MEBIBYTES_TYPE,
+        DEFAULT_MAX_ANSWER_MIB,
         "the largest answer that is read, in MiB, also once it is decompressed",
     ),
 )
 """Options of a connection; the flags of the connection ``default`` have the prefix ``eureka-``."""
 
 
-def connection_from(
-    given: Mapping[str, SourcedText | None], secrets: Mapping[str, SourcedText | str | None], missing: str
+def build_connection(
+    given: Mapping[str, SourcedText | None],
+    secrets: Mapping[str, SourcedText | str | None],
+    missing_url_error: str,
 ) -> Connection:
     """Return one connection from its options.
 
     :param given: by the names of :data:`CONNECTION_OPTIONS`.
     :param secrets: by name: password and token, or the file that holds it.
-    :param missing: the error message where no URL is given.
+    :param missing_url_error: the error message where no URL is given.
     :raises ConfigurationError: no URL is given, or a value cannot be used.
     """
     url = given.get("url")
     if url is None or not url.text:
-        raise ConfigurationError(missing)
+        raise ConfigurationError(missing_url_error)
     files = {name: one for name, one in secrets.items() if isinstance(one, SourcedText) and one.text}
     plain = {name: one for name, one in secrets.items() if isinstance(one, str)}
     known = {
@@ -392,16 +410,16 @@ def connection_from(
         **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
     }
     try:
-        if kind_of_url(url.text) is ZOOKEEPER:
-            return cast("Connection", _zookeeper(known.get))
-        connection = Connection.configured(known.get)
+        if registry_kind_of_url(url.text) is ZOOKEEPER:
+            return cast("Connection", _zookeeper_connection(known.get))
+        connection = Connection.from_settings(known.get)
         file = files.get("password" if connection.token is None else "token")
         return replace(connection, secret_file=Path(file.text) if file else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{url.where}: {error}") from None
 
 
-def _zookeeper(known: Callable[[str], Any]) -> Any:
+def _zookeeper_connection(known: Callable[[str], Any]) -> Any:
     """Return a connection to a ZooKeeper; its package is loaded only here.
 
     :raises ConfigurationError: a value cannot be used, or the package is not installed.
@@ -415,4 +433,4 @@ def _zookeeper(known: Callable[[str], Any]) -> Any:
             "a zookeeper:// URL needs the package kazoo, which is not installed:"
             " pip install 'eurekube-provider[zookeeper]'"
         ) from None
-    return ZooKeeperConnection.configured(known)
+    return ZooKeeperConnection.from_settings(known)

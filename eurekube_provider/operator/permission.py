@@ -10,38 +10,40 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, p
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.syncer import Syncer, connection_of
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.syncer import Syncer, connection_name
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
-_MOST_NAMED = 3
+_MOST_NAMED_OWNERS = 3
 
 
 class Permissions:
-    """The rules on what a syncer may publish: the operator's configuration, and the first user of a name."""
+    """The rules for names, selectors and Eurekas that a syncer may use: by the operator's configuration, and
+    by the first user of a name.
+    """
 
     def __init__(
-        self, settings: Settings, cluster: Cluster, registries: Registries, sources: Sources
+        self, settings: Settings, cluster: Cluster, registries: Registries, sources: ClusterCache
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._registries = registries
         self._sources = sources
         self._reservations = settings.reservations
-        self._by_hand = AddressPolicy(
-            settings.advertise_cidrs, settings.cluster_cidrs, option="--advertise-cidrs"
+        self._address_policy = AddressPolicy(
+            settings.advertise_cidrs, settings.cluster_cidrs, option_name="--advertise-cidrs"
         )
 
-    def refusal(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
-        """Return why a syncer may not register as its spec asks; None where it may.
+    def refusal(self, syncer: Syncer, names_before: frozenset[str]) -> Problem | None:
+        """Return the reason why a syncer may not register as its spec asks; None if it may.
 
-        :param claimed: names that the syncer has used before, and so may keep.
+        :param names_before: names that the syncer has used before, and so may keep.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
-        refusal = self._not_configured(syncer)
+        refusal = self._configuration_refusal(syncer)
         if refusal is not None:
             return refusal
         if syncer.eureka not in self._registries:
@@ -51,9 +53,9 @@ class Permissions:
                 f" that name; there are {', '.join(sorted(self._registries))}",
             )
         self._registries.require_read(syncer.eureka)
-        return self._taken(syncer, claimed)
+        return self._name_conflict(syncer, names_before)
 
-    def _not_configured(self, syncer: Syncer) -> Problem | None:
+    def _configuration_refusal(self, syncer: Syncer) -> Problem | None:
         target = syncer.selector.namespace
         if not self._settings.may_select(syncer.namespace, target):
             return Problem(
@@ -63,13 +65,13 @@ class Permissions:
                 "move the syncer, or allow it in the operator's"
                 f" configuration with --cross-namespace {syncer.namespace}={target}",
             )
-        if not self._settings.watches(target):
+        if not self._settings.watches_namespace(target):
             return Problem(
                 Reason.NOT_ALLOWED,
                 f"spec.selector.namespace is {target}, which this operator does not watch",
                 "add it to --watch-namespace",
             )
-        if syncer.address and (why := self._why_not_by_hand(syncer.address)):
+        if syncer.address and (why := self._address_refusal(syncer.address)):
             return Problem(
                 Reason.NOT_ALLOWED,
                 f"spec.address is {syncer.address!r}, which {why}",
@@ -93,7 +95,7 @@ class Permissions:
                     f"take another name, or allow it with --reserve {syncer.namespace}={name}",
                 )
         if self._settings.strict_names:
-            for name in self._names_of_none_of_its_services(syncer):
+            for name in self._names_of_no_selected_service(syncer):
                 if not self._settings.may_publish(syncer.namespace, name):
                     return Problem(
                         Reason.NOT_ALLOWED,
@@ -104,36 +106,38 @@ class Permissions:
                     )
         return None
 
-    def _why_not_by_hand(self, address: str) -> str:
-        """Return why a syncer may not set this ``spec.address``; empty where it may."""
-        judged = self._by_hand.judged(address)
+    def _address_refusal(self, address: str) -> str:
+        """Return the reason why a syncer may not set this ``spec.address``; empty if it may."""
+        judged = self._address_policy.judge_address(address)
         if judged is not None:
-            return judged.refusal
+            return judged.refusal_reason
         name = address.lower()
         allowed = map(str.lower, self._settings.advertise_hosts)
         if any(name.endswith(one) if one.startswith(".") else name == one for one in allowed):
             return ""
         return "is none of the hosts that the operator's configuration allows (--advertise-hosts)"
 
-    def _names_of_none_of_its_services(self, syncer: Syncer) -> list[str]:
+    def _names_of_no_selected_service(self, syncer: Syncer) -> list[str]:
         """Return the syncer's names that none of its Services has, sorted; empty while it has no Service."""
         others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
-        own = self._sources.names_of(syncer.selector) if others else frozenset[str]()
+        own = self._sources.service_names(syncer.selector) if others else frozenset[str]()
         return sorted(others - own) if own else []
 
-    def _taken(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
+    def _name_conflict(self, syncer: Syncer, names_before: frozenset[str]) -> Problem | None:
         """Return a conflict for a name that only another namespace of this cluster uses.
 
         A syncer that has had instances under a name keeps the name as long as it exists.
         """
-        for name in sorted(syncer.names - claimed):
+        for name in sorted(syncer.names - names_before):
             if self._reservations.allow(syncer.namespace, name):
                 continue
-            called = self._registries[syncer.eureka].owners(called=name)
-            owners = [self._cluster.syncer_of(owner) for owner in called]
+            called = self._registries[syncer.eureka].owners(lookup_name=name)
+            owners = [self._cluster.parse_own_syncer(owner) for owner in called]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
             claimants = {
-                key_of(item) for item in self._sources.claimants(name) if connection_of(item) == syncer.eureka
+                key_of(item)
+                for item in self._sources.syncers_claiming_name(name)
+                if connection_name(item) == syncer.eureka
             }
             if any(namespace == syncer.namespace for namespace, _ in (*holders, *claimants)):
                 continue
@@ -156,24 +160,24 @@ class Permissions:
             )
         return None
 
-    def not_reserved(
-        self, syncer: Syncer, unowned: Sequence[Instance], own: Container[str]
+    def unreserved_names_note(
+        self, syncer: Syncer, unowned: Sequence[Instance], own_instance_ids: Container[str]
     ) -> Problem | None:
         """Return a note on names of the syncer that no configuration reserves for it and that others use as
         well.
 
         :param unowned: the instances of its application that no Eurekube registered.
-        :param own: the ids of instances that the syncer's own pods registered.
+        :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
-        others = frozenset(self._names_of_none_of_its_services(syncer))
+        others = frozenset(self._names_of_no_selected_service(syncer))
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name):
                 continue
             if self._settings.may_publish(syncer.namespace, name):
                 continue
-            owners = self._registries[syncer.eureka].owners(called=name)
-            if strangers := self._strangers(syncer, name, owners, unowned, own):
+            owners = self._registries[syncer.eureka].owners(lookup_name=name)
+            if strangers := self._other_users_of_name(syncer, name, owners, unowned, own_instance_ids):
                 reasons[name] = f"{strangers} under the name {name!r} as well: callers come to both"
             elif name in others:
                 reasons[name] = f"{name!r} is not the name of its Services"
@@ -187,13 +191,13 @@ class Permissions:
             " another name",
         )
 
-    def _strangers(
+    def _other_users_of_name(
         self,
         syncer: Syncer,
         name: str,
         owners: Iterable[str],
         unowned: Sequence[Instance],
-        own: Container[str],
+        own_instance_ids: Container[str],
     ) -> str:
         """Return a sentence on other owners of a name; syncers of an equally named namespace in any
         cluster are no others.
@@ -204,10 +208,10 @@ class Permissions:
             if isinstance(parsed, ClusterOwner) and parsed.namespace == syncer.namespace:
                 continue
             if owner:
-                found.add(printable(_in_words(parsed) or owner))
+                found.add(printable(_describe_owner(parsed) or owner))
                 continue
             named = [one for one in unowned if name in one.names]
-            up = [one for one in named if one.status is Status.UP and one.instance_id not in own]
+            up = [one for one in named if one.status is Status.UP and one.instance_id not in own_instance_ids]
             if up:
                 # One alone is named, so that the sentence stays the same while others come and go.
                 first = min(one.instance_id for one in up)
@@ -215,10 +219,10 @@ class Permissions:
             elif not named and name != syncer.application.lower():
                 found.add("what registered itself as another application")
         verb = "has" if len(found) == 1 else "have"
-        return f"{listed(sorted(found), _MOST_NAMED)} {verb} instances" if found else ""
+        return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances" if found else ""
 
 
-def _in_words(owner: ClusterOwner | StackOwner | None) -> str:
+def _describe_owner(owner: ClusterOwner | StackOwner | None) -> str:
     """Return an owner in words, a stack without its resource; empty for an owner of unknown form."""
     if isinstance(owner, ClusterOwner):
         return f"the syncer {owner.namespace}/{owner.syncer} of cluster {owner.cluster}"

@@ -1,13 +1,13 @@
-"""Questions to the API server about pods that registered themselves in Eureka.
+"""Checks, by the API server, of pods that registered themselves in Eureka.
 
-They find out whether a pod has its address for itself, and whether a pod is gone.
+They find the pods that share no address with their node, and the pods that are gone.
 
 After a pod was killed, the instance that it registered itself stays UP in Eureka until its lease ends, and in
 self-preservation for ever. The instance has another owner, so the operator removes it only where a person
-asks for that and nothing speaks against it: :meth:`PodRegistrations.removable`.
+asks for that and nothing speaks against it: :meth:`SelfRegistrationCheck.removable_instances`.
 
 All questions are asked before a syncer's changes are sent. So each answer is remembered for
-:data:`.RECHECK_SECONDS`, and an API server that does not answer gets no question for the same time.
+:data:`.BLOCKED_RECHECK_SECONDS`, and an API server that does not answer gets no question for the same time.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 
-from eurekube_provider.core.decision import RECHECK_SECONDS
-from eurekube_provider.core.endpoint_presence import pods_of
+from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
+from eurekube_provider.core.endpoint_presence import pods_in_slices
 from eurekube_provider.core.errors import KubernetesError, RegistryError
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.objects import Object, has_for_itself, is_mirrored, pod_addresses
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.objects import Object, has_own_address, is_mirrored, pod_addresses
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.self_registered import Endpoint, SelfRegistration, is_unrenewed
+from eurekube_provider.core.self_registered import PodNameAndAddress, SelfRegistration, is_unrenewed
 from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, KubeAccess, objects_named
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-MOST_ASKED = 20
+MOST_SINGLE_POD_READS = 20
 """Most pods that one reconcile gets one by one; a greater number is listed at once."""
 
-MOST_REMOVED = 10
+MOST_REMOVED_REGISTRATIONS = 10
 """Most registrations that one reconcile removes; the next one removes more."""
 
-UNRENEWED_SECONDS, UNRENEWED_INTERVALS = 45.0, 1.5
+ABANDONED_AFTER_SECONDS, ABANDONED_AFTER_INTERVALS = 45.0, 1.5
 """Shortest time without renewal after which a registration counts as abandoned: in seconds, and in the
 client's own renewal intervals; both must have passed.
 """
 
 
-class PodRegistrations:
-    """The search for instances that pods registered themselves, which changes nothing; workers may share
-    it.
-    """
+class SelfRegistrationCheck:
+    """The checks of pods that registered themselves, which change nothing; workers may share them."""
 
-    def __init__(self, access: KubeAccess, sources: Sources) -> None:
+    def __init__(self, access: KubeAccess, sources: ClusterCache) -> None:
         self._access = access
         self._sources = sources
         # Answers, and until when each holds. A pod cannot change whether it has its node's address.
-        self._own: dict[SyncerKey, dict[Endpoint, tuple[bool, float]]] = {}
+        self._own: dict[SyncerKey, dict[PodNameAndAddress, tuple[bool, float]]] = {}
         self._gone: dict[SyncerKey, dict[SelfRegistration, tuple[bool, str, float]]] = {}
         # Why those looked at last were not removed, and until when none is looked at again.
         self._looked: dict[SyncerKey, tuple[str, float]] = {}
         # Of the API server: the last request without an answer, and until when none is sent.
         self._unanswered = ("", -inf)
         # As it was read first, and since when: by our clock, since servers' clocks differ.
-        self._unrenewed: dict[SyncerKey, dict[Key, tuple[Instance, float]]] = {}
+        self._unrenewed: dict[SyncerKey, dict[InstanceKey, tuple[Instance, float]]] = {}
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
         for memory in (self._own, self._gone, self._looked, self._unrenewed):
             memory.pop(key, None)
 
-    def own(self, key: SyncerKey, namespace: str, suspects: Collection[Endpoint]) -> frozenset[Endpoint]:
-        """Return the pods that have their address for themselves; pods that cannot be read are left out.
+    def pods_with_own_address(
+        self, key: SyncerKey, namespace: str, suspects: Collection[PodNameAndAddress]
+    ) -> frozenset[PodNameAndAddress]:
+        """Return the pods whose address is their own and not their node's, without pods that cannot be read.
 
         :param suspects: names and addresses of pods.
         """
@@ -79,28 +79,30 @@ class PodRegistrations:
         asked = sorted(set(suspects) - known.keys())
         pods: dict[str, Object] = {}
         try:
-            pods = {pod["metadata"]["name"]: pod for pod in self._pods(namespace, [one for one, _ in asked])}
+            pods = {
+                pod["metadata"]["name"]: pod for pod in self._read_pods(namespace, [one for one, _ in asked])
+            }
         except KubernetesError as error:
             _log.warning(
                 "failed to read pods that may have registered themselves, retrying",
                 extra={"syncer": "/".join(key), "error": str(error)},
             )
-        soon = elapsed_seconds() + RECHECK_SECONDS
+        soon = elapsed_seconds() + BLOCKED_RECHECK_SECONDS
         for one in asked:
             pod = pods.get(one[0])
-            known[one] = (has_for_itself(pod, one[1]), inf) if pod else (False, soon)
+            known[one] = (has_own_address(pod, one[1]), inf) if pod else (False, soon)
         self._own[key] = known
         return frozenset(one for one, (is_own, _) in known.items() if is_own)
 
-    def gone(
+    def registrations_of_gone_pods(
         self, key: SyncerKey, namespace: str, registrations: Iterable[SelfRegistration]
     ) -> tuple[list[SelfRegistration], str]:
         """Return registrations whose pods are no endpoints any more, and are not known to live on unselected.
 
         :returns: the registrations, and why the pods could not be read; empty where they could.
         """
-        slices = self._sources.slices_of(key)
-        near = pods_of(slices)
+        slices = self._sources.slices_of_syncer(key)
+        near = pods_in_slices(slices)
         addresses = _addresses_of_slices(slices)
         missing = [
             one
@@ -115,17 +117,21 @@ class PodRegistrations:
         asked = [one for one in missing if one not in known]
         pods, why = list[Object](), ""
         try:
-            pods = self._pods(namespace, [one.pod for one in asked])
+            pods = self._read_pods(namespace, [one.pod for one in asked])
         except KubernetesError as error:
             why = f"whether the pod lives could not be asked for: {error}"
-        alive = {(str(pod["metadata"]["name"]), address) for pod in pods for address in _addresses_of(pod)}
-        soon = elapsed_seconds() + RECHECK_SECONDS
+        alive = {
+            (str(pod["metadata"]["name"]), address)
+            for pod in pods
+            for address in _pod_and_node_addresses(pod)
+        }
+        soon = elapsed_seconds() + BLOCKED_RECHECK_SECONDS
         known |= {one: ((one.pod, one.pod_address) not in alive, why, soon) for one in asked}
         self._gone[key] = known
         dead = [one for one in missing if known[one][0]]
         return dead, next((known[one][1] for one in dead if known[one][1]), "")
 
-    def removable(
+    def removable_instances(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
         """Return the instances of gone pods that may be removed, none in doubt, and why the others may not.
@@ -134,7 +140,7 @@ class PodRegistrations:
         the servers say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of
         the pod that registered it, as the API server says at this moment.
 
-        :param dead: the registrations that :meth:`gone` returned.
+        :param dead: the registrations that :meth:`registrations_of_gone_pods` returned.
         :param application: in upper case.
         """
         if not dead:
@@ -144,14 +150,16 @@ class PodRegistrations:
         why, until = self._looked.get(key, ("", -inf))
         if elapsed_seconds() < until:
             return [], why
-        found, why = self._proved(key, registry, dead, application)
-        self._looked[key] = (why, elapsed_seconds() + RECHECK_SECONDS)
+        found, why = self._find_removable(key, registry, dead, application)
+        self._looked[key] = (why, elapsed_seconds() + BLOCKED_RECHECK_SECONDS)
         return found, why
 
-    def _proved(
+    def _find_removable(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Ask Eureka and the cluster for proof that instances may be removed: see :meth:`removable`."""
+        """Ask Eureka and the cluster for the instances that may be removed; see
+        :meth:`removable_instances`.
+        """
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
         try:
@@ -159,50 +167,51 @@ class PodRegistrations:
         except RegistryError as error:
             return [], f"Eureka could not be asked for it: {error}"
         before, now = self._unrenewed.get(key, {}), elapsed_seconds()
-        known: dict[Key, tuple[Instance, float]] = {}
+        known: dict[InstanceKey, tuple[Instance, float]] = {}
         due: list[tuple[Instance, set[str]]] = []
         for one in dead:
             held = registry.get((application, one.instance_id))
-            if held is None or held.key in odd or not one.is_of(held):
+            if held is None or held.key in odd or not one.matches_instance(held):
                 continue
             first, since = before.get(held.key, (held, now))
             if not is_unrenewed(held, first):
                 first, since = held, now
             known[held.key] = (first, since)
             interval = held.lease.renewal_interval_seconds
-            if now - since >= max(UNRENEWED_SECONDS, UNRENEWED_INTERVALS * interval):
+            if now - since >= max(ABANDONED_AFTER_SECONDS, ABANDONED_AFTER_INTERVALS * interval):
                 due.append((held, {held.ip_address, one.pod_address}))
         self._unrenewed[key] = known
         why = next(iter(odd.values()), "")
         if not due:
             return [], why or "it is removed once nobody has renewed it for a while"
         try:
-            with self._asking():
-                used = self._used({address for _, addresses in due for address in addresses})
+            with self._guard_api_requests():
+                used = self._addresses_in_use({address for _, addresses in due for address in addresses})
         except KubernetesError as error:
             return [], f"the cluster's pods and EndpointSlices could not be read: {error}"
         free = [held for held, addresses in due if not addresses & used]
         if len(free) < len(due):
             why = "a pod or an EndpointSlice has its address"
-        return free[:MOST_REMOVED], why
+        return free[:MOST_REMOVED_REGISTRATIONS], why
 
-    def _pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
+    def _read_pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
         """Return the pods of these names that exist.
 
         :raises KubernetesError: they cannot be read.
         """
         if not names:
             return []
-        with self._asking():
-            if len(names) > MOST_ASKED:
+        with self._guard_api_requests():
+            if len(names) > MOST_SINGLE_POD_READS:
                 wanted = set(names)
                 found = (pod for page in self._access.pages(PODS.path(namespace)) for pod in page["items"])
                 return [pod for pod in found if pod["metadata"]["name"] in wanted]
             return [pod for name in names for pod in objects_named(self._access, PODS, name, namespace)]
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Send the block's requests to the API server, unless it has just left one without an answer.
+    def _guard_api_requests(self) -> Iterator[None]:
+        """Let the block send requests to the API server, unless the server has just left one without an
+        answer.
 
         Each unanswered request takes 15 seconds, and a syncer's changes must not wait for that again and
         again.
@@ -216,11 +225,11 @@ class PodRegistrations:
             yield
         except KubernetesError as error:
             if error.status_code is None:
-                self._unanswered = (str(error), elapsed_seconds() + RECHECK_SECONDS)
+                self._unanswered = (str(error), elapsed_seconds() + BLOCKED_RECHECK_SECONDS)
             raise
 
-    def _used(self, addresses: set[str]) -> set[str]:
-        """Return which of these addresses a pod or an EndpointSlice of the cluster has now.
+    def _addresses_in_use(self, addresses: set[str]) -> set[str]:
+        """Return those of the addresses that a pod or an EndpointSlice of the cluster has now.
 
         Watched slices and queries by address come first, so that whole lists are read only if needed. Only
         whole lists show a pod's further addresses.
@@ -235,13 +244,13 @@ class PodRegistrations:
         if used == addresses:
             return used
         for page in self._access.pages(PODS.path()):
-            used |= addresses & {address for pod in page["items"] for address in _addresses_of(pod)}
+            used |= addresses & {address for pod in page["items"] for address in _pod_and_node_addresses(pod)}
         for page in self._access.pages(ENDPOINT_SLICES.path()):
             used |= addresses & _addresses_of_slices(page["items"])
         return used
 
 
-def _addresses_of(pod: Object) -> set[str]:
+def _pod_and_node_addresses(pod: Object) -> set[str]:
     """Return a pod's addresses, and those of its node."""
     status = pod.get("status") or {}
     several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())

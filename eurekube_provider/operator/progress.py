@@ -13,18 +13,18 @@ from datetime import datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.objects import conditions_of, time_of
+from eurekube_provider.core.objects import conditions_of, parse_api_time
 from eurekube_provider.core.problem import Problem
 
 RECONCILING, STALLED = ConditionType.RECONCILING, ConditionType.STALLED
 
-STALLED_SECONDS = 120.0
+STALLED_AFTER_SECONDS = 120.0
 """Seconds for which a fault that only a person can fix counts as Reconciling before it is Stalled."""
 
-RECHECK_SECONDS = 15.0
+STALLED_RECHECK_SECONDS = 15.0
 """Seconds between checks of an object that may become Stalled, though nothing changes."""
 
-STUCK = frozenset(
+STUCK_REASONS = frozenset(
     {
         ConditionType.CONFLICT,
         ConditionType.AMBIGUOUS_SERVICE,
@@ -41,11 +41,13 @@ STUCK = frozenset(
 )
 """Reasons of a EurekaSyncer that last until a person acts."""
 
-SETTLED = frozenset({ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED})
+SETTLED_REASONS = frozenset(
+    {ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED}
+)
 """Reasons of a EurekaSyncer that last as long as a person wants them."""
 
 
-def progress(
+def progress_conditions(
     item: Mapping[str, Any], why: Problem | None, now: datetime, *, is_stuck: bool
 ) -> dict[str, Problem]:
     """Return the condition Reconciling or Stalled with its text; neither where the object is as its spec
@@ -60,17 +62,17 @@ def progress(
     if is_stuck and is_stalled(item, why):
         return {STALLED: why}
     waits = conditions_of(item).get(RECONCILING)
-    if is_stuck and waits is not None and _has_reason(waits, why):
-        since = time_of(waits.get("lastTransitionTime"))
-        if since is not None and (now - since).total_seconds() >= STALLED_SECONDS:
+    if is_stuck and waits is not None and _holds_for_reason(waits, why):
+        since = parse_api_time(waits.get("lastTransitionTime"))
+        if since is not None and (now - since).total_seconds() >= STALLED_AFTER_SECONDS:
             return {STALLED: why}
     return {RECONCILING: why}
 
 
 def is_stalled(item: Mapping[str, Any], why: Problem) -> bool:
     """Return whether the status already says Stalled for this reason."""
-    return _has_reason(conditions_of(item).get(STALLED), why)
+    return _holds_for_reason(conditions_of(item).get(STALLED), why)
 
 
-def _has_reason(condition: Mapping[str, Any] | None, why: Problem) -> bool:
+def _holds_for_reason(condition: Mapping[str, Any] | None, why: Problem) -> bool:
     return condition is not None and condition["status"] == "True" and condition["reason"] == why.reason

@@ -17,9 +17,9 @@ from eurekube_provider.runtime.backoff import backoff
 
 K = TypeVar("K")
 
-FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
+FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.5, 60.0
 
-ONLY = ""
+SINGLE_GROUP = ""
 """Name of the group of an undivided queue."""
 
 
@@ -39,8 +39,8 @@ class WorkQueue(Generic[K]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)
-        self._groups: dict[str, _Group[K]] = {ONLY: _Group(self._lock)}
-        self._group_of: Callable[[K], str] = lambda _: ONLY
+        self._groups: dict[str, _Group[K]] = {SINGLE_GROUP: _Group(self._lock)}
+        self._group_of: Callable[[K], str] = lambda _: SINGLE_GROUP
         self._working: set[K] = set()
         self._again: dict[K, str] = {}
         self._due: dict[K, tuple[float, str]] = {}  # when, and in which group
@@ -48,7 +48,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._closed = False
 
-    def divide(self, groups: Iterable[str], group_of: Callable[[K], str]) -> None:
+    def divide_into_groups(self, groups: Iterable[str], group_of: Callable[[K], str]) -> None:
         """Give each group of keys workers of its own; call before any key is added.
 
         :param group_of: called, with no lock held, whenever a key is added; a key that waits in another group
@@ -58,17 +58,17 @@ class WorkQueue(Generic[K]):
             self._groups = {group: _Group(self._lock) for group in groups}
             self._group_of = group_of
 
-    def add(self, key: K, *, is_news: bool = True) -> None:
+    def add(self, key: K, *, is_change: bool = True) -> None:
         """Hand ``key`` out as soon as a worker is free; after a pause, the key that was added last comes
         first.
 
-        :param is_news: False where the object did not change: keys of changed objects come first after a
+        :param is_change: False where the object did not change: keys of changed objects come first after a
             pause.
         """
         group = self._group_of(key)
         with self._lock:
-            self._move(key, group)
-            self._add(key, group, is_news=is_news)
+            self._move_delayed_key(key, group)
+            self._add_locked(key, group, is_change=is_change)
 
     @property
     def depth(self) -> int:
@@ -83,9 +83,9 @@ class WorkQueue(Generic[K]):
         group = self._group_of(key)
         with self._lock:
             due = time.monotonic() + delay_seconds
-            self._move(key, group)
+            self._move_delayed_key(key, group)
             if key not in self._due or due < self._due[key][0]:
-                self._plan(key, due, group)
+                self._schedule_key(key, due, group)
 
     def retry(self, key: K) -> float:
         """Hand ``key`` out again after a delay that doubles with each failure; return the delay in
@@ -94,7 +94,7 @@ class WorkQueue(Generic[K]):
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-        delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        delay = backoff(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
         self.add_after(key, delay)
         return delay
 
@@ -117,13 +117,13 @@ class WorkQueue(Generic[K]):
                     due, _, later = heapq.heappop(mine.later)
                     if self._due.get(later) == (due, group):  # else another one took its place
                         del self._due[later]
-                        self._add(later, group)
+                        self._add_locked(later, group)
                 if mine.is_paused:
                     mine.condition.wait()
                     continue
                 if mine.waiting:
                     key, _ = mine.waiting.popitem(last=False)
-                    if not self._is_busy():
+                    if not self._has_waiting_keys():
                         self._drained.notify_all()
                     self._working.add(key)
                     return key
@@ -131,12 +131,12 @@ class WorkQueue(Generic[K]):
             return None
 
     def done(self, key: K) -> None:
-        """Note that a worker has finished ``key``, which may be handed out again."""
+        """Let ``key`` be handed out again, since its worker has finished."""
         with self._lock:
             self._working.discard(key)
             group = self._again.pop(key, None)
             if group is not None:
-                self._add(key, group)
+                self._add_locked(key, group)
 
     def pause(self) -> bool:
         """Hand out no key until :meth:`resume`; return whether no worker has a key any more."""
@@ -165,7 +165,7 @@ class WorkQueue(Generic[K]):
         Keys that wait for the end of a pause do not count: no worker takes them soon.
         """
         with self._lock:
-            self._drained.wait_for(lambda: self._closed or not self._is_busy(), timeout_seconds)
+            self._drained.wait_for(lambda: self._closed or not self._has_waiting_keys(), timeout_seconds)
 
     def close(self) -> None:
         """Hand out no more keys."""
@@ -175,22 +175,22 @@ class WorkQueue(Generic[K]):
                 group.condition.notify_all()
             self._drained.notify_all()
 
-    def _is_busy(self) -> bool:
+    def _has_waiting_keys(self) -> bool:
         return any(group.waiting and not group.is_paused for group in self._groups.values())
 
-    def _move(self, key: K, group: str) -> None:
+    def _move_delayed_key(self, key: K, group: str) -> None:
         """Move a delayed key from another group to this group."""
         due, other = self._due.get(key, (0.0, group))
         if other != group:
-            self._plan(key, due, group)
+            self._schedule_key(key, due, group)
 
-    def _plan(self, key: K, due: float, group: str) -> None:
+    def _schedule_key(self, key: K, due: float, group: str) -> None:
         self._due[key] = (due, group)
         self._later_number += 1
         heapq.heappush(self._groups[group].later, (due, self._later_number, key))
         self._groups[group].condition.notify()
 
-    def _add(self, key: K, group: str, *, is_news: bool = True) -> None:
+    def _add_locked(self, key: K, group: str, *, is_change: bool = True) -> None:
         if key in self._working:
             self._again[key] = group
             return
@@ -200,5 +200,5 @@ class WorkQueue(Generic[K]):
                 other.waiting.pop(key, None)
             mine.waiting[key] = None
             mine.condition.notify()
-        if mine.is_paused and is_news:
+        if mine.is_paused and is_change:
             mine.waiting.move_to_end(key, last=False)

@@ -11,9 +11,15 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
-from eurekube_provider.core.decision import RECHECK_SECONDS, RULES, Situation, State, decide
-from eurekube_provider.core.derived_syncer import is_of_namespace
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
+from eurekube_provider.core.decision import (
+    BLOCKED_RECHECK_SECONDS,
+    RULES_BY_STATE,
+    SyncerSituation,
+    SyncerState,
+    decide,
+)
+from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.errors import (
     EurekubeError,
     KubernetesError,
@@ -21,26 +27,26 @@ from eurekube_provider.core.errors import (
     OwnershipConflict,
     RegistryError,
 )
-from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_of
+from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, has_finalizer
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import problem_of
-from eurekube_provider.operator.derived_syncers import DerivedSyncers
+from eurekube_provider.operator.derived_syncers import DerivedSyncerController
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.registries import Registries
-from eurekube_provider.operator.reports import Decided, Ended, Reports, SyncerResult
+from eurekube_provider.operator.reports import DecidedSituation, SyncerDeletion, SyncerReporter, SyncerResult
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.situations import SituationReader
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
@@ -53,7 +59,7 @@ class Reconciler:
     :param previous_names: returns the former names of the cluster.
     :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
     :param derived: the writer of derived syncers; by default one that reports no refused Service.
-    :param reads_each: see :class:`.situations.SituationReader`.
+    :param reads_each_instance: see :class:`.situations.SituationReader`.
     """
 
     def __init__(
@@ -62,14 +68,14 @@ class Reconciler:
         cluster: Cluster,
         access: KubeAccess,
         registries: Mapping[str, Registry],
-        sources: Sources,
+        sources: ClusterCache,
         drain_check: DrainCheck,
         may_write: Callable[[], bool],
         previous_names: Callable[[], Collection[str]] = tuple,
         waiting_pods: Callable[[SyncerKey], Problem | None] = lambda _: None,
-        derived: DerivedSyncers | None = None,
+        derived: DerivedSyncerController | None = None,
         *,
-        reads_each: bool = False,
+        reads_each_instance: bool = False,
     ) -> None:
         self._access = access
         self._cluster = cluster
@@ -80,59 +86,64 @@ class Reconciler:
         self._brake = BrakeMemory(cluster, registries.values())
         permissions = Permissions(settings, cluster, self._registries[""], sources)
         self._reader = SituationReader(
-            cluster, access, sources, permissions, self._brake, previous_names, reads_each=reads_each
+            cluster,
+            access,
+            sources,
+            permissions,
+            self._brake,
+            previous_names,
+            reads_each_instance=reads_each_instance,
         )
-        self._derived = derived or DerivedSyncers(access, sources, waits=reads_each)
-        self.reports = Reports(cluster, self._registries[""], sources, drain_check, waiting_pods)
+        self._derived = derived or DerivedSyncerController(access, sources, waits=reads_each_instance)
+        self.reports = SyncerReporter(cluster, self._registries[""], sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
         self._reported_names: set[str] = set()
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
-    def reconcile(self, key: SyncerKey, served: str = "") -> SyncerResult:
+    def reconcile(self, key: SyncerKey, served_registry: str = "") -> SyncerResult:
         """Decide for one syncer and carry the decision out; see :meth:`decide`."""
-        decided = self.decide(key, served)
-        return self.carry_out(decided) if isinstance(decided, Decided) else decided
+        decided = self.decide(key, served_registry)
+        return self.carry_out(decided) if isinstance(decided, DecidedSituation) else decided
 
-    def decide(self, key: SyncerKey, served: str = "") -> Decided | SyncerResult:
+    def decide(self, key: SyncerKey, served_registry: str = "") -> DecidedSituation | SyncerResult:
         """Read a syncer's situation and decide; return a result at once where that fails.
 
-        :param served: the name of the registry whose workers ask: they do not wait for another registry that
-            fails.
-            Empty for a caller that waits for all.
+        :param served_registry: the name of the registry whose workers ask: they do not wait for another
+            registry that fails. Empty for a caller that waits for all.
         :raises LeadershipLost: this replica may not change anything any more.
         """
         if not self._may_write():
             raise LeadershipLost("another replica may lead by now")
-        registries = self._registries[served]
+        registries = self._registries[served_registry]
         try:
-            if (done := self._of_namespace(key, registries)) is not None:
+            if (done := self._reconcile_namespace_syncer(key, registries)) is not None:
                 return done
             item, situation = self._reader.read(key, registries)
         except LeadershipLost:
             raise
         except EurekubeError as error:
-            return self._failed(key, error, registries)
-        self._tell_of_names(situation)
-        return Decided(item, situation, decide(situation), registries)
+            return self._failed_result(key, error, registries)
+        self._log_unknown_cluster_names(situation)
+        return DecidedSituation(item, situation, decide(situation), registries)
 
-    def _of_namespace(self, key: SyncerKey, registries: Registries) -> SyncerResult | None:
-        """Do what concerns a namespace's syncer, or one that is derived from it; None to go on.
+    def _reconcile_namespace_syncer(self, key: SyncerKey, registries: Registries) -> SyncerResult | None:
+        """Reconcile a namespace's syncer, or a syncer derived from it; return None for all others.
 
-        One that has instances itself, as by an older CRD, is refused like any that cannot be read.
+        A namespace's syncer that has instances itself, as by an older CRD, is refused like an invalid one.
         """
         item = self._sources.syncers.get(*key)
-        if item is None or not is_of_namespace(item):
+        if item is None or not is_namespace_syncer(item):
             return self._derived.ensure(key)
         owner = str(ClusterOwner(self._cluster.name, *key))
-        return None if any(registries.owned(owner).values()) else self._derived.reconcile(item)
+        return None if any(registries.instances_of_owner(owner).values()) else self._derived.reconcile(item)
 
-    def _tell_of_names(self, situation: Situation) -> None:
-        """Log once that the cluster has instances under another name which no setting lists as a former
-        name.
+    def _log_unknown_cluster_names(self, situation: SyncerSituation) -> None:
+        """Log, once for each name, that the cluster has instances under a name which no setting lists as one
+        of its former names.
         """
-        for one in (one for there in situation.unclaimed.values() for one in there):
-            name = cluster_of(one.owner) or ""
+        for one in (one for there in situation.under_undeclared_names.values() for one in there):
+            name = cluster_name_of_owner(one.owner) or ""
             if name not in self._reported_names:
                 self._reported_names.add(name)
                 _log.error(
@@ -145,28 +156,28 @@ class Reconciler:
                     },
                 )
 
-    def carry_out(self, decided: Decided) -> SyncerResult:
+    def carry_out(self, decided: DecidedSituation) -> SyncerResult:
         """Carry a decision out.
 
         :raises LeadershipLost: this replica may not change anything any more.
         """
         try:
-            if not self._prepare(decided):
-                return SyncerResult(decided.item, concerned=frozenset([decided.situation.key]))
-            return self._carry_out(decided)
+            if not self._prepare_writes(decided):
+                return SyncerResult(decided.item, syncers_to_reconcile=frozenset([decided.situation.key]))
+            return self._apply_decision(decided)
         except LeadershipLost:
             raise
         except EurekubeError as error:
-            return self._failed(decided.situation.key, error, decided.registries)
+            return self._failed_result(decided.situation.key, error, decided.registries)
 
     def forget_all(self) -> None:
-        """Forget the leader's memory: another replica leads."""
+        """Forget all that only the leader must remember, since another replica leads."""
         self._brake.forget_all()
         self._derived.forget_all()
         self._reader.forget_all()
         self._undone.clear()  # which counts again for each replica that leads
 
-    def _prepare(self, decided: Decided) -> bool:
+    def _prepare_writes(self, decided: DecidedSituation) -> bool:
         """Write the finalizer and remember the brake's state before a registry is changed.
 
         :returns: True if the registry may be changed; False if the syncer must be decided again.
@@ -174,59 +185,72 @@ class Reconciler:
         key, item, situation = decided.situation.key, decided.item, decided.situation
         if item is not None and situation.syncer is not None and not has_finalizer(item):
             set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
-        if not self._brake.note(key, situation.now, decided.decision.brake, situation.brake.siblings):
+        if not self._brake.record_if_current(
+            key, situation.now, decided.decision.brake, situation.brake.siblings
+        ):
             return False
         if decided.decision.brake.is_released:
-            self._take_off_release(key)
-        if situation.state is State.SERVED:
+            self._remove_release_annotation(key)
+        if situation.state is SyncerState.SERVED:
             for registry in decided.registries.values():
-                registry.give_up(situation.owner, situation.desired.keys)
+                registry.drop_lost_instances(situation.owner, situation.desired.keys)
         return True
 
-    def _take_off_release(self, key: SyncerKey) -> None:
-        """Remove the release annotation that was obeyed: it shall not release the next hold as well."""
-        _log.warning("released the brake on a person's request", extra={"syncer": "/".join(key)})
+    def _remove_release_annotation(self, key: SyncerKey) -> None:
+        """Remove the release annotation, so that it does not release the next braked removals as well."""
+        _log.warning("released the brake, as the release annotation asks", extra={"syncer": "/".join(key)})
         try:
-            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+            body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error)}
-            _log.warning("failed to remove the annotation that releases the brake", extra=extra)
+            _log.warning(
+                "failed to remove the release annotation, it also releases the next removals", extra=extra
+            )
 
-    def _carry_out(self, decided: Decided) -> SyncerResult:
+    def _apply_decision(self, decided: DecidedSituation) -> SyncerResult:
         situation, decision, registries = decided.situation, decided.decision, decided.registries
         key = situation.key
-        reads_all_registries = situation.state in (State.REFUSED, State.DELETED)
+        reads_all_registries = situation.state in (SyncerState.REFUSED, SyncerState.DELETED)
         outcome = Outcome()
-        for name, steps in decision.at.items():
+        for name, steps in decision.steps_by_registry.items():
             plan = steps.plan
-            if plan or name == situation.home or reads_all_registries:
+            if plan or name == situation.home_registry or reads_all_registries:
                 outcome += registries.apply(name, plan, situation.owner)
-            if steps.evictions:
-                outcome += self._evict(key, registries, name, Plan(steps.evictions), situation.owner)
-        concerned = {heir.syncer for heir in situation.heirs.values()} | self._unblocked(decided, outcome)
+            if steps.dead_registration_removals:
+                outcome += self._remove_self_registered(
+                    key, registries, name, Plan(steps.dead_registration_removals), situation.owner
+                )
+        concerned = {heir.syncer for heir in situation.next_owners.values()} | self._find_unblocked_syncers(
+            decided, outcome
+        )
         concerned.discard(key)
-        handed_over = {id(change) for steps in decision.at.values() for change in steps.handovers}
+        handed_over = {
+            id(change) for steps in decision.steps_by_registry.values() for change in steps.handovers
+        }
         if count := sum(id(change) in handed_over for change in outcome.done):
             _log.info(
                 "handed a syncer's instances over to other syncers",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
-        has_news = self._renew(decided) | self._has_taken_over(decided, outcome)
+        has_news = self._renew_or_let_lapse(decided) | self._log_takeovers(decided, outcome)
         if has_news:
             concerned.add(key)
         errors = [failure.error for failure in outcome.failures]
         error = next((one for one in errors if isinstance(one, RegistryError)), decision.error)
-        if situation.state is State.DELETED:
-            is_done = error is None and not has_news and not situation.is_awaited
-            ended = self._end(decided, outcome, error, is_done=is_done)
-            return replace(ended, concerned=frozenset(concerned))
-        waits = [decision.again_seconds, RECHECK_SECONDS if errors and error is None else None]
+        if situation.state is SyncerState.DELETED:
+            is_done = error is None and not has_news and not situation.awaits_next_owners
+            ended = self._finish_deletion(decided, outcome, error, is_done=is_done)
+            return replace(ended, syncers_to_reconcile=frozenset(concerned))
+        waits = [
+            decision.requeue_after_seconds,
+            BLOCKED_RECHECK_SECONDS if errors and error is None else None,
+        ]
         return SyncerResult(
             decided.item,
-            self.reports.done(decided, outcome, decision.error),
+            self.reports.reconcile_report(decided, outcome, decision.error),
             situation.syncer,
-            decision.differing if situation.syncer is not None else None,
+            decision.home_differences if situation.syncer is not None else None,
             outcome,
             decision.brake.held,
             None,
@@ -235,9 +259,9 @@ class Reconciler:
             error,
         )
 
-    def _has_taken_over(self, decided: Decided, outcome: Outcome) -> bool:
-        """Return whether an instance was taken over from a former name of the cluster."""
-        steps = [change for one in decided.decision.at.values() for change in one.takeovers]
+    def _log_takeovers(self, decided: DecidedSituation, outcome: Outcome) -> bool:
+        """Log and return whether an instance was taken over from a former name of the cluster."""
+        steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
         if not steps:
             return False
         meant = {id(change) for change in steps}
@@ -250,17 +274,17 @@ class Reconciler:
                 "syncer": "/".join(decided.situation.key),
                 "taken_over": count,
                 "former": ",".join(
-                    sorted({cluster_of(one.actual.owner) or "" for one in steps if one.actual})
+                    sorted({cluster_name_of_owner(one.actual.owner) or "" for one in steps if one.actual})
                 ),
             },
         )
         return True
 
     @staticmethod
-    def _evict(key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str) -> Outcome:
-        """Remove instances that gone pods registered themselves; an instance that turns out to have an
-        owner stays.
-        """
+    def _remove_self_registered(
+        key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str
+    ) -> Outcome:
+        """Remove instances that gone pods registered themselves, but none that turns out to have an owner."""
         outcome = registries.apply(name, steps, owner)
         for change in outcome.done:
             _log.warning(
@@ -270,50 +294,53 @@ class Reconciler:
         failures = (one for one in outcome.failures if not isinstance(one.error, OwnershipConflict))
         return Outcome(outcome.done, tuple(failures))
 
-    def _renew(self, decided: Decided) -> bool:
-        """Renew the syncer's instances, and let those lapse that may.
+    def _renew_or_let_lapse(self, decided: DecidedSituation) -> bool:
+        """Renew the syncer's instances, except those that the decision lets lapse.
 
         :returns: True if the syncer has an instance that was unknown when the decision was made.
         """
         situation, registries = decided.situation, decided.registries
         has_news = False
-        for name, there in registries.owned(situation.owner).items():
-            steps = decided.decision.at[name]
-            lapsing = {one.key for one in steps.lapses}
+        for name, there in registries.instances_of_owner(situation.owner).items():
+            steps = decided.decision.steps_by_registry[name]
+            lapsing = {one.key for one in steps.instances_to_lapse}
             known = {one.key for one in situation.held[name]}
             known |= {change.instance.key for change in steps.plan.changes}
             for one in there:
                 has_news |= one.key not in known
                 if one.key in lapsing:
                     registries[name].let_lapse(one)
-                elif RULES[situation.state].renews:
-                    registries[name].keep(one)
-            renewed = {one.key for one in steps.renewals}
-            others = (*situation.former.get(name, ()), *situation.unclaimed.get(name, ()))
+                elif RULES_BY_STATE[situation.state].renews:
+                    registries[name].keep_registered(one)
+            renewed = {one.key for one in steps.instances_to_renew}
+            others = (
+                *situation.under_former_names.get(name, ()),
+                *situation.under_undeclared_names.get(name, ()),
+            )
             for one in others:
                 if one.key in renewed:
-                    registries[name].keep(one)
+                    registries[name].keep_registered(one)
                 elif one.key not in known:
                     registries[name].let_lapse(one)
         return has_news
 
-    def _unblocked(self, decided: Decided, outcome: Outcome) -> set[SyncerKey]:
-        """Return the syncers of an application from which an instance was deregistered that may have been
-        in their way.
+    def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: Outcome) -> set[SyncerKey]:
+        """Return the syncers that a deregistered instance of their application may have kept from
+        registering.
         """
         names = {
             change.instance.application
             for change in outcome.done
             if change.action is Action.DEREGISTER
             and (
-                decided.situation.state is State.DELETED
-                or change.instance.instance_id not in decided.situation.terminating
+                decided.situation.state is SyncerState.DELETED
+                or change.instance.instance_id not in decided.situation.terminating_ids
             )
         }
         return {other for name in names for other in self._sources.syncers_of(name)}
 
-    def _end(
-        self, decided: Decided, outcome: Outcome, error: RegistryError | None, *, is_done: bool
+    def _finish_deletion(
+        self, decided: DecidedSituation, outcome: Outcome, error: RegistryError | None, *, is_done: bool
     ) -> SyncerResult:
         """Remove a deleted syncer's finalizer once Eureka is clean, a person asks for it, or Eureka is away
         too long.
@@ -322,9 +349,9 @@ class Reconciler:
         themselves.
         """
         item, situation, key = decided.item, decided.situation, decided.situation.key
-        again_seconds, why = decided.decision.again_seconds, ""
+        requeue_after_seconds, why = decided.decision.requeue_after_seconds, ""
         is_ours = item is not None and has_finalizer(item)
-        if situation.is_forced:
+        if situation.is_force_deleted:
             why = f"the annotation {FORCE_DELETE_ANNOTATION} asks for it"
         elif is_done or not is_ours:
             self._undone.pop(key, None)
@@ -333,58 +360,68 @@ class Reconciler:
             waited = now - self._undone.setdefault(key, now)
             left_seconds = self._release_after_seconds - waited
             if left_seconds > 0:
-                again_seconds = left_seconds
+                requeue_after_seconds = left_seconds
             else:
                 why = f"Eureka could not be asked for {waited:.0f} s ({error})"
         failure: EurekubeError | None = error
         ended = None
         if why or is_done:
-            ended = self._left_behind(decided, why) if why else self._end_of_deletion(decided, outcome)
-            failure = self._release(decided)
+            ended = (
+                self._leave_instances_behind(decided, why)
+                if why
+                else self._completed_deletion(decided, outcome)
+            )
+            failure = self._remove_finalizer(decided)
         said = None
         if failure is not None and item is not None:
-            said = self.reports.ended_early(item, problem_of(failure), decided.registries)
-        return SyncerResult(item, said, ended=ended, again_seconds=again_seconds, error=failure)
+            said = self.reports.early_end_report(item, problem_of(failure), decided.registries)
+        return SyncerResult(
+            item, said, ended=ended, requeue_after_seconds=requeue_after_seconds, error=failure
+        )
 
-    def _end_of_deletion(self, decided: Decided, outcome: Outcome) -> Ended:
-        item, unlisted = decided.item, decided.situation.unlisted
-        removed = [change.instance for steps in decided.decision.at.values() for change in steps.removals]
-        instances = tuple(one for one in removed if one not in unlisted)
+    def _completed_deletion(self, decided: DecidedSituation, outcome: Outcome) -> SyncerDeletion:
+        item, unlisted_instances = decided.item, decided.situation.unlisted_instances
+        removed = [
+            change.instance
+            for steps in decided.decision.steps_by_registry.values()
+            for change in steps.removals
+        ]
+        instances = tuple(one for one in removed if one not in unlisted_instances)
         if instances and outcome.done:
             _log.info(
                 "deregistered the instances of a deleted syncer",
                 extra={"syncer": "/".join(decided.situation.key), "deregistered": len(instances)},
             )
         is_ours = item is not None and has_finalizer(item)
-        return Ended(instances, deregistered=len(instances) if is_ours else 0)
+        return SyncerDeletion(instances, deregistered_count=len(instances) if is_ours else 0)
 
-    def _left_behind(self, decided: Decided, why: str) -> Ended:
+    def _leave_instances_behind(self, decided: DecidedSituation, why: str) -> SyncerDeletion:
         """Stop renewing a deleted syncer's instances that could not be deregistered.
 
         As soon as Eureka answers, the syncer's end is reconciled like any other event and deregisters the
         instances that have not lapsed.
         """
         left = []
-        for name, there in decided.registries.owned(decided.situation.owner).items():
+        for name, there in decided.registries.instances_of_owner(decided.situation.owner).items():
             for one in there:
                 decided.registries[name].let_lapse(one)
                 left.append(one)
         names = [printable(f"{one.application} {one.instance_id}") for one in left]
-        named = joined(names) or "nothing that is known of"
+        named = join_sentences(names) or "nothing that is known of"
         note = (
             f"released although its instances may still be registered, because {why}; left behind: {named};"
             " they are removed as soon as the registry answers and allows it, if they have not lapsed by then"
         )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
-        _log.warning("released a deleted syncer without deregistering its instances", extra=extra)
-        return Ended(tuple(left), left_behind=note)
+        _log.warning("gave up deregistering a deleted syncer's instances, letting them lapse", extra=extra)
+        return SyncerDeletion(tuple(left), left_behind_note=note)
 
-    def _release(self, decided: Decided) -> KubernetesError | None:
+    def _remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
         """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
         key, item = decided.situation.key, decided.item
         self._reader.forget(key)
         for registry in decided.registries.values():
-            registry.give_up(decided.situation.owner)
+            registry.drop_lost_instances(decided.situation.owner)
         try:
             if item is not None and has_finalizer(item):
                 set_finalizer(self._access, SYNCERS, item, FINALIZER, present=False)
@@ -393,8 +430,10 @@ class Reconciler:
         self._undone.pop(key, None)
         return None
 
-    def _failed(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
+    def _failed_result(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
         """Return the result of a reconcile that ended early with an error."""
         item = self._sources.syncers.get(*key)
-        said = self.reports.ended_early(item, problem_of(error), registries) if item is not None else None
+        said = (
+            self.reports.early_end_report(item, problem_of(error), registries) if item is not None else None
+        )
         return SyncerResult(item, said, error=error)

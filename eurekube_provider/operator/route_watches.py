@@ -15,7 +15,7 @@ from eurekube_provider.core.syncer import Advertise, Syncer
 from eurekube_provider.kube.access import GATEWAYS, HTTP_ROUTES, INGRESSES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.watches import OnDemandWatches, Scope
+from eurekube_provider.operator.watches import OnDemandWatches, WatchScope
 
 ROUTE_KINDS: Mapping[Advertise, Mapping[str, ApiResource]] = {
     Advertise.INGRESS: {"ingresses": INGRESSES},
@@ -23,10 +23,10 @@ ROUTE_KINDS: Mapping[Advertise, Mapping[str, ApiResource]] = {
 }
 """The kinds of objects that each kind of address needs, by the field of :class:`Routes`."""
 
-_SPEC_FIELDS = ("rules", "tls", "listeners", "allowedListeners", "parentRefs", "hostnames")
+_KEPT_SPEC_FIELDS = ("rules", "tls", "listeners", "allowedListeners", "parentRefs", "hostnames")
 
-GATHERED_SECONDS = 1.0
-"""How long changes of such objects are gathered: one of a thousand may concern each syncer."""
+CHANGE_BATCH_SECONDS = 1.0
+"""Seconds for which changes of Ingresses and routes are gathered before the syncers are reconciled."""
 
 
 class RouteWatches:
@@ -54,7 +54,7 @@ class RouteWatches:
         self._concerned = concerned
         self._concerned_later = concerned_later
         self._watches = {
-            advertise: {name: self._watch(resource) for name, resource in kinds.items()}
+            advertise: {name: self._new_watch(resource) for name, resource in kinds.items()}
             for advertise, kinds in ROUTE_KINDS.items()
             if advertise in allowed
         }
@@ -64,12 +64,12 @@ class RouteWatches:
             for name, watch in watches.items()
         }
 
-    def needed(self, key: SyncerKey, syncer: Syncer | None) -> None:
+    def watch_needed_kinds(self, key: SyncerKey, syncer: Syncer | None) -> None:
         """Watch the kinds that a syncer needs; None for a syncer that is gone."""
         asked = syncer.advertise if syncer is not None and syncer.needs_routes else None
         for advertise, watches in self._watches.items():
             for watch in watches.values():
-                watch.needed(key, self._scopes if advertise is asked else set())
+                watch.set_needed_scopes(key, self._scopes if advertise is asked else set())
 
     def routes(self, syncer: Syncer) -> Routes | None:
         """Return the objects by which callers may reach a syncer's Services; None as long as they have not
@@ -79,12 +79,16 @@ class RouteWatches:
         """
         namespace, watches = syncer.selector.namespace, self._watches.get(syncer.advertise, {})
         found = {}
-        unread = set[Scope]()
+        unread = set[WatchScope]()
         for name, watch in watches.items():
             reflectors = watch.reflectors
-            if not reflectors or not watch.is_settled or watch.without_list(namespace) is not None:
+            if (
+                not reflectors
+                or not watch.is_synced_or_forbidden
+                or watch.find_unsynced(namespace) is not None
+            ):
                 return None
-            if not watch.may_be_led_by:  # the copy may be as old as the former leader's
+            if not watch.is_usable_by_new_leader:  # the copy may be as old as the former leader's
                 return None
             unread |= {one.namespace for one in reflectors if not one.is_synced}
             found[name] = watch.objects()
@@ -103,18 +107,18 @@ class RouteWatches:
         return ""
 
     @property
-    def _scopes(self) -> set[Scope]:
+    def _scopes(self) -> set[WatchScope]:
         return set(self._namespaces) or {None}
 
-    def _watch(self, resource: ApiResource) -> OnDemandWatches:
-        def make(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(self._access, resource, trim_route, changed, scope, on_synced)
+    def _new_watch(self, resource: ApiResource) -> OnDemandWatches:
+        def new_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
+            return Reflector(self._access, resource, trim_route, route_changed, scope, on_synced)
 
-        def changed(_old: object, _new: object) -> None:
-            for user in watches.users(next(iter(self._scopes))):  # each user needs all of them
-                self._concerned_later(user, GATHERED_SECONDS)
+        def route_changed(_old: object, _new: object) -> None:
+            for user in watches.users_of(next(iter(self._scopes))):  # each user needs all of them
+                self._concerned_later(user, CHANGE_BATCH_SECONDS)
 
-        watches = OnDemandWatches(make, self._concerned)
+        watches = OnDemandWatches(new_reflector, self._concerned)
         return watches
 
 
@@ -124,21 +128,24 @@ def trim_route(item: Object, _before: Object | None = None) -> dict[str, Any]:
     kept: dict[str, Any] = {key: status[key] for key in ("loadBalancer", "addresses") if key in status}
     for key, named in (("parents", "parentRef"), ("listeners", "name")):
         if key in status:
-            kept[key] = [{named: one.get(named), "conditions": _conditions(one)} for one in status[key] or ()]
+            kept[key] = [
+                {named: one.get(named), "conditions": _conditions_without_times(one)}
+                for one in status[key] or ()
+            ]
     if "conditions" in status:
-        kept["conditions"] = _conditions(status)
+        kept["conditions"] = _conditions_without_times(status)
     return {
         "metadata": {
             "namespace": namespace,
             "name": name,
             "generation": item["metadata"].get("generation", 0),
         },
-        "spec": {key: spec[key] for key in _SPEC_FIELDS if key in spec},
+        "spec": {key: spec[key] for key in _KEPT_SPEC_FIELDS if key in spec},
         "status": kept,
     }
 
 
-def _conditions(item: Object) -> list[dict[str, Any]]:
+def _conditions_without_times(item: Object) -> list[dict[str, Any]]:
     """Return the conditions without times and messages, which change though nothing else does."""
     return [
         {key: one[key] for key in ("type", "status", "observedGeneration") if key in one}

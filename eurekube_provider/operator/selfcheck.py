@@ -22,25 +22,25 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import Advertise
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.rights import (
-    CLUSTER,
-    DERIVED,
-    GATE_WORK,
-    MIRROR_CLUSTER,
-    MIRROR_WORK,
-    ROUTE_WORK,
-    WORK,
+    CLUSTER_RULES,
+    DERIVED_SYNCER_RULE,
+    GATE_NAMESPACE_RULES,
+    MIRROR_CLUSTER_RULES,
+    MIRROR_NAMESPACE_RULES,
+    NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULES,
     Rule,
-    election,
-    pulumi_stack,
+    election_rules,
+    pulumi_stack_rule,
 )
 from eurekube_provider.operator.identity_check import check_names
 from eurekube_provider.operator.registries import zookeeper_servers
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 
-LATER_SECONDS = 3.0
-"""Seconds before the check begins: within that time a cold start has registered thousands of instances."""
+CHECK_DELAY_SECONDS = 3.0
+"""Seconds before the self-check begins, so that it does not slow down the start."""
 
-CONSEQUENCES = {
+MISSING_RIGHT_EFFECTS = {
     "eurekasyncers": "without it no syncer can be served",
     "eurekasyncers/status": "without it syncers show no status; everything else works",
     "stackrefreshes": "without it no StackRefresh can be served; everything else works",
@@ -85,7 +85,7 @@ CONSEQUENCES = {
     " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
 }
-"""Effects of missing rights, by resource."""
+"""Effect of a missing right on a resource, by the resource's name in rules."""
 
 
 class Verdict(StrEnum):
@@ -98,10 +98,10 @@ class Verdict(StrEnum):
     """A fault that hampers the operator."""
 
 
-INSTALL_CRDS = "`eurekube crds | kubectl apply -f -`"
+INSTALL_CRDS_COMMAND = "`eurekube crds | kubectl apply -f -`"
 """Command that installs the CRDs, for a sentence."""
 
-KINDS = {
+CRD_KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
     "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", Verdict.NOTE),
     "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", Verdict.WARNING),
@@ -125,7 +125,7 @@ class CheckResult:
     detail: str
 
 
-def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
+def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
     """Run all checks; change nothing and raise nothing.
 
     :param in_full: True to read Eureka's instances as well, which a running operator reads anyway.
@@ -138,7 +138,7 @@ def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
         in_full = False
     else:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
-        ways = [target.way for target in settings.targets.values()]
+        ways = [target.run_method for target in settings.targets.values()]
         stacks = [way for way in ways if isinstance(way, PulumiStack)]
         findings += check_kubernetes(
             access,
@@ -146,7 +146,7 @@ def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
             lease,
             stacks,
             serves_mirrors=settings.mirrors,
-            gated=settings.gated,
+            gate_namespaces=settings.watched_gate_namespaces,
             advertise_from=settings.advertise_from,
         )
     every: dict[str, Peers] = {}
@@ -160,20 +160,20 @@ def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
         findings += check_encryption(name, peers.connection)
         findings += check_eureka(name, peers)
     if in_full:
-        findings += _names(settings, access, list(every.values()))
+        findings += _check_names(settings, access, list(every.values()))
     for peers in every.values():
         peers.close()
     return findings
 
 
-def _names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
+def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
     """Check names, by the instances that can be read from each Eureka."""
     instances: list[Instance] = []
     for peers in eurekas:
         with suppress(RegistryError):  # which was said where it was tried
             instances += peers.list_instances()
 
-    def read(keys: Iterable[Key]) -> list[Instance]:
+    def read_instances(keys: Iterable[InstanceKey]) -> list[Instance]:
         found: list[Instance] = []
         for key in keys:
             for peers in eurekas:
@@ -181,7 +181,7 @@ def _names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> 
                     found += [one for one in [peers.read(*key)] if one is not None]
         return found
 
-    for one in check_names(settings, access, settings.lease(access.namespace), instances, read):
+    for one in check_names(settings, access, settings.lease(access.namespace), instances, read_instances):
         verdict = Verdict.WARNING if one.hampers else Verdict.NOTE
         yield CheckResult(one.check, one.subject, verdict, one.detail)
 
@@ -193,7 +193,7 @@ def check_kubernetes(
     stacks: Sequence[PulumiStack] = (),
     *,
     serves_mirrors: bool = False,
-    gated: Sequence[str | None] = (),
+    gate_namespaces: Sequence[str | None] = (),
     advertise_from: Collection[Advertise] = (),
 ) -> list[CheckResult]:
     """Check that the API answers, serves the CRDs, and grants the operator's rights.
@@ -202,33 +202,33 @@ def check_kubernetes(
     :param lease: namespace and name of the Lease, None where there is no election.
     :param stacks: those that are targets.
     :param serves_mirrors: True to check the requirements of mirrors, too.
-    :param gated: the namespaces whose pods may declare the readiness gate; None among them for all.
+    :param gate_namespaces: the namespaces whose pods may declare the readiness gate; None among them for all.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     """
-    kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
+    kinds = [crd for crd in CRD_KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
         answer = access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
-        findings = _crds(kinds, {item["name"] for item in answer.get("resources") or ()})
+        findings = _crd_results(kinds, {item["name"] for item in answer.get("resources") or ()})
     except KubernetesError as error:
         if error.status_code is None:
             return [CheckResult("kubernetes", access.server, Verdict.WARNING, str(error))]
         if error.status_code == 404:
-            findings = _crds(kinds, set())
+            findings = _crd_results(kinds, set())
         else:
             findings = [CheckResult("crd", "eurekasyncers", Verdict.WARNING, str(error))]
-    scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
+    scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in NAMESPACE_RULES]
     if serves_mirrors:
-        scopes += [(rule, "") for rule in MIRROR_CLUSTER]
-        scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_WORK]
-    scopes += [(rule, namespace or "") for namespace in gated for rule in GATE_WORK]
-    scopes += [(ROUTE_WORK[one], place) for place in namespaces or ("",) for one in advertise_from]
-    findings += _foreign_kinds(access, advertise_from)
+        scopes += [(rule, "") for rule in MIRROR_CLUSTER_RULES]
+        scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_NAMESPACE_RULES]
+    scopes += [(rule, namespace or "") for namespace in gate_namespaces for rule in GATE_NAMESPACE_RULES]
+    scopes += [(ROUTE_NAMESPACE_RULES[one], place) for place in namespaces or ("",) for one in advertise_from]
+    findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
-        scopes += [(rule, lease[0]) for rule in election(lease[1])]
-    scopes += [(pulumi_stack(stack.name), stack.namespace) for stack in stacks]
-    for rule, namespace in (*((rule, "") for rule in CLUSTER), *scopes):
+        scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
+    scopes += [(pulumi_stack_rule(stack.name), stack.namespace) for stack in stacks]
+    for rule, namespace in (*((rule, "") for rule in CLUSTER_RULES), *scopes):
         try:
-            findings += _permissions(access, rule, namespace)
+            findings += _permission_results(access, rule, namespace)
         except KubernetesError as error:
             detail = f"it cannot be found out what is allowed: {error}"
             findings.append(CheckResult("permission", "all", Verdict.WARNING, detail))
@@ -236,11 +236,11 @@ def check_kubernetes(
     return findings
 
 
-def _foreign_kinds(access: KubeAccess, advertise_from: Collection[Advertise]) -> Iterator[CheckResult]:
-    """Yield a note for each kind of others that an address needs and that the cluster does not know."""
+def _check_route_kinds(access: KubeAccess, advertise_from: Collection[Advertise]) -> Iterator[CheckResult]:
+    """Yield a note for each kind of route that addresses need and that the cluster does not know."""
     for advertise in advertise_from:
         for kind in ROUTE_KINDS[advertise].values():
-            if not access.knows(kind):
+            if not access.serves_kind(kind):
                 detail = (
                     f"the cluster does not know {kind.plural}.{kind.group}: until that CRD is installed,"
                     f" advertise: {advertise} does not work; everything else does"
@@ -248,13 +248,13 @@ def _foreign_kinds(access: KubeAccess, advertise_from: Collection[Advertise]) ->
                 yield CheckResult("crd", kind.plural, Verdict.NOTE, detail)
 
 
-def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
+def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
     """Return the verdicts on the CRDs of Eurekube's kinds."""
     findings = []
     for crd in kinds:
-        kind, consequence, verdict = KINDS[crd]
+        kind, consequence, verdict = CRD_KINDS[crd]
         detail = (
-            f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS}; until then"
+            f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS_COMMAND}; until then"
             f" {consequence}"
         )
         is_there = CheckResult("crd", crd, Verdict.OK, "installed")
@@ -262,38 +262,45 @@ def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
     return findings
 
 
-def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
+def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
     """Yield a verdict on the permissions that a rule grants for each resource.
 
     :param namespace: empty for the whole cluster.
     """
     for resource in rule.resources:
-        missing = [verb for verb in rule.verbs if not _allowed(access, rule, resource, verb, namespace)]
+        missing = [
+            verb for verb in rule.verbs if not _is_verb_allowed(access, rule, resource, verb, namespace)
+        ]
         named = f" {', '.join(rule.resource_names)}" if rule.resource_names else ""
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
-        place = "" if rule in (*CLUSTER, *MIRROR_CLUSTER) else f" {where}"
+        place = "" if rule in (*CLUSTER_RULES, *MIRROR_CLUSTER_RULES) else f" {where}"
         subject = f"{', '.join(missing or rule.verbs)} {resource}{named}{place}"
         if missing:
             detail = (
-                f"not allowed; {_consequence(rule, resource)}. Allow it to the operator's ServiceAccount with"
+                f"not allowed; {_missing_right_effect(rule, resource)}. Allow it to the operator's "
+                "ServiceAccount with"
                 " a Role or ClusterRole and its binding"
             )
-            if namespace and rule in (*WORK, *MIRROR_WORK, *ROUTE_WORK.values()):
+            if namespace and rule in (
+                *NAMESPACE_RULES,
+                *MIRROR_NAMESPACE_RULES,
+                *ROUTE_NAMESPACE_RULES.values(),
+            ):
                 detail += ", or take the namespace off --watch-namespace if it is no longer there"
             yield CheckResult("permission", subject, Verdict.WARNING, detail)
         else:
             yield CheckResult("permission", subject, Verdict.OK, "allowed")
 
 
-def _consequence(rule: Rule, resource: str) -> str:
-    if rule in (*MIRROR_CLUSTER, *MIRROR_WORK):
+def _missing_right_effect(rule: Rule, resource: str) -> str:
+    if rule in (*MIRROR_CLUSTER_RULES, *MIRROR_NAMESPACE_RULES):
         return "without it nothing is mirrored; everything else works"
-    if rule == DERIVED:
+    if rule == DERIVED_SYNCER_RULE:
         return "without it no Service joins a syncer of its namespace; everything else works"
-    return CONSEQUENCES[resource]
+    return MISSING_RIGHT_EFFECTS[resource]
 
 
-def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace: str) -> bool:
+def _is_verb_allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace: str) -> bool:
     plural, _, subresource = resource.partition("/")
     attributes = {
         "verb": verb,
@@ -308,7 +315,7 @@ def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
-    status = access.request("POST", REVIEWS, body=review).get("status") or {}
+    status = access.request("POST", ACCESS_REVIEWS_PATH, body=review).get("status") or {}
     return bool(status.get("allowed"))
 
 
@@ -319,7 +326,9 @@ def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
     """
     what = "password" if connection.token is None else "token"
     parts = [urlsplit(url) for url in connection.service_urls]
-    plain = [one.netloc for one in parts if one.scheme == "http" and not _is_this_machine(one.hostname or "")]
+    plain = [
+        one.netloc for one in parts if one.scheme == "http" and not _is_loopback_host(one.hostname or "")
+    ]
     if not plain or connection.password is connection.token is None:
         return []
     detail = (
@@ -329,7 +338,7 @@ def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
     return [CheckResult("encryption", name, Verdict.WARNING, detail)]
 
 
-def _is_this_machine(host: str) -> bool:
+def _is_loopback_host(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -346,20 +355,21 @@ def check_zookeeper(
     """
     subject = f"{name} {servers.url}"
     try:
-        left = {} if addresses is None else servers.left_behind(addresses)
+        left = {} if addresses is None else servers.nodes_of_ended_operators(addresses)
         servers.connect()
     except RegistryError as error:
         return [CheckResult("zookeeper", subject, Verdict.WARNING, str(error))]
     findings = [CheckResult("zookeeper", subject, Verdict.OK, "answers")]
     connection = servers.connection
     hosts = [urlsplit(url).hostname or "" for url in connection.service_urls]
-    if connection.user and not connection.is_encrypted and not all(map(_is_this_machine, hosts)):
+    if connection.user and not connection.is_encrypted and not all(map(_is_loopback_host, hosts)):
         detail = "the password is sent as plain text, where anyone on the way reads it: use zookeepers://"
         findings.append(CheckResult("encryption", name, Verdict.WARNING, detail))
     for cluster, nodes in left.items():
         detail = (
             f"no operator of cluster {cluster} has written for minutes, and what it left stays until somebody"
-            f" removes it ({listed([one.path for one in nodes], 3)}): start that operator, or see eurekube"
+            f" removes it ({format_list([one.path for one in nodes], 3)}): start that operator, or see "
+            "eurekube"
             f" keepalive --zookeeper --cluster-name {cluster}"
         )
         findings.append(CheckResult("marker", subject, Verdict.WARNING, detail))
@@ -370,23 +380,23 @@ def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
     """Check that each server of a connection answers and accepts the credentials, and that batches can be
     used.
     """
-    findings = [finding for peer in peers.peers for finding in _server(name, peer)]
-    for url, other in peers.named_twice().items():
+    findings = [finding for peer in peers.peers for finding in _check_server(name, peer)]
+    for url, other in peers.find_duplicate_urls().items():
         detail = f"it is the same server as {other}, which counts as two: keep one of the two URLs"
         findings.append(CheckResult("eureka", f"{name} {url}", Verdict.WARNING, detail))
     if any(finding.check == "eureka" and finding.verdict is Verdict.OK for finding in findings):
-        findings.append(_batches(name, peers))
+        findings.append(_check_batches(name, peers))
     return findings
 
 
-def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
+def _check_server(name: str, peer: Peer) -> Iterator[CheckResult]:
     subject = f"{name} {peer.url}"
     try:
-        status = peer.status()
+        status = peer.read_status()
     except RegistryUnreachable as error:
         detail = f"not reachable: {error}"
     except RegistryError as error:
-        detail = _without_status(peer, error)
+        detail = _explain_missing_status(peer, error)
     else:
         up = f"answers, up for {status.uptime or 'an unknown time'}"
         yield CheckResult("eureka", subject, Verdict.OK, up)
@@ -399,8 +409,8 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
     yield CheckResult("eureka", subject, Verdict.WARNING, detail)
 
 
-def _without_status(peer: Peer, error: RegistryError) -> str:
-    """Return the effect of a server that answers, but does not show its status."""
+def _explain_missing_status(peer: Peer, error: RegistryError) -> str:
+    """Explain in a sentence why a server that answers does not show its status, and the effect."""
     try:
         peer.list_instances()
     except RegistryDenied as denied:
@@ -413,12 +423,12 @@ def _without_status(peer: Peer, error: RegistryError) -> str:
     )
 
 
-def _batches(name: str, peers: Peers) -> CheckResult:
+def _check_batches(name: str, peers: Peers) -> CheckResult:
     if peers.connection.mode is not BatchMode.AUTO:
         return CheckResult("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
-    obstacle = peers.topology.obstacle()
+    obstacle = peers.topology.find_batch_obstacle()
     if obstacle is None:
-        detail = f"can be used, from {BATCHES_FROM_LEASES} Eureka leases on"
+        detail = f"can be used, from {FEWEST_LEASES_FOR_BATCHES} Eureka leases on"
         return CheckResult("batches", name, Verdict.OK, detail)
     return CheckResult("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
 
@@ -433,7 +443,7 @@ class BackgroundSelfCheck:
         self._thread = threading.Thread(target=self._run, name="self-check", daemon=True)
         self._thread.start()
 
-    def at_once(self, timeout_seconds: float) -> None:
+    def run_at_once(self, timeout_seconds: float) -> None:
         """Check without further delay: the operator does not start, and the log shall say what is missing."""
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
@@ -444,19 +454,22 @@ class BackgroundSelfCheck:
         self._now.set()
 
     def _run(self) -> None:
-        self._now.wait(LATER_SECONDS)
+        self._now.wait(CHECK_DELAY_SECONDS)
         if not self._is_closed:
-            log(check(self._settings, in_full=False))
+            log_results(run_checks(self._settings, in_full=False))
 
 
-def log(findings: Sequence[CheckResult]) -> None:
+def log_results(findings: Sequence[CheckResult]) -> None:
     """Log one line for each result; a warning for each that hampers the operator."""
     for finding in findings:
         level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
-        _log.log(level, "self-check", extra=asdict(finding))
+        text = (
+            "self-check found a fault, going on" if level == logging.WARNING else "self-check found no fault"
+        )
+        _log.log(level, text, extra=asdict(finding))
 
 
-def text(findings: Sequence[CheckResult]) -> str:
+def format_results(findings: Sequence[CheckResult]) -> str:
     """Return the results as a list for a person."""
     lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
     warnings = sum(item.verdict is Verdict.WARNING for item in findings)

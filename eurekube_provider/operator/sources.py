@@ -15,23 +15,28 @@ from typing import Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.derived_syncer import (
     Membership,
-    controller_of,
     derived_name,
     derived_syncer,
-    is_of_namespace,
+    is_namespace_syncer,
     membership_of,
+    parent_of_derived_syncer,
     split_derived_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.gate import as_ready, selects_pod
-from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost, at_host_ports
-from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.gate import mark_held_pods_ready, selects_pod
+from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost, with_host_ports
+from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
+from eurekube_provider.core.mapping import DesiredInstances, LabelsOfPod, desired_instances
 from eurekube_provider.core.mapping_cache import MappingCache
-from eurekube_provider.core.objects import app_of, is_external_name, pod_of, service_of
+from eurekube_provider.core.objects import (
+    app_name_of_service,
+    is_external_name,
+    pod_name_of_endpoint,
+    service_name_of_slice,
+)
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY, fitted
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY, adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
     Advertise,
@@ -39,7 +44,7 @@ from eurekube_provider.core.syncer import (
     Selector,
     Syncer,
     claimed_names,
-    connection_of,
+    connection_name,
     has_annotation,
     is_deleted,
     selector_of,
@@ -55,34 +60,34 @@ from eurekube_provider.kube.access import (
     KubeAccess,
     objects_named,
 )
-from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
+from eurekube_provider.kube.reflector import ChangeListener, Reflector, ReflectorGroup, TrimFunction
 from eurekube_provider.operator.gated_pods import GatedPods
-from eurekube_provider.operator.index import Index, Indexer, Object, Selectors, SyncerKey, key_of
+from eurekube_provider.operator.index import Indexer, Object, SelectorIndex, ServiceIndex, SyncerKey, key_of
 from eurekube_provider.operator.route_watches import RouteWatches
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
-    Scope,
     TerminatingEndpoints,
+    WatchScope,
+    trim_custom_resource,
     trim_node,
-    trim_own,
     trim_pod,
     trim_pod_on_host,
     trim_service,
     trim_slice,
 )
 
-MOST_PODS_ASKED = 20
+MOST_SINGLE_POD_READS = 20
 """Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
-SUM_SECONDS = 1.0
-"""How long what happens to single Services is gathered before a namespace's syncer sums it up."""
+SUMMARY_DELAY_SECONDS = 1.0
+"""Seconds for which changes of Services are gathered before their namespace's syncer is reconciled."""
 
-_GATES: SyncerKey = ("", "readiness gates")
-"""The name under which the readiness gates use the watched nodes, as a syncer does."""
+_GATES_AS_USER: SyncerKey = ("", "readiness gates")
+"""Key by which the readiness gates count as a user of the watched nodes, like a syncer."""
 
 
-class Sources:
+class ClusterCache:
     """Local copies of the syncers, Services and EndpointSlices, and of nodes and pods where a syncer needs
     them.
 
@@ -101,7 +106,7 @@ class Sources:
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
         is_overwritten: Callable[[Object], bool] = lambda _: False,
-        gate_namespaces: Sequence[Scope] = (),
+        gate_namespaces: Sequence[WatchScope] = (),
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
         advertise_from: Collection[Advertise] = (),
     ) -> None:
@@ -111,8 +116,8 @@ class Sources:
         self._cluster = cluster
         self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
-        self._index = Index()
-        self._selectors = Selectors()  # by which each syncer is found
+        self._index = ServiceIndex()
+        self._selectors = SelectorIndex()  # by which each syncer is found
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
         self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
         self._of_namespaces: Indexer[str] = Indexer(lambda namespace: [(namespace,)])
@@ -123,27 +128,27 @@ class Sources:
         self.connections: Mapping[str, Connection] = {}
         self._terminating = TerminatingEndpoints()
 
-        def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
+        def new_group(resource: ApiResource, trim: TrimFunction, listener: ChangeListener) -> ReflectorGroup:
             return ReflectorGroup(
                 Reflector(access, resource, trim, listener, namespace) for namespace in namespaces or (None,)
             )
 
-        self.syncers = group(SYNCERS, trim_own, self._syncer_changed)
-        self.services = group(SERVICES, trim_service, self._service_changed)
-        self.slices = group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
+        self.syncers = new_group(SYNCERS, trim_custom_resource, self._syncer_changed)
+        self.services = new_group(SERVICES, trim_service, self._service_changed)
+        self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
 
-        def nodes(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
+        def new_node_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
 
-        def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
+        def new_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
+            return Reflector(access.with_metadata_only(), PODS, trim_pod, self._pod_changed, scope, on_synced)
 
-        def pods_on_hosts(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
+        def new_host_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access, PODS, trim_pod_on_host, self._host_ports_changed, scope, on_synced)
 
-        self._nodes = OnDemandWatches(nodes, self._needs_nodes)
-        self._pods = OnDemandWatches(pods, concerned)
-        self._pods_on_hosts = OnDemandWatches(pods_on_hosts, concerned)
+        self._nodes = OnDemandWatches(new_node_reflector, self._report_nodes_changed)
+        self._pods = OnDemandWatches(new_pod_reflector, concerned)
+        self._pods_on_hosts = OnDemandWatches(new_host_pod_reflector, concerned)
         self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
@@ -166,7 +171,7 @@ class Sources:
         for group in self._groups.values():
             group.start()
         if self.gated_pods.reflectors:
-            self._nodes.needed(_GATES, {None})
+            self._nodes.set_needed_scopes(_GATES_AS_USER, {None})
 
     def stop(self) -> None:
         """Stop reporting changes."""
@@ -174,7 +179,7 @@ class Sources:
             group.stop()
 
     def retry_now(self) -> None:
-        """End every back-off: the API server answers again."""
+        """Retry all lists and watches at once, since the API server answers again."""
         for group in self._all.values():
             group.retry_now()
 
@@ -187,14 +192,14 @@ class Sources:
         them wait for them alone.
         """
         routes = self._routes.groups
-        return all(group.may_be_led_by for name, group in self._all.items() if name not in routes)
+        return all(group.is_usable_by_new_leader for name, group in self._all.items() if name not in routes)
 
     @property
     def is_synced(self) -> bool:
         """True if the first lists of all kinds are complete; those watched on demand may be denied."""
         on_demand = [group for name, group in self._all.items() if name not in self._groups]
         return all(group.is_synced for group in self._groups.values()) and all(
-            one.is_synced or one.is_shut_out for group in on_demand for one in group.reflectors
+            one.is_synced or one.is_access_denied for group in on_demand for one in group.reflectors
         )
 
     @property
@@ -204,20 +209,20 @@ class Sources:
         Such a namespace must not stop the others: most likely it was deleted, with the operator's rights in
         it.
         """
-        return all(group.is_settled for group in self._groups.values())
+        return all(group.is_synced_or_forbidden for group in self._groups.values())
 
     def unread_namespaces(self) -> dict[str, str]:
         """Return the namespaces whose objects have not all been read, each with the reason."""
-        found: dict[str, str] = {}
+        find_on_host: dict[str, str] = {}
         for group in self._groups.values():
             for one in group.reflectors:
                 if one.namespace is not None and not one.is_synced:
-                    found.setdefault(one.namespace, str(one.failure or "no answer yet"))
-        return found
+                    find_on_host.setdefault(one.namespace, str(one.failure or "no answer yet"))
+        return find_on_host
 
     def knows_syncers_of(self, namespace: str) -> bool:
         """Return whether all syncers of this namespace are known, so that an unknown one does not exist."""
-        return self.syncers.without_list(namespace) is None
+        return self.syncers.find_unsynced(namespace) is None
 
     @property
     def failures(self) -> dict[str, KubernetesError]:
@@ -246,7 +251,7 @@ class Sources:
         with self._counting:
             return frozenset(self._applications.by_index((application,)))
 
-    def claimants(self, name: str) -> list[Object]:
+    def syncers_claiming_name(self, name: str) -> list[Object]:
         """Return the syncers that have had instances under a lower-case name, and keep the name while they
         exist.
         """
@@ -254,7 +259,7 @@ class Sources:
             keys = list(self._claims.by_index((name,)))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
-    def derived_from(self, parent: SyncerKey) -> list[SyncerKey]:
+    def derived_syncers_of(self, parent: SyncerKey) -> list[SyncerKey]:
         """Return the syncers that are derived from a namespace's."""
         with self._counting:
             return list(self._derived.by_index(parent))
@@ -264,56 +269,58 @@ class Sources:
         with self._counting:
             return self._derived.objects.get(key)
 
-    def joining(self, service: Object) -> Iterator[Object]:
-        """Yield the derived syncers that a Service is about to have, as a member of namespaces' syncers; none
-        for a Service whose annotations are refused.
+    def missing_derived_syncers(self, service: Object) -> Iterator[Object]:
+        """Yield the derived syncers that a Service should have as a member of namespaces' syncers and that do
+        not exist yet; none for a Service whose annotations are refused.
         """
         namespace, name = key_of(service)
-        selecting = (self.syncers.get(*key) for key in self.selecting(service))
+        selecting = (self.syncers.get(*key) for key in self.syncers_selecting(service))
         there = {key_of(item) for item in selecting if item is not None and not is_deleted(item)}
-        for key in self._parents_in(namespace):
+        for key in self._namespace_syncers_in(namespace):
             parent = self.syncers.get(*key)
-            if parent is None or is_deleted(parent) or not is_of_namespace(parent):
+            if parent is None or is_deleted(parent) or not is_namespace_syncer(parent):
                 continue
             is_member = membership_of(parent, service) is Membership.MEMBER
             if is_member and (namespace, derived_name(key[1], name)) not in there:
                 with suppress(ConfigurationError):
                     yield derived_syncer(parent, service)
 
-    def _parents_in(self, namespace: str) -> list[SyncerKey]:
+    def _namespace_syncers_in(self, namespace: str) -> list[SyncerKey]:
         with self._counting:
             return list(self._of_namespaces.by_index((namespace,)))
 
     def knows_services_of(self, namespace: str) -> bool:
-        """Return whether a Service of this namespace that is not known is none."""
-        return self.services.without_list(namespace) is None
+        """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
+        return self.services.find_unsynced(namespace) is None
 
     def service(self, namespace: str, name: str) -> Object | None:
         """Return one Service."""
         return self._index.service(namespace, name)
 
-    def names_of(self, selector: Selector) -> frozenset[str]:
+    def service_names(self, selector: Selector) -> frozenset[str]:
         """Return the names and the ``app`` labels, in lower case, of the Services that a selector matches."""
-        services, _ = self._index.selected(selector)
+        services, _ = self._index.services_and_slices(selector)
         return frozenset(
-            name.lower() for service in services for name in (service["metadata"]["name"], app_of(service))
+            name.lower()
+            for service in services
+            for name in (service["metadata"]["name"], app_name_of_service(service))
         )
 
-    def desired(self, syncer: Syncer) -> Desired:
+    def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         namespace = syncer.selector.namespace
-        unread = self._unread(namespace)
+        unread = self._reflector_without_list(namespace)
         if unread is not None:
             sentence = (
                 f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
                 f" changed before ({unread.failure or 'no answer yet'})"
             )
-            return Desired(problems=(Problem(Reason.NAMESPACE_NOT_READ, sentence),))
-        services, slices = self._index.selected(syncer.selector)
-        slices = self._with_gates(slices)
+            return DesiredInstances(problems=(Problem(Reason.NAMESPACE_NOT_READ, sentence),))
+        services, slices = self._index.services_and_slices(syncer.selector)
+        slices = self._with_gated_pods_ready(slices)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: LabelsOfPod | None = None
-        pods = self._pods.reflector(namespace) if syncer.needs_pods else None
+        pods = self._pods.reflector(namespace) if syncer.needs_pod_labels else None
         if pods is not None:
 
             def labels_of_pod(name: str) -> Mapping[str, str]:
@@ -327,29 +334,29 @@ class Sources:
             self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
-            find_pod=self._find_pod(syncer, asks=True),
+            find_pod=self._host_port_finder(syncer, asks=True),
             mapped=None
             if syncer.needs_host_ports
-            else self._mapped_for((syncer.namespace, syncer.name), slices),
+            else self._mapping_cache_of((syncer.namespace, syncer.name), slices),
             routes=self._routes.routes(syncer) if syncer.needs_routes else None,
         )
-        failure = self._failure_for(syncer)
-        if not failure or not desired.is_unread:
+        failure = self._failure_of_further_objects(syncer)
+        if not failure or not desired.awaits_reading:
             return desired
         with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=with_failure)
 
-    def _failure_for(self, syncer: Syncer) -> KubernetesError | str | None:
+    def _failure_of_further_objects(self, syncer: Syncer) -> KubernetesError | str | None:
         """Return the error of the objects, beside Services and EndpointSlices, that a syncer needs."""
         if syncer.needs_routes:
             return self._routes.failure(syncer)
         if syncer.needs_nodes:
             return self._nodes.failure
-        return (syncer.needs_pods and self._pods.failure) or (
+        return (syncer.needs_pod_labels and self._pods.failure) or (
             self._pods_on_hosts.failure if syncer.needs_host_ports else None
         )
 
-    def _find_pod(self, syncer: Syncer, *, asks: bool) -> FindPodOnHost | None:
+    def _host_port_finder(self, syncer: Syncer, *, asks: bool) -> FindPodOnHost | None:
         """Return the function that finds the host ports of a syncer's pods; None where it needs none, or
         before they were read.
 
@@ -360,9 +367,9 @@ class Sources:
         pods = self._pods_on_hosts.reflector(namespace) if syncer.needs_host_ports else None
         if pods is None:
             return None
-        left = MOST_PODS_ASKED if asks else 0
+        left = MOST_SINGLE_POD_READS if asks else 0
 
-        def found(name: str, address: str) -> PodOnHost | None:
+        def find_on_host(name: str, address: str) -> PodOnHost | None:
             nonlocal left
             pod = pods.get(namespace, name)
             on_host = pod["on_host"].at(address) if pod else None
@@ -376,54 +383,54 @@ class Sources:
                     on_host = next((one for each in there if (one := PodOnHost.of(each).at(address))), None)
             return on_host
 
-        return found
+        return find_on_host
 
-    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
+    def _mapping_cache_of(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
         """Return the mapping cache of an existing syncer; None for a syncer that does not exist."""
         if self.syncers.get(*key) is None:
             self._mapped.forget(key)
             return None
-        return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
+        return self._mapped.cache_for(key, sum(len(one["endpoints"]) for one in slices))
 
-    def parsed(self, syncer: Mapping[str, Any]) -> Syncer:
+    def parse_spec(self, syncer: Mapping[str, Any]) -> Syncer:
         """Return a syncer's spec, parsed once while it stays unchanged.
 
-        :raises ConfigurationError: see :meth:`Syncer.from_object`, and :func:`.registry.fitted`.
+        :raises ConfigurationError: see :meth:`Syncer.from_object`, and :func:`.registry.adapt_to_registry`.
         """
         key, read_of = key_of(syncer), (syncer.get("spec"), has_annotation(syncer, REGISTER_BEFORE_READY))
         known = self._parsed.get(key)
         if known is not None and known[0] == read_of:
             return known[1]
-        connection = self.connections.get(connection_of(syncer))
+        connection = self.connections.get(connection_name(syncer))
         kind = connection.capabilities if connection is not None else EUREKA
-        read = fitted(Syncer.from_object(syncer), syncer, kind)
+        read = adapt_to_registry(Syncer.from_object(syncer), syncer, kind)
         if self.syncers.get(*key) is not None:
             self._parsed[key] = (read_of, read)
         return read
 
-    def asked(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
-        """Return a syncer's parsed spec; None for no syncer, and for one that cannot be served."""
+    def parse_spec_or_none(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
+        """Return a syncer's parsed spec; None if there is no syncer, or its spec is invalid."""
         if syncer is not None:
             with suppress(ConfigurationError):
-                return self.parsed(syncer)
+                return self.parse_spec(syncer)
         return None
 
-    def slices_of(self, key: SyncerKey) -> list[Object]:
+    def slices_of_syncer(self, key: SyncerKey) -> list[Object]:
         """Return the EndpointSlices behind a syncer, with the addresses at which it registers them; if its
         spec is invalid, by its last valid selector.
         """
-        selector = self._selectors.of(key)
+        selector = self._selectors.get(key)
         if selector is None:
             return []
-        slices = self._with_gates(self._index.selected(selector)[1])
-        syncer = self.asked(self.syncers.get(*key))
-        find_pod = self._find_pod(syncer, asks=False) if syncer is not None else None
-        return at_host_ports(slices, find_pod) if find_pod is not None else slices
+        slices = self._with_gated_pods_ready(self._index.services_and_slices(selector)[1])
+        syncer = self.parse_spec_or_none(self.syncers.get(*key))
+        find_pod = self._host_port_finder(syncer, asks=False) if syncer is not None else None
+        return with_host_ports(slices, find_pod) if find_pod is not None else slices
 
-    def _with_gates(self, slices: list[Object]) -> list[Object]:
-        """Return slices in which pods that only wait for Eurekube's readiness gate are ready."""
-        ready = self.gated_pods.counted_ready()
-        return as_ready(slices, ready) if ready else slices
+    def _with_gated_pods_ready(self, slices: list[Object]) -> list[Object]:
+        """Return the slices with those pods as ready that only wait for Eurekube's readiness gate."""
+        ready = self.gated_pods.pods_registered_as_ready()
+        return mark_held_pods_ready(slices, ready) if ready else slices
 
     def services_of_pod(self, pod: Object) -> list[Object]:
         """Return the Services that select a gated pod, or list it in an EndpointSlice."""
@@ -431,137 +438,139 @@ class Sources:
         return [
             service
             for service in self.services.objects(namespace)
-            if (selects_pod(service, labels) or name in self._pods_of(service))
+            if (selects_pod(service, labels) or name in self._pods_of_selectorless_service(service))
             and not is_external_name(service)  # which has no endpoints, so that its pods are none
         ]
 
-    def _pods_of(self, service: Object) -> set[str]:
+    def _pods_of_selectorless_service(self, service: Object) -> set[str]:
         """Return the names of the pods in the EndpointSlices of a Service without a selector."""
         if service["spec"].get("selector"):
             return set()
         slices = self._index.slices_of(*key_of(service))
-        return {pod_of(endpoint) for one in slices for endpoint in one["endpoints"]}
+        return {pod_name_of_endpoint(endpoint) for one in slices for endpoint in one["endpoints"]}
 
-    def selecting(self, service: Object) -> set[SyncerKey]:
+    def syncers_selecting(self, service: Object) -> set[SyncerKey]:
         """Return the syncers that select a Service."""
-        return self._selectors.selecting(service)
+        return self._selectors.keys_selecting(service)
 
-    def seen_terminating(self, instance_id: str) -> bool:
+    def was_seen_terminating(self, instance_id: str) -> bool:
         """Return whether an instance's endpoint was lately seen terminating, and has not come back since."""
-        return self.pod_seen_terminating(*endpoint_of(instance_id))
+        return self.was_pod_seen_terminating(*pod_and_namespace_of_id(instance_id))
 
-    def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
+    def was_pod_seen_terminating(self, pod: str, namespace: str) -> bool:
         """Return whether the endpoint of this pod (or address) was lately seen terminating, and has not
         come back since.
         """
         return (namespace, pod) in self._terminating
 
-    def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
+    def select_services(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services that a selector matches, and their EndpointSlices.
 
         :raises KubernetesError: not all of them have been read.
         """
-        unread = self._unread(selector.namespace)
+        unread = self._reflector_without_list(selector.namespace)
         if unread is not None:
             raise KubernetesError(
                 f"the Services or EndpointSlices of the namespace {selector.namespace} have not been read"
                 f" ({unread.failure or 'no answer yet'})"
             )
-        return self._index.selected(selector)
+        return self._index.services_and_slices(selector)
 
     def slices_of_service(self, namespace: str, service: str) -> list[Object]:
         """Return the EndpointSlices of a Service, without those of mirrors, as far as they were read."""
         return self._index.slices_of(namespace, service)
 
-    def _unread(self, namespace: str) -> Reflector | None:
-        return self.services.without_list(namespace) or self.slices.without_list(namespace)
+    def _reflector_without_list(self, namespace: str) -> Reflector | None:
+        return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)
 
-    def syncers_at(self, eureka: str) -> list[SyncerKey]:
+    def syncers_at_eureka(self, eureka: str) -> list[SyncerKey]:
         """Return the syncers that register at a connection, and all that are being deleted."""
         return [
             key_of(syncer)
             for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp") or connection_of(syncer) == eureka
+            if syncer["metadata"].get("deletionTimestamp") or connection_name(syncer) == eureka
         ]
 
-    def wanted_at(self) -> Counter[str]:
-        """Return about how many instances the syncers want at each connection: one for each Service or
-        endpoint.
+    def count_wanted_by_eureka(self) -> Counter[str]:
+        """Return about how many instances the syncers want at each connection, counting Services or
+        endpoints.
         """
-        found: Counter[str] = Counter()
+        find_on_host: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else self.asked(item)
+            syncer = None if item["metadata"].get("deletionTimestamp") else self.parse_spec_or_none(item)
             if syncer is not None:
-                services, slices = self._index.selected(syncer.selector)
+                services, slices = self._index.services_and_slices(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
-                found[syncer.eureka] += (
+                find_on_host[syncer.eureka] += (
                     sum(len(one["endpoints"]) for one in slices) if is_pod else len(services)
                 )
-        return found
+        return find_on_host
 
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is None:
             return
         key = key_of(subject)
-        parent, _ = controller_of(subject)
+        parent, _ = parent_of_derived_syncer(subject)
         if parent != split_derived_name(key[1])[0]:
             parent = ""  # a copy of a derived syncer under another name is a person's own
         with self._counting:
             self._claims.put(key, claimed_names(new) if new is not None else None)
-            self._of_namespaces.put(key, key[0] if is_of_namespace(new) else None)
+            self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
             self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
-            self.enqueue_later((key[0], parent), SUM_SECONDS)
+            self.enqueue_later((key[0], parent), SUMMARY_DELAY_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
-        if old and new and intent(old) == intent(new):
+        if old and new and user_intent(old) == user_intent(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
                 self._concerned(key)
             return
-        after = self.asked(new)
+        after = self.parse_spec_or_none(new)
         if new is None:
             self._mapped.forget(key)
             self._parsed.pop(key, None)
         with self._counting:
             self._applications.put(key, after.application.upper() if after else None)
         # One that is refused still has instances: by what it said last, their end is its concern.
-        selector = (selector_of(new) or self._selectors.of(key)) if new is not None else None
-        self._selectors.changed(key, selector)
-        self._nodes.needed(key, {None} if after and after.needs_nodes else set())
-        namespace: set[Scope] = {after.selector.namespace} if after else set()
-        self._pods.needed(key, namespace if after and after.needs_pods else set())
-        self._pods_on_hosts.needed(key, namespace if after and after.needs_host_ports else set())
-        self._routes.needed(key, after)
+        selector = (selector_of(new) or self._selectors.get(key)) if new is not None else None
+        self._selectors.put(key, selector)
+        self._nodes.set_needed_scopes(key, {None} if after and after.needs_nodes else set())
+        namespace: set[WatchScope] = {after.selector.namespace} if after else set()
+        self._pods.set_needed_scopes(key, namespace if after and after.needs_pod_labels else set())
+        self._pods_on_hosts.set_needed_scopes(key, namespace if after and after.needs_host_ports else set())
+        self._routes.watch_needed_kinds(key, after)
         self._concerned(key)
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
-        self._index.service_changed(old, new)
-        self._tell(*(service for service in (old, new) if service))
+        self._index.update_service(old, new)
+        self._report_services(*(service for service in (old, new) if service))
         subject = new or old
         if subject is None:
             return
         namespace, name = key_of(subject)
-        for _, parent in self._parents_in(namespace):
+        for _, parent in self._namespace_syncers_in(namespace):
             self._concerned((namespace, derived_name(parent, name)))
-            self.enqueue_later((namespace, parent), SUM_SECONDS)
+            self.enqueue_later((namespace, parent), SUMMARY_DELAY_SECONDS)
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
-            self._terminating.note_slice(new)
-        self._index.slice_changed(old, new)
-        names = {(item["metadata"]["namespace"], service_of(item) or "") for item in (old, new) if item}
+            self._terminating.update_from_slice(new)
+        self._index.update_slice(old, new)
+        names = {
+            (item["metadata"]["namespace"], service_name_of_slice(item) or "") for item in (old, new) if item
+        }
         # A Service that is not there yet tells when it comes.
-        self._tell(*(service for name in names if (service := self._index.service(*name))))
+        self._report_services(*(service for name in names if (service := self._index.service(*name))))
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
-        for key in self._nodes.users(None):
-            self._needs_nodes(key)
+        for key in self._nodes.users_of(None):
+            self._report_nodes_changed(key)
 
-    def _needs_nodes(self, user: SyncerKey) -> None:
-        if user != _GATES:
+    def _report_nodes_changed(self, user: SyncerKey) -> None:
+        if user != _GATES_AS_USER:
             self._concerned(user)
             return
-        for pod in self.gated_pods.unsettled():
+        for pod in self.gated_pods.pods_depending_on_nodes():
             self._gate_changed(pod)
 
     def _is_node_ready(self, name: str) -> bool:
@@ -575,12 +584,12 @@ class Sources:
         return node is not None and any(one["status"] == "True" for one in node["status"]["conditions"])
 
     def _gate_changed(self, pod: Object) -> None:
-        self._tell(*self.services_of_pod(pod))
+        self._report_services(*self.services_of_pod(pod))
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         # One that goes leaves its slice, too.
         if new is not None and (old is None or old["labels"] != new["labels"]):
-            for key in self._pods.users(new["metadata"]["namespace"]):
+            for key in self._pods.users_of(new["metadata"]["namespace"]):
                 self._concerned(key)
 
     def _host_ports_changed(self, old: Object | None, new: Object | None) -> None:
@@ -591,22 +600,22 @@ class Sources:
         listing = [
             one
             for one in self.slices.objects(namespace)
-            if any(pod_of(endpoint) == name for endpoint in one["endpoints"])
+            if any(pod_name_of_endpoint(endpoint) == name for endpoint in one["endpoints"])
         ]
-        services = [self._index.service(namespace, service_of(one) or "") for one in listing]
-        for key in {key for one in services if one for key in self._selectors.selecting(one)}:
-            if key in self._pods_on_hosts.users(namespace):
+        services = [self._index.service(namespace, service_name_of_slice(one) or "") for one in listing]
+        for key in {key for one in services if one for key in self._selectors.keys_selecting(one)}:
+            if key in self._pods_on_hosts.users_of(namespace):
                 self._concerned(key)
 
-    def _tell(self, *services: Object) -> None:
-        for key in {key for service in services for key in self._selectors.selecting(service)}:
+    def _report_services(self, *services: Object) -> None:
+        for key in {key for service in services for key in self._selectors.keys_selecting(service)}:
             self._concerned(key)
         for service in services:
             for follower in self._followers:
                 follower(service)
 
 
-def intent(item: Object) -> tuple[object, ...]:
+def user_intent(item: Object) -> tuple[object, ...]:
     """Return the part of a custom resource that a person decides: all but its status."""
     metadata = item["metadata"]
     return (

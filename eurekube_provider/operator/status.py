@@ -14,34 +14,38 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import PROGRESS, ConditionType, Reason, StatusCondition
+from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS, ConditionType, Reason, StatusCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.mapping import UNREAD
+from eurekube_provider.core.mapping import UNREAD_REASONS
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.self_registered import in_status
+from eurekube_provider.core.self_registered import to_status_entries
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
-from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
+from eurekube_provider.kube.rate_limiter import (
+    LONGEST_STOP_DELAY_SECONDS,
+    LONGEST_WAIT_FOR_URGENT_SECONDS,
+    RateLimiter,
+)
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.progress import SETTLED, STUCK, progress
-from eurekube_provider.operator.reports import Ended
+from eurekube_provider.operator.progress import SETTLED_REASONS, STUCK_REASONS, progress_conditions
+from eurekube_provider.operator.reports import SyncerDeletion
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 RETRY_SECONDS = 5.0
-_LONGEST_MESSAGE = 4000
-_RESOLVED = Problem("Resolved", "no longer so")
+_MOST_MESSAGE_LETTERS = 4000
+_RESOLVED_CONDITION = Problem("Resolved", "no longer so")
 
 
-def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
+def syncer_status(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
     """Return the status for ``report``; unchanged conditions keep their times.
 
     :param syncer: the object with its current status, whose transition times are kept.
@@ -49,11 +53,11 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     generation = syncer["metadata"].get("generation", 0)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = [
-        condition(syncer, ConditionType.READY, report.ready, stamp, holds=report.is_ready),
-        condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
+        make_condition(syncer, ConditionType.READY, report.ready, stamp, holds=report.is_ready),
+        make_condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
-    problems = {**report.problems, **_progress(syncer, report, now)}
-    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unknown)
+    problems = {**report.problems, **_progress_problems(syncer, report, now)}
+    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unknown_types)
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -61,14 +65,14 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
         "desired": report.desired,
         "registered": report.registered,
         "refused": report.refused,
-        "names": sorted(claimed_names(syncer) if report.names is None else report.names),
+        "names": sorted(claimed_names(syncer) if report.claimed_names is None else report.claimed_names),
     }
     seen = report.self_registered
     before = (syncer.get("status") or {}).get("selfRegistered")
     if seen or before:
-        status["selfRegistered"] = before if seen is None else in_status(seen)
-    if report.services is not None:
-        status |= report.services.in_status()
+        status["selfRegistered"] = before if seen is None else to_status_entries(seen)
+    if report.service_counts is not None:
+        status |= report.service_counts.to_status_fields()
     if report.application:
         status["application"] = report.application
     if report.is_synced:
@@ -76,11 +80,11 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     return status
 
 
-def _progress(syncer: Mapping[str, Any], report: Report, now: datetime) -> Mapping[str, Problem]:
-    why = None if report.is_synced or report.synced.reason in SETTLED else report.synced
+def _progress_problems(syncer: Mapping[str, Any], report: Report, now: datetime) -> Mapping[str, Problem]:
+    why = None if report.is_synced or report.synced.reason in SETTLED_REASONS else report.synced
     if ConditionType.PAUSED in report.problems:
         why = None
-    return progress(syncer, why, now, is_stuck=report.synced.reason in STUCK)
+    return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_REASONS)
 
 
 def problem_conditions(
@@ -97,36 +101,36 @@ def problem_conditions(
     """
     before = conditions_of(item)
     for kind in kinds:
-        if kind.is_always_there:
+        if kind.is_in_every_status:
             continue
         if kind in problems:
-            yield condition(item, kind, problems[kind], stamp, holds=True)
+            yield make_condition(item, kind, problems[kind], stamp, holds=True)
         elif kind in before and kind in unknown:
             yield before[kind]
         elif kind in before:
-            yield condition(item, kind, _RESOLVED, stamp, holds=False)
+            yield make_condition(item, kind, _RESOLVED_CONDITION, stamp, holds=False)
 
 
-def condition(
-    item: Mapping[str, Any], kind: str, said: Problem, stamp: str, *, holds: bool | None
+def make_condition(
+    item: Mapping[str, Any], kind: str, problem: Problem, stamp: str, *, holds: bool | None
 ) -> dict[str, Any]:
     """Return a condition of ``item``, whose transition time is kept while the status stays the same.
 
     The time of Reconciling and Stalled tells since when the reason has been the same.
 
-    :param said: it may repeat what others wrote; `kubectl describe` prints it as it stands.
+    :param problem: it may repeat what others wrote; `kubectl describe` prints it as it stands.
     :param holds: None where that is not known.
     """
     state = {True: "True", False: "False", None: "Unknown"}[holds]
     old = conditions_of(item).get(kind)
     is_same = old is not None and old["status"] == state
-    if old is not None and kind in PROGRESS:
-        is_same = is_same and old["reason"] == said.reason
+    if old is not None and kind in PROGRESS_CONDITIONS:
+        is_same = is_same and old["reason"] == problem.reason
     return {
         "type": kind,
         "status": state,
-        "reason": said.reason,
-        "message": printable(said.text)[:_LONGEST_MESSAGE],
+        "reason": problem.reason,
+        "message": printable(problem.text)[:_MOST_MESSAGE_LETTERS],
         "observedGeneration": item["metadata"].get("generation", 0),
         "lastTransitionTime": old["lastTransitionTime"] if old and is_same else stamp,
     }
@@ -136,26 +140,26 @@ def condition(
 class _PendingStatus:
     """A report that is still to be written.
 
-    :ivar latest_at: until when it may wait, by ``time.monotonic()``.
+    :ivar write_by: the latest time for the write, by ``time.monotonic()``.
     """
 
     syncer: Mapping[str, Any]
     report: Report
-    latest_at: float
+    write_by: float
 
 
 @dataclass(frozen=True, slots=True)
 class _WrittenStatus:
-    """The status in the cluster as far as the writer knows: the one that it wrote or found.
+    """The status in the cluster as far as the writer knows: the last that it wrote or read.
 
-    :ivar version: the syncer's resourceVersion with it.
+    :ivar version: the syncer's resourceVersion with that status.
     """
 
     version: int
     status: Mapping[str, Any]
 
 
-def _version(item: Mapping[str, Any]) -> int:
+def _resource_version(item: Mapping[str, Any]) -> int:
     """Return an object's resourceVersion as a number: a larger one is newer (KEP-5504); 0 where it is no
     number.
     """
@@ -163,7 +167,7 @@ def _version(item: Mapping[str, Any]) -> int:
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
-def _urgent_part(wanted: _PendingStatus) -> object:
+def _urgent_fields(wanted: _PendingStatus) -> object:
     """Return all that a status says except counts and wording."""
     report = wanted.report
     return (
@@ -202,7 +206,7 @@ class StatusWriter:
         """Start the writing thread."""
         self._thread.start()
 
-    def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
+    def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:
         """Write the remaining statuses, then end; give up after ``longest_seconds``."""
         with self._condition:
             self._stopped = True
@@ -214,14 +218,14 @@ class StatusWriter:
         """Return the liveness of the writing thread."""
         return liveness_of([self._thread])
 
-    def report(self, syncer: Mapping[str, Any], report: Report) -> None:
+    def queue_report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Queue ``report`` for the syncer's status; it replaces an older one that was not written yet."""
         key = key_of(syncer)
         with self._condition:
             before = self._wanted.get(key)
-            latest_at = before.latest_at if before else time.monotonic() + PATIENCE_SECONDS
-            self._wanted[key] = _PendingStatus(syncer, report, latest_at)
-            if self._limiter.plan(key, self._due_at(key)):
+            write_by = before.write_by if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
+            self._wanted[key] = _PendingStatus(syncer, report, write_by)
+            if self._limiter.schedule_turn(key, self._may_write_at(key)):
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
@@ -233,9 +237,13 @@ class StatusWriter:
         key, status = key_of(syncer), syncer.get("status") or {}
         with self._condition:
             last = self._written.get(key)
-            if last is None or _version(syncer) <= last.version or _same(status, last.status):
+            if (
+                last is None
+                or _resource_version(syncer) <= last.version
+                or _equal_but_for_sync_time(status, last.status)
+            ):
                 return False
-            return key != self._writing or not _same(status, self._sent)
+            return key != self._writing or not _equal_but_for_sync_time(status, self._sent)
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
@@ -258,57 +266,60 @@ class StatusWriter:
     def _run(self) -> None:
         while True:
             with self._condition:
-                key = self._next()
+                key = self._wait_for_next()
                 if key is None:
                     return
-                latest_at = time.monotonic() if self._stopped else self._wanted[key].latest_at
-            self._limiter.wait(latest_at)
+                write_by = time.monotonic() if self._stopped else self._wanted[key].write_by
+            self._limiter.wait_for_urgent_work(write_by)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
                     continue  # forgotten meanwhile
-                self._limiter.hold(key, time.monotonic() + SHORTEST_INTERVAL_SECONDS)
+                self._limiter.block_until(key, time.monotonic() + SHORTEST_INTERVAL_SECONDS)
             started = time.monotonic()
             try:
-                self._write(key, wanted)
+                self._write_status(key, wanted)
             except LeadershipLost:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
-                _log.exception("failed to write a status", extra={"syncer": "/".join(key)})
+                _log.exception(
+                    "failed to write a status, leaving it as it is until the next reconcile",
+                    extra={"syncer": "/".join(key)},
+                )
             if not self._stopped:
-                self._limiter.pause(time.monotonic() - started)
+                self._limiter.pause_after_write(time.monotonic() - started)
 
-    def _next(self) -> SyncerKey | None:
+    def _wait_for_next(self) -> SyncerKey | None:
         """Wait for the next syncer whose status is due; return None once none is left. The caller holds
         the lock.
         """
         while not self._stopped:
             now = time.monotonic()
-            while (key := self._limiter.take_turn(now)) is not None:
+            while (key := self._limiter.pop_due_key(now)) is not None:
                 if key not in self._wanted:
                     continue
-                if (due_at := self._due_at(key)) <= now:
+                if (due_at := self._may_write_at(key)) <= now:
                     return key
-                self._limiter.plan(key, due_at)  # what was written meanwhile puts it off
-            self._condition.wait(self._limiter.wait_seconds(now))
+                self._limiter.schedule_turn(key, due_at)  # what was written meanwhile puts it off
+            self._condition.wait(self._limiter.seconds_until_next_turn(now))
         return next(iter(self._wanted), None)
 
-    def _due_at(self, key: SyncerKey) -> float:
+    def _may_write_at(self, key: SyncerKey) -> float:
         """Return when the pending status may be written: mere counts wait longer. The caller holds the
         lock.
         """
-        return self._limiter.allowed_at(
-            key, is_urgent=_urgent_part(self._wanted[key]) != self._urgent_parts.get(key)
+        return self._limiter.write_allowed_at(
+            key, is_urgent=_urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
         )
 
-    def _write(self, key: SyncerKey, wanted: _PendingStatus) -> None:
+    def _write_status(self, key: SyncerKey, wanted: _PendingStatus) -> None:
         syncer = wanted.syncer
         with self._condition:
             last, is_unsure = self._written.get(key), key in self._unsure
-            if last is None or _version(syncer) > last.version:
-                last = _WrittenStatus(_version(syncer), syncer.get("status") or {})
-            status = status_of({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
-            if not is_unsure and _same(status, last.status):
+            if last is None or _resource_version(syncer) > last.version:
+                last = _WrittenStatus(_resource_version(syncer), syncer.get("status") or {})
+            status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
+            if not is_unsure and _equal_but_for_sync_time(status, last.status):
                 self._written[key] = last
                 return
             self._writing, self._sent, self._is_forgotten = key, status, False
@@ -317,36 +328,40 @@ class StatusWriter:
             answer = self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
         except KubernetesError as error:
             if error.status_code != 404:
-                _log.warning("failed to write a status", extra={"syncer": "/".join(key), "error": str(error)})
+                _log.warning(
+                    "failed to write a status, retrying", extra={"syncer": "/".join(key), "error": str(error)}
+                )
                 with self._condition:
                     if not self._is_forgotten:
                         self._unsure.add(key)
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
-                        self._limiter.hold(key, time.monotonic() + RETRY_SECONDS)
-                        self._limiter.plan(key, self._due_at(key))
+                        self._limiter.block_until(key, time.monotonic() + RETRY_SECONDS)
+                        self._limiter.schedule_turn(key, self._may_write_at(key))
             return
         with self._condition:
             if self._is_forgotten:
                 return
-            self._written[key] = _WrittenStatus(max(_version(answer), last.version), status)
+            self._written[key] = _WrittenStatus(max(_resource_version(answer), last.version), status)
             self._unsure.discard(key)
-            self._limiter.wrote(key, time.monotonic())
-            self._urgent_parts[key] = _urgent_part(wanted)
+            self._limiter.record_write(key, time.monotonic())
+            self._urgent_parts[key] = _urgent_fields(wanted)
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two statuses are equal, but for the time of the last reconcile: that is not worth a
     write.
     """
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
-_WITHOUT_EVENT = UNREAD | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
+_REASONS_WITHOUT_EVENT = UNREAD_REASONS | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
 
 
 class StatusPublisher:
-    """The reporter of reconciles to people; workers may share it, each with a syncer of its own."""
+    """The writer of a reconcile's result to the syncer's status and Events; workers may share it, each with a
+    syncer of its own.
+    """
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
@@ -354,7 +369,7 @@ class StatusPublisher:
         self._cut_off: set[SyncerKey] = set()
 
     def publish_reconcile(
-        self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
+        self, syncer: Mapping[str, Any], report: Report, outcome: Outcome, seconds: float
     ) -> None:
         """Report one reconcile and its changes in the status, Events and the log.
 
@@ -366,7 +381,7 @@ class StatusPublisher:
                 "updated Eureka for a syncer",
                 extra={
                     "syncer": "/".join(key_of(syncer)),
-                    "application": found.application,
+                    "application": report.application,
                     **{str(action): count for action, count in done.items() if count},
                     "milliseconds": round(seconds * 1000, 1),
                 },
@@ -377,31 +392,31 @@ class StatusPublisher:
         ):
             if done[action]:
                 verb = reason.lower()
-                self._events.aggregate(syncer, reason, done[action], f"of {found.application} {verb}")
-        self.publish(syncer, found)
+                self._events.record_count(syncer, reason, done[action], f"of {report.application} {verb}")
+        self.publish(syncer, report)
 
-    def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
+    def publish(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Queue a syncer's status and Events for writing."""
         key = key_of(syncer)
-        for reason, problem in found.problems.items():
-            if reason not in _WITHOUT_EVENT:
+        for reason, problem in report.problems.items():
+            if reason not in _REASONS_WITHOUT_EVENT:
                 self._events.record(syncer, EventType.WARNING, reason, problem.text)
-        if Reason.EUREKA_UNREACHABLE in found.problems:
+        if Reason.EUREKA_UNREACHABLE in report.problems:
             self._cut_off.add(key)
         elif key in self._cut_off:
             self._cut_off.discard(key)
             self._events.record(
                 syncer, EventType.NORMAL, SyncerEvent.EUREKA_REACHABLE, "Eureka answers again"
             )
-        self._statuses.report(syncer, found)
+        self._statuses.queue_report(syncer, report)
 
-    def publish_end(self, syncer: Mapping[str, Any], ended: Ended) -> None:
+    def publish_deletion(self, syncer: Mapping[str, Any], ended: SyncerDeletion) -> None:
         """Queue the Events on the end of a deleted syncer."""
-        if ended.deregistered:
-            taken_out = ended.deregistered
-            self._events.aggregate(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")
-        if ended.left_behind:
-            self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind)
+        if ended.deregistered_count:
+            taken_out = ended.deregistered_count
+            self._events.record_count(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")
+        if ended.left_behind_note:
+            self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""

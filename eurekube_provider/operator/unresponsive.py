@@ -15,44 +15,44 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.registry import Failing, Registry, Unread, failure_of
+from eurekube_provider.core.registry import Failing, NeverRead, Registry, reading_error
 from eurekube_provider.operator.index import SyncerKey
 
 _log = logging.getLogger(__name__)
 
-TELL_AFTER_SECONDS = 1.0
+REPORT_AFTER_SECONDS = 1.0
 """Seconds that a syncer may wait for a Eureka without an answer before its status says so."""
 
-TICK_SECONDS = 0.25
+CHECK_INTERVAL_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
 
-Tell = Callable[[RegistryError], None]
-TellAll = Callable[[str, RegistryError], None]
+ErrorReporter = Callable[[RegistryError], None]
+SilentEurekaReporter = Callable[[str, RegistryError], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingReconcile:
-    names: Collection[str]
-    since: float
-    tell: Tell
+    eureka_names: Collection[str]
+    started_at: float
+    report_error: ErrorReporter
 
 
-class UnresponsiveWatch:
+class UnresponsiveEurekaWatch:
     """The watch over one operator's Eurekas, on a thread of its own; any number of workers may share it.
 
-    :param hangs: called again and again with the name of a silent Eureka and the error.
-    :param changed: called with the name of a Eureka that falls silent for long, or answers again.
+    :param on_silent: called again and again with the name of a silent Eureka and the error.
+    :param on_changed: called with the name of a Eureka that falls silent for long, or answers again.
     """
 
     def __init__(
         self,
         registries: Mapping[str, Registry],
-        hangs: TellAll = lambda *_: None,
-        changed: Callable[[str], None] = lambda _: None,
+        on_silent: SilentEurekaReporter = lambda *_: None,
+        on_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._registries = registries
-        self._hangs = hangs
-        self._changed = changed
+        self._on_silent = on_silent
+        self._on_changed = on_changed
         self._lock = threading.Lock()
         self._pending: dict[SyncerKey, _PendingReconcile] = {}
         self._silent: set[str] = set()
@@ -74,13 +74,15 @@ class UnresponsiveWatch:
         return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
 
     @contextmanager
-    def watched(self, key: SyncerKey, names: Collection[str], tell: Tell) -> Iterator[None]:
-        """Watch a syncer while it is read or changed at the Eurekas of these names.
+    def report_while_waiting(
+        self, key: SyncerKey, eureka_names: Collection[str], report_error: ErrorReporter
+    ) -> Iterator[None]:
+        """Call ``report_error`` if a Eureka does not answer while the block reads or changes a syncer there.
 
-        :param tell: called once if one of them does not answer meanwhile; never after the end.
+        :param report_error: called once if one of them does not answer meanwhile; never after the end.
         """
         with self._lock:
-            self._pending[key] = _PendingReconcile(names, time.monotonic(), tell)
+            self._pending[key] = _PendingReconcile(eureka_names, time.monotonic(), report_error)
         try:
             yield
         finally:
@@ -92,28 +94,28 @@ class UnresponsiveWatch:
         now = time.monotonic()
         for name, registry in self._registries.items():
             condition = registry.condition()
-            error = failure_of(condition)
+            error = reading_error(condition)
             lasts = isinstance(condition, Failing) and condition.lasts
             if lasts != (name in self._silent):
                 self._silent ^= {name}
-                self._changed(name)
-            if error is not None and (lasts or isinstance(condition, Unread)):
-                self._hangs(name, error)
+                self._on_changed(name)
+            if error is not None and (lasts or isinstance(condition, NeverRead)):
+                self._on_silent(name, error)
             if error is not None:
-                self._tell_waiting(name, error, now)
+                self._report_to_waiting_syncers(name, error, now)
 
-    def _tell_waiting(self, name: str, error: RegistryError, now: float) -> None:
-        """Report to the syncers that have waited for this Eureka long enough."""
+    def _report_to_waiting_syncers(self, name: str, error: RegistryError, now: float) -> None:
+        """Report the error to the syncers that have waited for this Eureka for a second."""
         with self._lock:
             for key, one in list(self._pending.items()):
-                if name in one.names and now - one.since >= TELL_AFTER_SECONDS:
+                if name in one.eureka_names and now - one.started_at >= REPORT_AFTER_SECONDS:
                     del self._pending[key]
-                    one.tell(error)
+                    one.report_error(error)
 
     def _run(self) -> None:
-        while not self._stopped.wait(TICK_SECONDS):
+        while not self._stopped.wait(CHECK_INTERVAL_SECONDS):
             self._went_round_at = time.monotonic()
             try:
                 self.check()
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("failed to write Events about a Eureka that does not answer")
+                _log.exception("failed to check for Eurekas that do not answer, retrying")

@@ -22,23 +22,23 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Healthy, Registry
 from eurekube_provider.core.served import (
-    LEASE_SECONDS,
-    MOST_READ,
-    is_said_not_served,
-    status_not_served,
+    MAX_INSTANCES_READ,
+    UNRENEWED_LIMIT_SECONDS,
+    not_served_problem,
+    not_served_status,
+    status_says_not_served,
     syncers_not_watched,
-    why_not_served,
 )
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.registries import called_otherwise
+from eurekube_provider.operator.registries import instances_under_other_cluster_names
 from eurekube_provider.runtime.clock import utc_time
 
 _log = logging.getLogger(__name__)
 
-PERIOD_SECONDS = 30.0
-LONGEST_LOOK_SECONDS = 120.0
+SEARCH_PERIOD_SECONDS = 30.0
+LONGEST_SEARCH_SECONDS = 120.0
 
 
 class UnservedSyncers:
@@ -89,14 +89,14 @@ class UnservedSyncers:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the searching thread."""
         age = time.monotonic() - self._looked_at
-        return liveness_of([self._thread], age, PERIOD_SECONDS + LONGEST_LOOK_SECONDS)
+        return liveness_of([self._thread], age, SEARCH_PERIOD_SECONDS + LONGEST_SEARCH_SECONDS)
 
     @property
     def count(self) -> int:
         """Number of syncers that nobody serves."""
         return len(self._since)
 
-    def look(self, now: float) -> dict[SyncerKey, Problem]:
+    def search(self, now: float) -> dict[SyncerKey, Problem]:
         """Search once, and write a status to each syncer that nobody has served for longer than a Eureka
         lease.
 
@@ -104,20 +104,20 @@ class UnservedSyncers:
         :returns: the syncers that nobody seems to serve, with the reason.
         :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
-        every = self._listed()
+        every = self._list_syncers()
         items = syncers_not_watched(every, self._namespaces)
-        self._tell_dropped(items)
-        self._tell_misspelt({str(item["metadata"]["namespace"]) for item in every})
+        self._log_dropped_namespaces(items)
+        self._log_misspelt_namespaces({str(item["metadata"]["namespace"]) for item in every})
         found: dict[SyncerKey, tuple[Object, Problem]] = {}
-        for item in items if self._is_read() else ():
+        for item in items if self._do_all_eurekas_answer() else ():
             key = key_of(item)
-            if key in self._said and not is_said_not_served(item):
+            if key in self._said and not status_says_not_served(item):
                 self._said.discard(key)
                 self._served.add(key)
             if key in self._served:
                 continue
             was_there = key in self._since or key[0] in self._dropped()
-            why = why_not_served(item, self._instances(key), now, was_there=was_there)
+            why = not_served_problem(item, self._read_instances(key), now, was_there=was_there)
             if why is not None:
                 found[key] = item, why
         self._since = {key: self._since.get(key, now) for key in found}
@@ -127,15 +127,15 @@ class UnservedSyncers:
                     "found a syncer that no operator serves",
                     extra={"syncer": "/".join(key), "reason": why.message, "hint": why.remedy},
                 )
-            if self._since[key] <= now - LEASE_SECONDS:
-                self._say(item, why, now)
+            if self._since[key] <= now - UNRENEWED_LIMIT_SECONDS:
+                self._report_unserved(item, why, now)
         return {key: why for key, (_, why) in found.items()}
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             if self._may_write():
                 try:
-                    self.look(time.time())
+                    self.search(time.time())
                     self._failure = ""
                 except LeadershipLost:
                     pass
@@ -152,29 +152,32 @@ class UnservedSyncers:
                 for known in (self._since, self._said, self._served):
                     known.clear()
             self._looked_at = time.monotonic()
-            self._stopped.wait(PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
+            self._stopped.wait(SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
 
-    def _listed(self) -> list[Object]:
+    def _list_syncers(self) -> list[Object]:
         return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
 
-    def _is_read(self) -> bool:
-        """Return whether each Eureka answers: otherwise nobody could renew there, and no syncer is to
-        blame.
+    def _do_all_eurekas_answer(self) -> bool:
+        """Return whether each Eureka answers: otherwise no operator could renew there, and nothing can be
+        concluded.
         """
         return all(isinstance(one.condition(), Healthy) for one in self._registries.values())
 
-    def _instances(self, key: SyncerKey) -> list[Instance]:
+    def _read_instances(self, key: SyncerKey) -> list[Instance]:
         """Return some of a syncer's instances, freshly read."""
         owner = str(ClusterOwner(self._cluster.name, *key))
         found: list[Instance] = []
         for registry in self._registries.values():
-            there = (*registry.known(owner=owner), *called_otherwise(registry, self._cluster, key))
-            keys = [one.key for one in there[:MOST_READ]]
+            there = (
+                *registry.known_instances(owner=owner),
+                *instances_under_other_cluster_names(registry, self._cluster, key),
+            )
+            keys = [one.key for one in there[:MAX_INSTANCES_READ]]
             registry.refresh(keys, known_too=True)
             found += [one for each in keys if (one := registry.get(each)) is not None]
         return found
 
-    def _tell_dropped(self, items: Collection[Object]) -> None:
+    def _log_dropped_namespaces(self, items: Collection[Object]) -> None:
         """Log once each namespace with syncers that this operator watched before and does not any more."""
         for namespace in sorted(set(self._dropped()) - self._reported_dropped):
             names = [one["metadata"]["name"] for one in items if one["metadata"]["namespace"] == namespace]
@@ -190,7 +193,7 @@ class UnservedSyncers:
                     },
                 )
 
-    def _tell_misspelt(self, known: Collection[str]) -> None:
+    def _log_misspelt_namespaces(self, known: Collection[str]) -> None:
         """Log once each watched namespace without syncers, if an unwatched namespace of a similar name has
         some.
 
@@ -207,10 +210,10 @@ class UnservedSyncers:
                 extra={"namespace": namespace, "hint": f"--watch-namespace {near[0]}"},
             )
 
-    def _say(self, item: Object, why: Problem, now: float) -> None:
+    def _report_unserved(self, item: Object, why: Problem, now: float) -> None:
         """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
-        status = status_not_served(item, why, utc_time(now))
+        status = not_served_status(item, why, utc_time(now))
         if status is None:
             return
         metadata = item["metadata"]

@@ -1,4 +1,4 @@
-"""Fields of each kind of object that the operator keeps: those that the mapping reads.
+"""The fields that the operator keeps of each kind of object, and watches that run only while needed.
 
 Nodes and pods are watched only while needed. Ten thousand endpoints stay small that way. The result of
 mapping them is kept where that is worth its memory.
@@ -15,28 +15,28 @@ from typing import Any
 
 from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.mapping_cache import MappingCache
-from eurekube_provider.core.model import interned
+from eurekube_provider.core.model import intern_text
 from eurekube_provider.core.objects import (
-    ATTACH_ANNOTATION,
-    MANAGED_BY_LABEL,
+    ATTACH_MIRROR_ANNOTATION,
+    KUBERNETES_SLICE_MANAGER,
     MIRROR_KIND,
     SERVICE_NAME_LABEL,
-    SLICE_CONTROLLER,
+    SLICE_MANAGED_BY_LABEL,
+    is_managed_by_kubernetes,
     is_mirrored,
-    is_packed_by_kubernetes,
     is_terminating,
-    service_of,
+    service_name_of_slice,
 )
-from eurekube_provider.core.text import MOST_VALUE_LETTERS
+from eurekube_provider.core.text import MAX_VALUE_LENGTH
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
-_KUBECTL = "kubectl.kubernetes.io/"
+_KUBECTL_ANNOTATION_PREFIX = "kubectl.kubernetes.io/"
 """Prefix of the annotation in which kubectl keeps a whole copy of an object."""
 
-_OURS = "eurekube.io/"
+_EUREKUBE_ANNOTATION_PREFIX = "eurekube.io/"
 
-_SERVICE_FIELDS = (
+_KEPT_SERVICE_FIELDS = (
     "clusterIP",
     "externalIPs",
     "externalName",
@@ -49,13 +49,13 @@ _SERVICE_FIELDS = (
 )
 
 
-def trim_own(item: Object, _before: Object | None = None) -> Object:
+def trim_custom_resource(item: Object, _before: Object | None = None) -> Object:
     """Return the kept part of an Eurekube custom resource: all but the field managers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": metadata}
 
 
-def _with_name(item: Object, **more: Any) -> Object:
+def _named_metadata(item: Object, **more: Any) -> Object:
     namespace, name = key_of(item)
     return {"namespace": namespace, "name": name, **more}
 
@@ -66,20 +66,21 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
     addresses = spec.get("clusterIPs") or ()
     written = service["metadata"].get("annotations") or {}
     annotations = {
-        interned(key): value[: MOST_VALUE_LETTERS + 1]  # one more tells that it is too long
+        intern_text(key): value[: MAX_VALUE_LENGTH + 1]  # one more tells that it is too long
         for key, value in written.items()
-        if key == ATTACH_ANNOTATION or not (is_mirrored(service) or key.startswith(_KUBECTL))
+        if key == ATTACH_MIRROR_ANNOTATION
+        or not (is_mirrored(service) or key.startswith(_KUBECTL_ANNOTATION_PREFIX))
     }
     more: Object = {"annotations": annotations} if annotations else {}
-    if any(key.startswith(_OURS) for key in annotations):
+    if any(key.startswith(_EUREKUBE_ANNOTATION_PREFIX) for key in annotations):
         more["uid"] = service["metadata"].get("uid")  # for Events about it
     references = service["metadata"].get("ownerReferences") or ()
     if not is_mirrored(service) and any(one.get("kind") == MIRROR_KIND for one in references):
         # A person took it over from a mirror, whose reference must go.
         more |= {key: service["metadata"].get(key) for key in ("uid", "resourceVersion", "ownerReferences")}
     return {
-        "metadata": _with_name(service, labels=service["metadata"].get("labels") or {}, **more),
-        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec}
+        "metadata": _named_metadata(service, labels=service["metadata"].get("labels") or {}, **more),
+        "spec": {key: spec[key] for key in _KEPT_SERVICE_FIELDS if key in spec}
         | ({"clusterIPs": addresses} if len(addresses) > 1 else {}),  # dual stack alone has two
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
@@ -94,19 +95,19 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     :param before: the object as it was kept before. An endpoint that did not change stays the same object: so
         the mapping finds out which ones did.
     """
-    service = service_of(endpoint_slice)
+    service = service_name_of_slice(endpoint_slice)
     known = {one["addresses"][0]: one for one in before["endpoints"]} if before else {}
     endpoints = []
     for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
-        if kept is None or not _equals_kept(endpoint, kept):
+        if kept is None or not _equals_trimmed(endpoint, kept):
             kept = _trim_endpoint(endpoint)
         endpoints.append(kept)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
-    if is_packed_by_kubernetes(endpoint_slice):
-        labels[MANAGED_BY_LABEL] = SLICE_CONTROLLER
+    if is_managed_by_kubernetes(endpoint_slice):
+        labels[SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     return {
-        "metadata": _with_name(endpoint_slice, labels=labels),
+        "metadata": _named_metadata(endpoint_slice, labels=labels),
         "addressType": endpoint_slice.get("addressType", "IPv4"),
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
@@ -117,17 +118,17 @@ def _trim_endpoint(endpoint: Object) -> Object:
     target = endpoint.get("targetRef") or {}
     kept: Object = {
         "addresses": endpoint["addresses"][:1],
-        "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
+        "conditions": _shared_conditions(tuple((endpoint.get("conditions") or {}).items())),
     }
     if target:
         kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
     for field in ("zone", "nodeName"):
         if endpoint.get(field):
-            kept[field] = interned(endpoint[field])  # a few texts for all endpoints
+            kept[field] = intern_text(endpoint[field])  # a few texts for all endpoints
     return kept
 
 
-def _equals_kept(endpoint: Object, kept: Object) -> bool:
+def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
     """Return whether ``kept`` still equals an endpoint of the same address, without trimming the endpoint
     again.
     """
@@ -145,7 +146,7 @@ def _equals_kept(endpoint: Object, kept: Object) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
+def _shared_conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
     """Return the conditions that are not None, shared by all endpoints with the same combination."""
     return {key: value for key, value in items if value is not None}
 
@@ -171,18 +172,23 @@ def trim_node(node: Object, _before: Object | None = None) -> Object:
 def trim_pod(pod: Object, _before: Object | None = None) -> Object:
     """Return the part of a pod that the mapping reads: its labels."""
     labels = pod["metadata"].get("labels") or {}
-    return {"metadata": _with_name(pod), "labels": {interned(key): value for key, value in labels.items()}}
+    return {
+        "metadata": _named_metadata(pod),
+        "labels": {intern_text(key): value for key, value in labels.items()},
+    }
 
 
 def trim_pod_on_host(pod: Object, _before: Object | None = None) -> Object:
-    """Return the part of a pod that says where its node accepts calls for it."""
-    return {"metadata": _with_name(pod), "on_host": PodOnHost.of(pod)}
+    """Return the part of a pod that the mapping reads for host ports: its node's address and its host
+    ports.
+    """
+    return {"metadata": _named_metadata(pod), "on_host": PodOnHost.of(pod)}
 
 
-Scope = str | None
+WatchScope = str | None
 """A namespace, or None for the whole cluster."""
 
-MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
+MakeReflector = Callable[[WatchScope, Callable[[], None]], Reflector]
 """Function that makes the reflector of a scope, which calls the second argument when its first list is
 complete.
 """
@@ -199,11 +205,11 @@ class OnDemandWatches(ReflectorGroup):
         self._make = make
         self._concerned = concerned
         self._lock = threading.Lock()
-        self._users: dict[Scope, set[SyncerKey]] = {}
-        self._by_scope: dict[Scope, Reflector] = {}
+        self._users: dict[WatchScope, set[SyncerKey]] = {}
+        self._by_scope: dict[WatchScope, Reflector] = {}
         self._stopped = False
 
-    def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
+    def set_needed_scopes(self, user: SyncerKey, scopes: set[WatchScope]) -> None:
         """Set the scopes whose objects ``user`` needs; return at once."""
         with self._lock:
             for scope in [scope for scope, users in self._users.items() if user in users]:
@@ -216,26 +222,26 @@ class OnDemandWatches(ReflectorGroup):
             for scope in scopes:
                 self._users.setdefault(scope, set()).add(user)
                 if scope not in self._by_scope and not self._stopped:
-                    reflector = self._make(scope, partial(self._synced, scope))
+                    reflector = self._make(scope, partial(self._report_first_list, scope))
                     self._by_scope[scope] = reflector
                     reflector.start()
             self.reflectors = tuple(self._by_scope.values())
 
-    def users(self, scope: Scope) -> set[SyncerKey]:
+    def users_of(self, scope: WatchScope) -> set[SyncerKey]:
         """Return the syncers that need a scope's objects."""
         with self._lock:
             return set(self._users.get(scope, ()))
 
-    def reflector(self, scope: Scope) -> Reflector | None:
+    def reflector(self, scope: WatchScope) -> Reflector | None:
         """Return the reflector of a scope once its objects have been read; None before."""
         with self._lock:
             found = self._by_scope.get(scope)
         return found if found is not None and found.is_synced else None
 
     @property
-    def may_be_led_by(self) -> bool:
+    def is_usable_by_new_leader(self) -> bool:
         """True if all copies that have been read are new enough for a new leader to act on."""
-        return all(one.may_be_led_by for one in self.reflectors if one.is_synced)
+        return all(one.is_usable_by_new_leader for one in self.reflectors if one.is_synced)
 
     def stop(self) -> None:
         """Stop all watches, and start no more."""
@@ -243,15 +249,15 @@ class OnDemandWatches(ReflectorGroup):
             self._stopped = True
             super().stop()
 
-    def _synced(self, scope: Scope) -> None:
-        for user in self.users(scope):
+    def _report_first_list(self, scope: WatchScope) -> None:
+        for user in self.users_of(scope):
             self._concerned(user)
 
 
-MAPPED_FROM_ENDPOINTS = 1000
+LARGE_SYNCER_ENDPOINTS = 1000
 """Number of endpoints from which a syncer's mapped slices are always kept, at half a kilobyte an endpoint."""
 
-MOST_RECENT_ENDPOINTS = 5000
+MOST_CACHED_ENDPOINTS = 5000
 """Most endpoints of smaller syncers, those used last, whose mapped slices are kept."""
 
 
@@ -266,25 +272,25 @@ class MappingCaches:
         self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
         self._recent_endpoints = 0
 
-    def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
+    def cache_for(self, key: SyncerKey, endpoints: int) -> MappingCache:
         """Return the cache of a syncer that has this number of endpoints."""
         with self._lock:
-            cache = self._drop(key) or MappingCache()
-            if endpoints >= MAPPED_FROM_ENDPOINTS:
+            cache = self._remove(key) or MappingCache()
+            if endpoints >= LARGE_SYNCER_ENDPOINTS:
                 self._large[key] = cache
                 return cache
             self._recent[key] = (cache, endpoints)
             self._recent_endpoints += endpoints
-            while self._recent_endpoints > MOST_RECENT_ENDPOINTS:
-                self._drop(next(iter(self._recent)))
+            while self._recent_endpoints > MOST_CACHED_ENDPOINTS:
+                self._remove(next(iter(self._recent)))
             return cache
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
         with self._lock:
-            self._drop(key)
+            self._remove(key)
 
-    def _drop(self, key: SyncerKey) -> MappingCache | None:
+    def _remove(self, key: SyncerKey) -> MappingCache | None:
         recent = self._recent.pop(key, None)
         if recent is None:
             return self._large.pop(key, None)
@@ -292,15 +298,15 @@ class MappingCaches:
         return recent[0]
 
 
-REMEMBERED_SECONDS = 600.0
+TERMINATING_MEMORY_SECONDS = 600.0
 """Seconds for which an endpoint that was seen terminating is remembered."""
 
-MOST_REMEMBERED = 20_000
+MOST_TERMINATING_REMEMBERED = 20_000
 """Most terminating endpoints that are remembered; beyond this number the oldest are forgotten, and the brake
 may doubt their removal for a minute.
 """
 
-EndpointName = tuple[str, str]
+EndpointKey = tuple[str, str]
 """Namespace of an endpoint, and its pod's name or its address."""
 
 
@@ -311,9 +317,9 @@ class TerminatingEndpoints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._at: dict[EndpointName, float] = {}
+        self._at: dict[EndpointKey, float] = {}
 
-    def note_slice(self, endpoint_slice: Object) -> None:
+    def update_from_slice(self, endpoint_slice: Object) -> None:
         """Remember a slice's terminating endpoints, and forget those that serve again under the same name."""
         now = time.monotonic()
         namespace = endpoint_slice["metadata"]["namespace"]
@@ -325,14 +331,14 @@ class TerminatingEndpoints:
                     self._at[name] = now  # the last, so that the oldest is the first
                     self._forget_the_oldest(now)
 
-    def __contains__(self, name: EndpointName) -> bool:
+    def __contains__(self, name: EndpointKey) -> bool:
         with self._lock:
             return name in self._at
 
     def _forget_the_oldest(self, now: float) -> None:
         while (
-            now - self._at[oldest := next(iter(self._at))] > REMEMBERED_SECONDS
-            or len(self._at) > MOST_REMEMBERED
+            now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
+            or len(self._at) > MOST_TERMINATING_REMEMBERED
         ):
             del self._at[oldest]
 

@@ -1,4 +1,4 @@
-"""The provider's method Construct, which serves the Python components to programs in every language.
+"""The provider's method Construct, which makes the Python components for programs in every language.
 
 Each request runs on an event loop and with settings of its own, so that many can be served at a time. The SDK
 does the rest, as for every component of a Python plugin.
@@ -18,19 +18,19 @@ from pulumi.provider.server import ProviderServicer as ComponentServicer
 from pulumi.resource import DependencyResource
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
-from eurekube_provider.core.wording import camel_case, listed
+from eurekube_provider.core.wording import camel_case, format_list
 from eurekube_provider.resources.program import AsProgramError
-from eurekube_provider.runtime.extras import needing
+from eurekube_provider.runtime.extras import require_extra
 from eurekube_provider.version import __version__
 
 COMPONENTS: Mapping[str, str] = {
-    "eurekube:index:Mirror": "HostedMirror",
-    "eurekube:index:Operator": "HostedOperator",
-    "eurekube:index:Syncer": "HostedSyncer",
+    "eurekube:index:Mirror": "NativeMirror",
+    "eurekube:index:Operator": "NativeOperator",
+    "eurekube:index:Syncer": "NativeSyncer",
 }
 """The class in :mod:`~eurekube_provider.provider.hosted` by type token; it needs the extra ``kubernetes``."""
 
-_OUTPUTS: Mapping[str, tuple[str, ...]] = {
+_OUTPUT_NAMES: Mapping[str, tuple[str, ...]] = {
     "eurekube:index:Mirror": ("name", "namespace"),
     "eurekube:index:Operator": ("namespace", "service_account", "operator_name"),
     "eurekube:index:Syncer": ("name", "namespace"),
@@ -47,8 +47,8 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
         raise ConfigurationError(
             f"there is no component {request.type!r} (there are {', '.join(COMPONENTS)})"
         )
-    _hosted()  # before the SDK looks for the classes of the providers that it is given
-    servicer = ComponentServicer(_OneComponent(request), [], engine_address)
+    _import_native_components()  # before the SDK looks for the classes of the providers that it is given
+    servicer = ComponentServicer(_SingleComponentProvider(request), [], engine_address)
     try:
         # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
         return contextvars.Context().run(lambda: asyncio.run(servicer.Construct(request, context)))
@@ -57,16 +57,18 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
 
 
 def _with_schema_names(token: str, text: str) -> str:
-    """Return a Python component's sentence with the names of programs in other languages."""
-    from eurekube_provider.provider.component_arguments import names_within
+    """Return a Python component's error text with the names of the schema, for programs in other
+    languages.
+    """
+    from eurekube_provider.provider.component_arguments import nested_argument_names
 
-    kind = getattr(_hosted(), COMPONENTS[token])
+    kind = getattr(_import_native_components(), COMPONENTS[token])
     text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
-    names = {name for name in names_within(kind.ARGS) if "_" in name}
+    names = {name for name in nested_argument_names(kind.ARGS) if "_" in name}
     return re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in names else found[0], text)
 
 
-class _OneComponent(Provider):
+class _SingleComponentProvider(Provider):
     """A provider that makes the component of one request."""
 
     def __init__(self, request: Any) -> None:
@@ -78,44 +80,49 @@ class _OneComponent(Provider):
     ) -> ConstructResult:
         from eurekube_provider.provider.component_inputs import ComponentInputs
 
-        kind = getattr(_hosted(), COMPONENTS[resource_type])
+        kind = getattr(_import_native_components(), COMPONENTS[resource_type])
         with AsProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
-        options.depends_on = [*_dependencies(options), *self._awaited(found)]
-        if found.unknown:
-            return _unknown(name, resource_type, found.unknown, options)
-        made = kind(name, found.given, options)
-        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUTS[resource_type]}
+        options.depends_on = [*_depends_on(options), *self._dependencies_of_plain_arguments(found)]
+        if found.unknown_paths:
+            return _construct_without_objects(name, resource_type, found.unknown_paths, options)
+        made = kind(name, found.values, options)
+        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUT_NAMES[resource_type]}
         return ConstructResult(urn=made.urn, state=outputs)
 
-    def _awaited(self, found: Any) -> list[pulumi.Resource]:
+    def _dependencies_of_plain_arguments(self, found: Any) -> list[pulumi.Resource]:
         """Return the resources on which plain arguments depend."""
         dependencies = self._request.inputDependencies
-        urns = {urn for name in found.awaited if name in dependencies for urn in dependencies[name].urns}
+        urns = {
+            urn
+            for name in found.plain_argument_names
+            if name in dependencies
+            for urn in dependencies[name].urns
+        }
         return [DependencyResource(urn) for urn in sorted(urns)]
 
 
-def _unknown(
+def _construct_without_objects(
     name: str, resource_type: str, unknown: list[str], options: pulumi.ResourceOptions
 ) -> ConstructResult:
-    """Make the component without its objects, which a preview cannot know yet."""
+    """Make the component without its objects, since arguments that decide on the objects are unknown."""
     made = pulumi.ComponentResource(resource_type, name, None, options)
     pulumi.log.warn(
-        f"its objects cannot be previewed: {listed(unknown, 5)} is known only after the update", made
+        f"its objects cannot be previewed: {format_list(unknown, 5)} is known only after the update", made
     )
     later = pulumi.Output.from_input(pulumi.output.UNKNOWN)
-    outputs = {camel_case(each): later for each in _OUTPUTS[resource_type]}
+    outputs = {camel_case(each): later for each in _OUTPUT_NAMES[resource_type]}
     made.register_outputs({})
     return ConstructResult(urn=made.urn, state=outputs)
 
 
-def _dependencies(options: pulumi.ResourceOptions) -> list[Any]:
+def _depends_on(options: pulumi.ResourceOptions) -> list[Any]:
     given: Any = options.depends_on
     return [] if given is None else list(given)
 
 
-def _hosted() -> Any:
-    with needing("kubernetes", "a component"):
+def _import_native_components() -> Any:
+    with require_extra("kubernetes", "a component"):
         from eurekube_provider.provider import hosted
     return hosted

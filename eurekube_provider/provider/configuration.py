@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.model import EMPTY
-from eurekube_provider.core.wording import nearest
+from eurekube_provider.core.model import EMPTY_MAPPING
+from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
+    CONNECTION_FIELDS,
     DEFAULT_OPERATOR_NAME,
-    FIELDS,
     OFFLINE_VARIABLE,
     abandoned_urls,
     configured_connection,
@@ -32,7 +32,7 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigurationKey:
     """One key of the configuration; its name is Pulumi's.
 
     :ivar type: the type's name in the schema of the package.
@@ -43,38 +43,50 @@ class Key:
     is_secret: bool = False
 
 
-KEYS: Mapping[str, Key] = {
-    "url": Key("The URLs of one Eureka, with a comma between them: http://eureka-1:8761/eureka,http://..."),
-    "user": Key("For HTTP basic authentication."),
-    "password": Key("For HTTP basic authentication.", is_secret=True),
-    "token": Key("A bearer token, in place of user and password.", is_secret=True),
-    "caFile": Key("A PEM file with the authorities to trust for https."),
-    "clientCertificate": Key("A PEM file with the certificate to show (mTLS)."),
-    "clientKey": Key("A PEM file with its key, where that is another file."),
-    "proxy": Key("The URL of a proxy.", is_secret=True),
-    "zone": Key("The zone whose Eureka servers are asked first, where the URLs are written zone=URL."),
-    "mode": Key("How many changes at once are sent: auto, rest or batch."),
-    "maxAnswerMib": Key(
+CONFIGURATION_KEYS: Mapping[str, ConfigurationKey] = {
+    "url": ConfigurationKey(
+        "The URLs of one Eureka, with a comma between them: http://eureka-1:8761/eureka,http://..."
+    ),
+    "user": ConfigurationKey("For HTTP basic authentication."),
+    "password": ConfigurationKey("For HTTP basic authentication.", is_secret=True),
+    "token": ConfigurationKey("A bearer token, in place of user and password.", is_secret=True),
+    "caFile": ConfigurationKey("A PEM file with the authorities to trust for https."),
+    "clientCertificate": ConfigurationKey("A PEM file with the certificate to show (mTLS)."),
+    "clientKey": ConfigurationKey("A PEM file with its key, where that is another file."),
+    "proxy": ConfigurationKey("The URL of a proxy.", is_secret=True),
+    "zone": ConfigurationKey(
+        "The zone whose Eureka servers are asked first, where the URLs are written zone=URL."
+    ),
+    "mode": ConfigurationKey("How many changes at once are sent: auto, rest or batch."),
+    "maxAnswerMib": ConfigurationKey(
         "The largest answer of Eureka that is read, in MiB, also once it is decompressed: 128."
     ),
-    "connections": Key(
+    "connections": ConfigurationKey(
         "Other Eurekas by name, each with the keys above; a resource names one as its connection.", "object"
     ),
-    "operatorName": Key("Who renews what is registered, where a resource does not say: eurekube."),
-    "organization": Key(
+    "operatorName": ConfigurationKey(
+        "Who renews what is registered, where a resource does not say: eurekube."
+    ),
+    "organization": ConfigurationKey(
         "Whom registrations belong to, where the backend is a bucket or a folder, or the stack is another"
         " organization's than the one that is called organization."
     ),
-    "abandonedUrls": Key("URLs of servers that are gone for good, or known by another URL now.", "object"),
-    "offline": Key("Whether previews ask no server.", "boolean"),
-    "refreshBeforeUpdate": Key(
+    "abandonedUrls": ConfigurationKey(
+        "URLs of servers that are gone for good, or known by another URL now.", "object"
+    ),
+    "offline": ConfigurationKey("Whether previews ask no server.", "boolean"),
+    "refreshBeforeUpdate": ConfigurationKey(
         "Whether each preview, update and destroy first reads what is registered, with the configuration of"
         " the last update: false.",
         "boolean",
     ),
-    "doOwner": Key("As whom pulumi do --stateless registers, patches and deletes. No stack reads it."),
-    "kubeconfig": Key("The file that says how to reach the cluster whose endpoints are looked up."),
-    "context": Key("Which of its contexts."),
+    "doOwner": ConfigurationKey(
+        "As whom pulumi do --stateless registers, patches and deletes. No stack reads it."
+    ),
+    "kubeconfig": ConfigurationKey(
+        "The file that says how to reach the cluster whose endpoints are looked up."
+    ),
+    "context": ConfigurationKey("Which of its contexts."),
 }
 
 PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
@@ -83,16 +95,16 @@ PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registration
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The configuration of a provider; a :data:`~eurekube_provider.registrations.connections.Setting`.
+    """The configuration of a provider; a :data:`~eurekube_provider.registrations.connections.SettingLookup`.
 
-    :ivar is_default: True for the stack's default provider, False for one that a program made.
+    :ivar is_default_provider: True for the stack's default provider, False for one that a program made.
     :ivar is_stateless: True if there is no stack, and so no state and no unique URN.
     :ivar connections_made: connections by name and URLs, so that each is made once.
     :ivar environment: the environment variables that replace missing keys.
     """
 
-    values: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    is_default: bool = True
+    values: Mapping[str, Any] = field(default_factory=lambda: EMPTY_MAPPING)
+    is_default_provider: bool = True
     is_stateless: bool = False
     connections_made: dict[Any, Connection] = field(default_factory=dict, repr=False, compare=False)
 
@@ -108,7 +120,7 @@ class Configuration:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment variables that replace missing keys; none for a program's own Eureka."""
-        return os.environ if self.is_default or not self.values.get("url") else EMPTY
+        return os.environ if self.is_default_provider or not self.values.get("url") else EMPTY_MAPPING
 
     @property
     def operator_name(self) -> str:
@@ -137,7 +149,9 @@ class Configuration:
 
     def secret_keys(self) -> frozenset[str]:
         """Return the keys whose values hold a credential, also one that a program or a file has in clear."""
-        found = {key for key in self.values if key in KEYS and KEYS[key].is_secret}
+        found = {
+            key for key in self.values if key in CONFIGURATION_KEYS and CONFIGURATION_KEYS[key].is_secret
+        }
         if "@" in json.dumps(self.values.get("url"), default=str):
             found.add("url")
         if may_hold_credentials(self.values.get("connections")):
@@ -146,9 +160,9 @@ class Configuration:
 
     def problems(self) -> list[CheckFailure]:
         """Return the unusable values, with their remedies; no message repeats a secret."""
-        known = {*KEYS, *(PROGRAM_KEYS if self.is_default else ())}
+        known = {*CONFIGURATION_KEYS, *(PROGRAM_KEYS if self.is_default_provider else ())}
         found = [
-            CheckFailure(key, f"there is no such key; {nearest(key, KEYS)}")
+            CheckFailure(key, f"there is no such key; {suggest_name(key, CONFIGURATION_KEYS)}")
             for key in self.values
             if key not in known and not key.startswith(("__", "version", "pluginDownloadURL"))
         ]
@@ -162,7 +176,7 @@ class Configuration:
         named = self.values.get("connections")
         if named not in (None, UNKNOWN):
             found += [CheckFailure("connections", message) for message in connection_problems(self, named)]
-        if any(contains_unknown(self.values.get(key)) for key in FIELDS):
+        if any(contains_unknown(self.values.get(key)) for key in CONNECTION_FIELDS):
             return found
         if self("url"):
             try:

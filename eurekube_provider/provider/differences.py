@@ -6,21 +6,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from eurekube_provider.provider.protocol import provider_pb2 as proto
-from eurekube_provider.registrations.defaults import completed
-from eurekube_provider.registrations.members import ID_BASE
-from eurekube_provider.registrations.names import INSTANCES, camel
-from eurekube_provider.registrations.properties import BOOKKEEPING, DEFAULT_ID, PROPERTIES, Properties
+from eurekube_provider.registrations.defaults import with_defaults
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY
+from eurekube_provider.registrations.names import INSTANCES_PROPERTY, to_camel_case
+from eurekube_provider.registrations.properties import (
+    BOOKKEEPING_NAMES,
+    ID_IS_DEFAULT,
+    PROPERTIES,
+    Properties,
+)
 
-_NESTED = ("metadata", INSTANCES)
+_COMPARED_BY_KEY = ("metadata", INSTANCES_PROPERTY)
 """Properties that are compared key by key."""
 
-_NEVER_WRITTEN = (DEFAULT_ID, ID_BASE, "service_url")
+_NEVER_WRITTEN = (ID_IS_DEFAULT, ID_BASE_PROPERTY, "service_url")
 """Properties that the check adds, beside defaults, and that no program writes."""
 
-_DESCRIBED = {each.name: each for each in PROPERTIES}
+_PROPERTIES_BY_NAME = {each.name: each for each in PROPERTIES}
 
 
-def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
+def detailed_diff(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
     """Return the added, removed and changed inputs, by Pulumi's paths.
 
     Properties that the check fills in are left out, since an import has only those that a program must write.
@@ -32,15 +37,16 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
     replacing = set(replaces)
     kinds = proto.PropertyDiff
     found: dict[str, Any] = {}
-    for path, before, after in _differing(olds, news):
-        if path[0] in BOOKKEEPING:
+    for path, before, after in _iterate_differences(olds, news):
+        if path[0] in BOOKKEEPING_NAMES:
             continue
         is_new = path[0] in replacing
         if not is_new and (
-            (before is None and _is_filled_in(path, news)) or (after is None and _is_filled_in(path, olds))
+            (before is None and _is_filled_in_by_check(path, news))
+            or (after is None and _is_filled_in_by_check(path, olds))
         ):
             continue
-        shown = _with_a_notation(path)
+        shown = _writable_path(path)
         if before is None and shown == path:
             kind = kinds.ADD_REPLACE if is_new else kinds.ADD
         elif after is None and shown == path:
@@ -49,20 +55,20 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
             kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
         found[_pulumi_path(shown)] = proto.PropertyDiff(kind=kind, inputDiff=True)
     for name in replacing - {path.split(".")[0] for path in found}:
-        found.setdefault(camel(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
+        found.setdefault(to_camel_case(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
     return found
 
 
-def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
-    """Return whether the check derives a property from other properties, so that a program need not write
-    it.
+def _is_filled_in_by_check(path: tuple[str, ...], properties: Properties) -> bool:
+    """Return whether the check has derived a property from others, so that no program need write the
+    property.
     """
     name, *within = path
     if within:
         return False
-    if name in _NEVER_WRITTEN or (name == "instance_id" and completed(properties)[DEFAULT_ID]):
+    if name in _NEVER_WRITTEN or (name == "instance_id" and with_defaults(properties)[ID_IS_DEFAULT]):
         return True
-    described = _DESCRIBED.get(name)
+    described = _PROPERTIES_BY_NAME.get(name)
     if described is None:
         return False
     others = {key: item for key, item in properties.items() if key != name}
@@ -70,7 +76,7 @@ def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
     return default is not None and properties[name] == default
 
 
-def _differing(
+def _iterate_differences(
     olds: Mapping[str, Any], news: Mapping[str, Any], within: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     for key in sorted({*olds, *news}):
@@ -78,17 +84,15 @@ def _differing(
         if before == after:
             continue
         path = (*within, key)
-        is_deeper = path[0] in _NESTED and isinstance(before, Mapping) and isinstance(after, Mapping)
+        is_deeper = path[0] in _COMPARED_BY_KEY and isinstance(before, Mapping) and isinstance(after, Mapping)
         if is_deeper:
-            yield from _differing(before or {}, after or {}, path)
+            yield from _iterate_differences(before or {}, after or {}, path)
         else:
             yield path, before, after
 
 
-def _with_a_notation(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path, or that of the containing map: Pulumi cannot write a key that ends with a
-    backslash.
-    """
+def _writable_path(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path, cut before a key that ends with a backslash, which Pulumi cannot write."""
     depth = next((depth for depth, key in enumerate(path) if key.endswith("\\")), len(path))
     return path[:depth]
 
@@ -96,10 +100,10 @@ def _with_a_notation(path: tuple[str, ...]) -> tuple[str, ...]:
 def _pulumi_path(path: tuple[str, ...]) -> str:
     """Return a path in Pulumi's notation: ``instances["vm-1"].hostName``."""
     first, *rest = path
-    names = [camel(first)]
+    names = [to_camel_case(first)]
     for depth, key in enumerate(rest, start=1):
-        if first == INSTANCES and depth == 2:
-            names.append(f".{camel(key)}")
+        if first == INSTANCES_PROPERTY and depth == 2:
+            names.append(f".{to_camel_case(key)}")
         elif key.isidentifier():
             names.append(f".{key}")
         else:

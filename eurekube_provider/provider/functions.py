@@ -6,40 +6,43 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import nearest
+from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.discovered import (
-    Plain,
+    FieldMapping,
     find_application,
     find_endpoints,
     find_instance,
-    plain,
+    to_plain_data,
 )
-from eurekube_provider.registrations.names import camel
+from eurekube_provider.registrations.names import to_camel_case
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 
 
 def invoke(
     token: str, given: Mapping[str, Any], configuration: Configuration, *, is_preview: bool
 ) -> Properties:
-    """Answer a call of a function; no value is an output.
+    """Call a function of the package, and return its result; no value in it is an output.
 
     :raises ConfigurationError: there is no such function, an argument is missing, or an offline preview has
         no answer.
     :raises EurekubeError: Eureka or the cluster cannot be asked.
     """
-    function = FUNCTIONS.get(token)
+    function = FUNCTIONS_BY_TOKEN.get(token)
     if function is None:
-        raise ConfigurationError(f"there is no function {token!r} (there are {', '.join(FUNCTIONS)})")
+        raise ConfigurationError(
+            f"there is no function {token!r} (there are {', '.join(FUNCTIONS_BY_TOKEN)})"
+        )
     if is_preview and configuration.is_offline:
-        return _offline(token, given)
+        return _offline_answer(token, given)
     return function(given, configuration)
 
 
-def _offline(token: str, given: Mapping[str, Any]) -> Properties:
-    """Return the program's own answer for an offline preview; missing fields are empty.
+def _offline_answer(token: str, given: Mapping[str, Any]) -> Properties:
+    """Return the argument ``offline`` as the function's result in an offline preview; missing fields are
+    empty.
 
     The engine takes no unknown value from a function.
     """
@@ -50,34 +53,34 @@ def _offline(token: str, given: Mapping[str, Any]) -> Properties:
             " it is to answer then, as its argument offline ({} for nothing), or run it with the servers in"
             " reach"
         )
-    nothing = _NOTHING[token]
+    nothing = _EMPTY_ANSWERS[token]
     unknown = sorted(answer.keys() - nothing.keys() - {"instance"})
     if unknown:
         raise ConfigurationError(
-            f"offline: {token} answers no {unknown[0]!r}; {nearest(unknown[0], nothing)}"
+            f"offline: {token} answers no {unknown[0]!r}; {suggest_name(unknown[0], nothing)}"
         )
     return {name: answer.get(name, given.get(name, empty)) for name, empty in nothing.items()} | dict(answer)
 
 
 def _in_camel_case(found: Any) -> Any:
     """Return an answer with the schema's names; keys of maps stay."""
-    if isinstance(found, Plain):
-        return {camel(name): _in_camel_case(item) for name, item in found.items()}
-    return [_in_camel_case(item) for item in found] if isinstance(found, tuple) else plain(found)
+    if isinstance(found, FieldMapping):
+        return {to_camel_case(name): _in_camel_case(item) for name, item in found.items()}
+    return [_in_camel_case(item) for item in found] if isinstance(found, tuple) else to_plain_data(found)
 
 
-def _application(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+def _get_application(given: Mapping[str, Any], configuration: Configuration) -> Properties:
     found = find_application(_peers(given, configuration), _required_text(given, "name"))
     return {**_in_camel_case(found), "up": _in_camel_case(found.up)}
 
 
-def _instance(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+def _get_instance(given: Mapping[str, Any], configuration: Configuration) -> Properties:
     peers = _peers(given, configuration)
     found = find_instance(peers, _required_text(given, "application"), _required_text(given, "instance_id"))
     return {"exists": found is not None, "instance": _in_camel_case(found)}
 
 
-def _endpoints(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+def _get_endpoints(given: Mapping[str, Any], configuration: Configuration) -> Properties:
     found = find_endpoints(
         _required_text(given, "service"),
         _required_text(given, "namespace"),
@@ -89,7 +92,7 @@ def _endpoints(given: Mapping[str, Any], configuration: Configuration) -> Proper
 
 def _peers(given: Mapping[str, Any], configuration: Configuration) -> Any:
     name = given.get("connection") or DEFAULT_CONNECTION
-    return PEERS.of(configured_connection(configuration, name=name))
+    return SHARED_PEERS.get(configured_connection(configuration, name=name))
 
 
 def _required_text(given: Mapping[str, Any], name: str) -> str:
@@ -99,15 +102,15 @@ def _required_text(given: Mapping[str, Any], name: str) -> str:
     return value
 
 
-FUNCTIONS: Mapping[str, Callable[[Mapping[str, Any], Configuration], Properties]] = {
-    "eurekube:index:getApplication": _application,
-    "eurekube:index:getInstance": _instance,
-    "eurekube:index:getEndpoints": _endpoints,
+FUNCTIONS_BY_TOKEN: Mapping[str, Callable[[Mapping[str, Any], Configuration], Properties]] = {
+    "eurekube:index:getApplication": _get_application,
+    "eurekube:index:getInstance": _get_instance,
+    "eurekube:index:getEndpoints": _get_endpoints,
 }
 
-_NOTHING: Mapping[str, Properties] = {
+_EMPTY_ANSWERS: Mapping[str, Properties] = {
     "eurekube:index:getApplication": {"name": "", "instances": [], "up": []},
     "eurekube:index:getInstance": {"exists": False},
     "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},
 }
-"""The empty answer of each function."""
+"""The empty result of each function, by its token."""

@@ -1,4 +1,4 @@
-"""The components as this provider serves them: with its own types and guard.
+"""Subclasses of the components with the native provider's type tokens and guard.
 
 The import needs ``pulumi-kubernetes``.
 """
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pulumi
 
-from eurekube_provider.core.identity import GUARD_TYPE, NATIVE_GUARD_TYPE
-from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.core.identity import NATIVE_OPERATOR_GUARD_TYPE, OPERATOR_GUARD_TYPE
+from eurekube_provider.registrations.names import rename_properties, to_camel_case
 from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.component import EurekubeOperator
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
@@ -22,31 +22,31 @@ class NativeOperatorGuard(pulumi.CustomResource):
     """The guard of an operator, served by the native provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        opts.aliases = [pulumi.Alias(type_=GUARD_TYPE)]
-        super().__init__(NATIVE_GUARD_TYPE, name, renamed(inputs, camel), opts)
+        opts.aliases = [pulumi.Alias(type_=OPERATOR_GUARD_TYPE)]
+        super().__init__(NATIVE_OPERATOR_GUARD_TYPE, name, rename_properties(inputs, to_camel_case), opts)
 
 
-class HostedOperator(EurekubeOperator):
+class NativeOperator(EurekubeOperator):
     """An EurekubeOperator, served to programs in every language."""
 
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
     GUARD: ClassVar[type[Any]] = NativeOperatorGuard
-    CREATE_NAMESPACE = "createNamespace"
+    CREATE_NAMESPACE_ARGUMENT = "createNamespace"
 
     def register_outputs(self, outputs: Any) -> None:
         """Register the outputs under the schema's names."""
-        super().register_outputs(renamed(outputs, camel))
+        super().register_outputs(rename_properties(outputs, to_camel_case))
 
 
-class HostedMirror(EurekaMirror):
+class NativeMirror(EurekaMirror):
     """A EurekaMirror, served to programs in every language."""
 
     TYPE = "eurekube:index:Mirror"
     ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
 
-class HostedSyncer(EurekaSyncer):
+class NativeSyncer(EurekaSyncer):
     """A EurekaSyncer, served to programs in every language."""
 
     TYPE = "eurekube:index:Syncer"

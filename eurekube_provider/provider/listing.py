@@ -8,42 +8,42 @@ from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.wording import nearest
-from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.core.wording import suggest_name
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.registrations.values import UNKNOWN
 
-LIST_INPUTS: Mapping[str, Mapping[str, str]] = {
-    INSTANCE_KIND.token: {
+LIST_QUERY_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    INSTANCE_RESOURCE_TYPE.token: {
         "application": "Only the instances of this application, in any case.",
         "owner": "Only what this owner has registered, as Eureka names it.",
     },
-    APPLICATION_KIND.token: {
+    APPLICATION_RESOURCE_TYPE.token: {
         "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
     },
 }
 """The query arguments of a list, with their descriptions, by resource type."""
 
-_COUNT = re.compile("[0-9]{1,18}")
+_COUNT_PATTERN = re.compile("[0-9]{1,18}")
 
 
-def is_unknown(query: Mapping[str, Any]) -> bool:
+def has_unknown_argument(query: Mapping[str, Any]) -> bool:
     """Return whether an argument of a query is not known yet."""
     return UNKNOWN in query.values()
 
 
-def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
+def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
     """Return the ids of a type that a query finds, sorted.
 
     :raises ConfigurationError: the type cannot be listed, or an argument of the query is unknown.
     """
-    known = LIST_INPUTS.get(token)
+    known = LIST_QUERY_ARGUMENTS.get(token)
     if known is None:
-        raise ConfigurationError(f"nothing lists {token!r} (there are {', '.join(LIST_INPUTS)})")
+        raise ConfigurationError(f"nothing lists {token!r} (there are {', '.join(LIST_QUERY_ARGUMENTS)})")
     for name in query:
         if name not in known:
             raise ConfigurationError(
-                f"a list of {token} cannot be asked for {name!r}; {nearest(name, known)}"
+                f"a list of {token} cannot be asked for {name!r}; {suggest_name(name, known)}"
             )
     application, owner = (query.get(name) for name in ("application", "owner"))
     found = [
@@ -52,12 +52,12 @@ def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> lis
         if (application is None or each.application == str(application).upper())
         and (owner is None or (each.owner or "") == owner)
     ]
-    if token == APPLICATION_KIND.token:
+    if token == APPLICATION_RESOURCE_TYPE.token:
         return sorted({each.application for each in found})
     return sorted("/".join(each.key) for each in found)
 
 
-def page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
+def build_page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
     """Return the answers for one page; the last answer has a token for the next page if there is one.
 
     A token has the number of reported ids, since the limit counts all pages, and the last reported id:
@@ -67,7 +67,7 @@ def page(found: list[str], limit: int, page_size: int, continuation: str) -> lis
     :raises ConfigurationError: the token was not made by this provider.
     """
     count, _, last = continuation.partition(" ")
-    if continuation and not (_COUNT.fullmatch(count) and last):
+    if continuation and not (_COUNT_PATTERN.fullmatch(count) and last):
         raise ConfigurationError(f"{continuation!r} continues no list of this provider: begin again")
     before = int(count or 0)
     left = [id_ for id_ in found if id_ > last]

@@ -1,4 +1,4 @@
-"""The guard of an operator as a resource of the native provider, which only the component makes."""
+"""The native provider's answers for an operator's guard, a resource that only the component makes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import Any
 
 from google.protobuf import empty_pb2
 
-from eurekube_provider.core.identity import GUARD_TYPE, NATIVE_GUARD_TYPE
+from eurekube_provider.core.identity import NATIVE_OPERATOR_GUARD_TYPE, OPERATOR_GUARD_TYPE
 from eurekube_provider.provider.protocol import provider_pb2 as proto
-from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.resources.guarded_operator import (
-    changed,
+    changed_properties,
     guard_id,
-    guard_inputs,
-    may_go,
+    guard_properties,
+    refuse_deletion_while_needed,
 )
 
-DYNAMIC = "__provider"
+DYNAMIC_PROVIDER_PROPERTY = "__provider"
 """A property that only states of a dynamic provider have."""
 
 
 def is_guard(urn: str, type_: str) -> bool:
     """Return whether a request is about the guard of an operator."""
-    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_GUARD_TYPE, GUARD_TYPE)
+    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (
+        NATIVE_OPERATOR_GUARD_TYPE,
+        OPERATOR_GUARD_TYPE,
+    )
 
 
 def _check(request: Any) -> Any:
@@ -33,16 +36,18 @@ def _check(request: Any) -> Any:
 
 def _diff(request: Any) -> Any:
     """Compare the guard's properties; a change is an update."""
-    olds, news = (guard_inputs(received(each).properties) for each in (request.olds, request.news))
-    is_changed = bool(changed(olds, news)) or DYNAMIC in request.olds.fields
+    olds, news = (
+        guard_properties(decode_properties(each).properties) for each in (request.olds, request.news)
+    )
+    is_changed = bool(changed_properties(olds, news)) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
     return proto.DiffResponse(changes=some if is_changed else none)
 
 
 def _create(request: Any) -> Any:
     """Store the properties that the deletion needs; ask no cluster."""
-    given = received(request.properties)
-    properties = sent(guard_inputs(given.properties), given.secrets)
+    given = decode_properties(request.properties)
+    properties = encode_properties(guard_properties(given.properties), given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)
     return proto.CreateResponse(id=id_, properties=properties)
 
@@ -54,8 +59,10 @@ def _read(request: Any) -> Any:
 
 def _update(request: Any) -> Any:
     """Store the properties that the deletion needs."""
-    given = received(request.news)
-    return proto.UpdateResponse(properties=sent(guard_inputs(given.properties), given.secrets))
+    given = decode_properties(request.news)
+    return proto.UpdateResponse(
+        properties=encode_properties(guard_properties(given.properties), given.secrets)
+    )
 
 
 def _delete(request: Any) -> Any:
@@ -63,11 +70,11 @@ def _delete(request: Any) -> Any:
 
     :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
     """
-    may_go(received(request.properties).properties)
+    refuse_deletion_while_needed(decode_properties(request.properties).properties)
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
-ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+ANSWERS_BY_METHOD: Mapping[str, Callable[[Any], Any]] = {
     "Check": _check,
     "Diff": _diff,
     "Create": _create,
@@ -75,4 +82,4 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "Update": _update,
     "Delete": _delete,
 }
-"""The function that answers each method of the provider for a guard."""
+"""The function that answers each method of the provider for an operator's guard, by the method's name."""

@@ -18,45 +18,50 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
-from eurekube_provider.provider.stateless_owner import owner_of
-from eurekube_provider.provider.wire import Path, Received
+from eurekube_provider.provider.stateless_owner import stateless_owner
+from eurekube_provider.provider.wire import PropertyPath, ReceivedProperties
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.defaults import (
-    NOT_AMONG_INPUTS,
-    NOT_AMONG_OUTPUTS,
-    completed,
-    shortened,
+    DERIVABLE_INPUTS,
+    DERIVABLE_OUTPUTS,
+    with_defaults,
     without_derivable,
+    without_fixed_defaults,
 )
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS, instance_ids
-from eurekube_provider.registrations.names import path_as_written
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_OUTPUTS, instance_ids
+from eurekube_provider.registrations.names import path_in_camel_case
 from eurekube_provider.registrations.properties import (
-    APPLICATION_DERIVED,
-    BOOKKEEPING,
-    DEFAULT_ID,
-    FROM_SECRET,
+    APPLICATION_DERIVED_FROM,
+    BOOKKEEPING_NAMES,
+    ID_IS_DEFAULT,
     INCARNATION,
-    INSTANCE_DERIVED,
-    MARKS,
-    MEMBER_DERIVED,
-    OUTPUTS,
-    SECRET_ID,
+    INSTANCE_DERIVED_FROM,
+    LEFTOVER_MARKS,
+    MEMBER_DERIVED_FROM,
+    OUTPUT_ONLY_NAMES,
+    SECRET_ID_MARK,
+    SECRET_PLACEHOLDER,
     Properties,
 )
-from eurekube_provider.registrations.property_check import Checked, CheckFailure
-from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, RegistrationResource, ResourceType
+from eurekube_provider.registrations.property_check import CheckedProperties, CheckFailure
+from eurekube_provider.registrations.resource import (
+    APPLICATION_REGISTRATION_TYPE,
+    INSTANCE_REGISTRATION_TYPE,
+    RegistrationResource,
+    RegistrationType,
+)
 from eurekube_provider.registrations.values import UNKNOWN
 
-INSTANCE_IDS = "instance_ids"
+INSTANCE_IDS_OUTPUT = "instance_ids"
 """The output of an Application by which a program finds its instances; computed from the rest of its
 state.
 """
 
-_KEPT = (INCARNATION, "created")
-"""Properties that come from Eureka, and that no update changes."""
+_UNCHANGED_BY_UPDATES = (INCARNATION, "created")
+"""Outputs that no update changes."""
 
-OURS = ("owner", "service_url", ID_BASE)
-"""Properties that the provider adds, and no program writes."""
+ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
+"""Properties that the provider adds and a program must not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +80,32 @@ class Urn:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeKind:
+class NativeResourceType:
     """A kind of resource, and its type token.
 
-    :ivar derived: properties that only Eureka knows, unknown in a preview.
-    :ivar not_among_inputs, not_among_outputs: properties left out of inputs and outputs where they follow
+    :ivar unknown_in_preview: properties that only Eureka knows, unknown in a preview.
+    :ivar derivable_inputs, derivable_outputs: properties left out of inputs and outputs where they follow
         from the rest.
     """
 
     token: str
-    kind: ResourceType
-    derived: tuple[str, ...]
-    not_among_inputs: tuple[str, ...] = ()
-    not_among_outputs: tuple[str, ...] = ()
+    registration_type: RegistrationType
+    unknown_in_preview: tuple[str, ...]
+    derivable_inputs: tuple[str, ...] = ()
+    derivable_outputs: tuple[str, ...] = ()
 
 
-INSTANCE_KIND = NativeKind(
+INSTANCE_RESOURCE_TYPE = NativeResourceType(
     NATIVE_INSTANCE_TYPE,
-    INSTANCE,
-    tuple(name for name in OUTPUTS if name not in BOOKKEEPING),
-    NOT_AMONG_INPUTS,
-    NOT_AMONG_OUTPUTS,
+    INSTANCE_REGISTRATION_TYPE,
+    tuple(name for name in OUTPUT_ONLY_NAMES if name not in BOOKKEEPING_NAMES),
+    DERIVABLE_INPUTS,
+    DERIVABLE_OUTPUTS,
 )
-APPLICATION_KIND = NativeKind(NATIVE_APPLICATION_TYPE, APPLICATION, MEMBER_OUTPUTS)
-KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
+APPLICATION_RESOURCE_TYPE = NativeResourceType(
+    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_TYPE, MEMBER_OUTPUTS
+)
+RESOURCE_TYPES_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_TYPE, APPLICATION_RESOURCE_TYPE)}
 
 
 class NativeResource:
@@ -106,83 +113,85 @@ class NativeResource:
 
     def __init__(
         self,
-        kind: NativeKind,
+        kind: NativeResourceType,
         configuration: Configuration,
-        tell: Callable[[str], None] | None = None,
-        show: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
+        show_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._configuration = configuration
-        self.registration = RegistrationResource(kind.kind, configuration, tell, show)
+        self.registration = RegistrationResource(kind.registration_type, configuration, warn, show_progress)
 
-    def check(self, urn: Urn, olds: Received, news: Received) -> tuple[Checked, frozenset[Path]]:
+    def check(
+        self, urn: Urn, olds: ReceivedProperties, news: ReceivedProperties
+    ) -> tuple[CheckedProperties, frozenset[PropertyPath]]:
         """Complete and normalise a program's properties.
 
         :returns: the inputs, and the paths of the secrets in them, derived ones included.
         """
         given = dict(news.properties)
-        kept = _take_engine_values(given, olds.properties)
+        kept = _pop_engine_values(given, olds.properties)
         if self._configuration.is_stateless:
             kept.clear()  # of any read, no matter whose it is
-        own = [name for name in OURS if name in given]
+        own = [name for name in ADDED_BY_PROVIDER if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
-            return Checked({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
-        derived = set(self._derived_from_secrets(given, news))
+            return CheckedProperties({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
+        derived = set(self._paths_derived_from_secrets(given, news))
         for path in derived:
-            _set_at(given, path, FROM_SECRET)
+            _set_at_path(given, path, SECRET_PLACEHOLDER)
         try:
             given |= self._owner_properties(urn, olds.properties, given) | kept
         except ConfigurationError as error:
             problem = CheckFailure(
                 "connection", str(error), "there is no such connection, or it cannot be used"
             )
-            return Checked({}, (_without_secret(problem, news.secrets),)), news.secrets
+            return CheckedProperties({}, (_hide_secret_in_problem(problem, news.secrets),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
         checked = self.registration.check(olds.properties, given, is_update=is_asked)
         secrets = news.secrets | derived
         return replace(
-            checked, problems=tuple(_without_secret(each, secrets) for each in checked.problems)
+            checked, problems=tuple(_hide_secret_in_problem(each, secrets) for each in checked.problems)
         ), secrets
 
-    def previewed(self, olds: Properties, news: Properties) -> Properties:
-        """Return the state as far as a preview knows it; values that the update writes anew are unknown."""
-        known = shortened(completed(news)) if self._kind is INSTANCE_KIND else {}
-        follows = self._kind.not_among_outputs if olds else ()
-        unknown = {name: UNKNOWN for name in self._kind.derived if name not in follows}
-        unknown |= {name: olds[name] for name in _KEPT if name in olds}
+    def preview_state(self, olds: Properties, news: Properties) -> Properties:
+        """Return the outputs of a preview, in which values that only the update can know are unknown."""
+        known = without_fixed_defaults(with_defaults(news)) if self._kind is INSTANCE_RESOURCE_TYPE else {}
+        follows = self._kind.derivable_outputs if olds else ()
+        unknown = {name: UNKNOWN for name in self._kind.unknown_in_preview if name not in follows}
+        unknown |= {name: olds[name] for name in _UNCHANGED_BY_UPDATES if name in olds}
         return self.as_outputs({**known, **news, **unknown})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
         """Return checked properties as inputs for the engine: ``kept``, and those that do not follow from
         the rest.
         """
-        return without_derivable(properties, self._kind.not_among_inputs, kept)
+        return without_derivable(properties, self._kind.derivable_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
         """Return a state as outputs for the engine."""
-        if self._kind is APPLICATION_KIND:
+        if self._kind is APPLICATION_RESOURCE_TYPE:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
-            properties = {**properties, INSTANCE_IDS: ids}
-        return without_derivable(properties, self._kind.not_among_outputs, kept)
+            properties = {**properties, INSTANCE_IDS_OUTPUT: ids}
+        return without_derivable(properties, self._kind.derivable_outputs, kept)
 
-    def secrets_of_outputs(self, secrets: frozenset[Path]) -> frozenset[Path]:
+    def output_secret_paths(self, secrets: frozenset[PropertyPath]) -> frozenset[PropertyPath]:
         """Return the paths of secrets in the outputs, with the ids that are derived from one."""
-        if self._kind is not APPLICATION_KIND:
+        if self._kind is not APPLICATION_RESOURCE_TYPE:
             return secrets
         found = set(secrets)
         for path in secrets:
             name, *within = path
-            if name in ("application", "port", ID_BASE) or path == ("instances",):
-                found.add((INSTANCE_IDS,))
+            if name in ("application", "port", ID_BASE_PROPERTY) or path == ("instances",):
+                found.add((INSTANCE_IDS_OUTPUT,))
             elif name == "instances" and (within[1:] == [] or within[1] in ("port", "instance_id")):
-                found.add((INSTANCE_IDS, within[0]))
+                found.add((INSTANCE_IDS_OUTPUT, within[0]))
         return frozenset(found)
 
-    def is_older(self, olds: Properties) -> bool:
-        """Return whether an earlier release wrote a state, without properties that every state has now."""
-        return self._kind is APPLICATION_KIND and INSTANCE_IDS not in olds
+    def is_older_state(self, olds: Properties) -> bool:
+        """Return whether an earlier release wrote the state, which then lacks ``instance_ids``."""
+        return self._kind is APPLICATION_RESOURCE_TYPE and INSTANCE_IDS_OUTPUT not in olds
 
     def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION
@@ -190,7 +199,7 @@ class NativeResource:
             raise ConfigurationError("the name of a connection must be known before anything is created")
         urls = configured_connection(self._configuration, name=connection).service_urls
         if self._configuration.is_stateless:
-            owner = owner_of(
+            owner = stateless_owner(
                 self._configuration, str(given.get("application")), str(given.get("instance_id"))
             )
         else:
@@ -201,22 +210,30 @@ class NativeResource:
         return found
 
     def _organization(self, urn: Urn, olds: Properties) -> str:
-        """Return the configured organization, else the state's, whose registrations must stay ours."""
+        """Return the configured organization, else the state's, so that the owner of its registrations
+        stays.
+        """
         said = self._configuration.organization
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
             return before.organization
         return said or DEFAULT_ORGANIZATION
 
-    def _derived_from_secrets(self, given: Properties, news: Received) -> Iterable[Path]:
+    def _paths_derived_from_secrets(
+        self, given: Properties, news: ReceivedProperties
+    ) -> Iterable[PropertyPath]:
         """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
-        sources = INSTANCE_DERIVED if self._kind.kind is INSTANCE else APPLICATION_DERIVED
+        sources = (
+            INSTANCE_DERIVED_FROM
+            if self._kind.registration_type is INSTANCE_REGISTRATION_TYPE
+            else APPLICATION_DERIVED_FROM
+        )
         for name, others in sources.items():
-            if given.get(name) is None and any(news.is_secret(other) for other in others):
+            if given.get(name) is None and any(news.contains_secret(other) for other in others):
                 yield (name,)
         instances = given.get("instances")
         for key, member in instances.items() if isinstance(instances, dict) else ():
-            for name, others in MEMBER_DERIVED.items():
+            for name, others in MEMBER_DERIVED_FROM.items():
                 is_secret = any(
                     path[:3] == ("instances", key, other) for path in news.secrets for other in others
                 )
@@ -224,32 +241,40 @@ class NativeResource:
                     yield ("instances", key, name)
 
 
-def _take_engine_values(given: Properties, olds: Properties) -> Properties:
+def _pop_engine_values(given: Properties, olds: Properties) -> Properties:
     """Remove from ``given``, and return, the values that no program writes.
 
     Such values come back from the state with `ignoreChanges`, which may name every property. Marks of
     leftovers are removed from ``given``, too, since the check looks for leftovers again.
     """
-    kept = {name: given.pop(name) for name in OURS if name in given and given[name] == olds.get(name)}
-    for name in (*MARKS, SECRET_ID):
+    kept = {
+        name: given.pop(name) for name in ADDED_BY_PROVIDER if name in given and given[name] == olds.get(name)
+    }
+    for name in (*LEFTOVER_MARKS, SECRET_ID_MARK):
         if name in given and name in olds:
             del given[name]
-    if kept and given.get("instance_id") == olds.get("instance_id") and completed(olds).get(DEFAULT_ID):
+    if (
+        kept
+        and given.get("instance_id") == olds.get("instance_id")
+        and with_defaults(olds).get(ID_IS_DEFAULT)
+    ):
         given.pop("instance_id", None)
     return kept
 
 
-def _without_secret(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFailure:
+def _hide_secret_in_problem(problem: CheckFailure, secrets: Iterable[PropertyPath]) -> CheckFailure:
     """Return a problem without a secret's value and property: the engine shows the value of a named
     property.
     """
-    if not _is_secret(problem.property, secrets):
+    if not _is_within_secret(problem.property, secrets):
         return problem
-    return CheckFailure("", f"{path_as_written(problem.property)}: {problem.without_value()}")
+    return CheckFailure("", f"{path_in_camel_case(problem.property)}: {problem.reason_without_value()}")
 
 
-def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
-    """Return whether the property of a problem is a secret, is part of one, or contains one."""
+def _is_within_secret(written: str, secrets: Iterable[PropertyPath]) -> bool:
+    """Return whether the property at the dotted path ``written`` is a secret, is part of one, or contains
+    one.
+    """
     for path in secrets:
         name = ".".join(path)
         if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):
@@ -257,11 +282,11 @@ def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
     return False
 
 
-def _set_at(properties: Properties, path: Path, value: object) -> None:
+def _set_at_path(properties: Properties, path: PropertyPath, value: object) -> None:
     """Set the value at a path, in copies of the dictionaries on the way."""
     name, *rest = path
     if rest:
         properties[name] = dict(properties[name])
-        _set_at(properties[name], tuple(rest), value)
+        _set_at_path(properties[name], tuple(rest), value)
     else:
         properties[name] = value

@@ -24,29 +24,31 @@ __all__ = [
     "status_pb2",
 ]
 
-_ABOVE = ("pulumi", "pulumi.runtime", "pulumi.runtime.proto")
+_PARENT_PACKAGES = ("pulumi", "pulumi.runtime", "pulumi.runtime.proto")
 
 
 @contextmanager
-def _without_the_rest() -> Iterator[None]:
-    """Replace the packages above the messages by empty ones, unless the SDK is loaded or missing."""
+def _replace_parent_packages() -> Iterator[None]:
+    """Within the context, replace the parent packages of the messages by empty ones, unless the SDK is loaded
+    or missing.
+    """
     sdk = None if "pulumi" in sys.modules else find_spec("pulumi")
     if sdk is None or not sdk.submodule_search_locations:
         yield
         return
     folder = Path(sdk.submodule_search_locations[0], "runtime", "proto")
-    for name in _ABOVE:
+    for name in _PARENT_PACKAGES:
         sys.modules[name] = ModuleType(name)
         sys.modules[name].__path__ = [str(folder)]
     try:
         yield
     finally:
-        for name in _ABOVE:
+        for name in _PARENT_PACKAGES:
             del sys.modules[name]
 
 
 try:
-    with _without_the_rest():
+    with _replace_parent_packages():
         from pulumi.runtime.proto import (
             engine_pb2,
             engine_pb2_grpc,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from eurekube_provider.version import __version__
 
-COMMITTED = Path(__file__).with_name("schema.json")
+COMMITTED_SCHEMA = Path(__file__).with_name("schema.json")
 
 
 def served_schema(repository: str | None = None) -> str:
@@ -20,8 +20,8 @@ def served_schema(repository: str | None = None) -> str:
     :param repository: the URL of the repository that released it, by default the one in the installed
         package's metadata; with an empty one the schema names no place of downloads.
     """
-    text = COMMITTED.read_text(encoding="utf-8")
-    repository = _repository() if repository is None else repository
+    text = COMMITTED_SCHEMA.read_text(encoding="utf-8")
+    repository = _repository_url() if repository is None else repository
     if not repository:
         return text
     places = {
@@ -33,7 +33,7 @@ def served_schema(repository: str | None = None) -> str:
     return json.dumps({**json.loads(text), **places}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _repository() -> str:
+def _repository_url() -> str:
     """Return the URL of the repository that released the installed package; empty for an unreleased one."""
     try:
         urls = metadata("eurekube-provider").get_all("Project-URL") or ()

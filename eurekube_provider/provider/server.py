@@ -14,13 +14,13 @@ from eurekube_provider.provider.protocol import provider_pb2_grpc
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.cancellation import CANCELLATION
 
-MOST_CALLS = 1024
+MAX_CONCURRENT_CALLS = 1024
 """Calls served at once: drains wait side by side, as many as the engine's ``--parallel`` allows."""
 
-_CHECK_SECONDS = 1.0
+_PARENT_CHECK_SECONDS = 1.0
 """Seconds between two checks that the plugin's parent process still exists."""
 
-_LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
+_MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # as the engine's own
 
 
 def main() -> None:
@@ -39,15 +39,18 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     address = sys.argv[1] if len(sys.argv) > 1 else ""
     server = grpc.server(  # type: ignore[no-untyped-call]
-        futures.ThreadPoolExecutor(MOST_CALLS),
-        options=[("grpc.max_receive_message_length", _LARGEST_MESSAGE), ("grpc.max_send_message_length", -1)],
+        futures.ThreadPoolExecutor(MAX_CONCURRENT_CALLS),
+        options=[
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", -1),
+        ],
     )
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(address), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    while not stopped.wait(_CHECK_SECONDS):
+    while not stopped.wait(_PARENT_CHECK_SECONDS):
         if os.getppid() != parent:  # the engine was killed, and could not interrupt it
             stop()
     server.stop(grace=4).wait()

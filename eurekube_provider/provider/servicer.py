@@ -22,17 +22,17 @@ from google.protobuf import any_pb2, empty_pb2
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
 from eurekube_provider.core.identity import StackOwner
-from eurekube_provider.core.plan import whose
+from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider import listing, native_guard
 from eurekube_provider.provider.configuration import PROGRAM_KEYS, Configuration
-from eurekube_provider.provider.differences import detailed
+from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import (
-    APPLICATION_KIND,
-    INSTANCE_IDS,
-    KINDS,
+    APPLICATION_RESOURCE_TYPE,
+    INSTANCE_IDS_OUTPUT,
+    RESOURCE_TYPES_BY_TOKEN,
     NativeResource,
     Urn,
 )
@@ -46,69 +46,75 @@ from eurekube_provider.provider.protocol import (
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
 from eurekube_provider.provider.stateless_owner import (
-    owner_of,
-    require_a_stack_of_ones_own,
-    require_an_id,
+    require_default_connection,
     require_do_owner,
-    require_the_providers_eureka,
+    require_instance_id,
+    require_own_stack,
+    stateless_owner,
 )
-from eurekube_provider.provider.wire import Path, hidden, received, sent, with_secrets
+from eurekube_provider.provider.wire import (
+    PropertyPath,
+    decode_properties,
+    encode_properties,
+    hide_secrets,
+    mark_secrets,
+)
 from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import (
     DEFAULT_CONNECTION,
     configured_connection,
-    must_read,
+    must_fail_unread_refresh,
 )
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.importing import (
-    imported_application,
-    imported_instance,
-    marked_not_adopted,
+    import_application,
+    import_instance,
+    mark_not_adopted,
 )
-from eurekube_provider.registrations.names import as_written, camel, path_as_written
+from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
-from eurekube_provider.registrations.resource import Found, printed_to_standard_error
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.resource import FoundResource, print_to_standard_error
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.version import __version__
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _telling(method: _Method) -> _Method:
-    """Decorate a method to answer our own errors with their sentence; any other keeps its traceback as a
-    bug.
+def _answer_errors(method: _Method) -> _Method:
+    """Decorate a method: answer an EurekubeError with its message, and any other exception with its
+    traceback.
     """
 
     @wraps(method)
-    def answered(self: ProviderServicer, request: Any, context: Any) -> Any:
+    def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, hidden(printable(as_written(str(error))), request), error)
+            _abort(context, hide_secrets(printable(with_camel_case_names(str(error))), request), error)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
             raise
 
-    return answered  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
 
-def _or_guard(method: _Method) -> _Method:
-    """Decorate a method to answer requests about an operator's guard, which is no registration."""
-    answer = native_guard.ANSWERS[method.__name__]
+def _answer_guard_requests(method: _Method) -> _Method:
+    """Decorate a method: answer requests about an operator's guard by :mod:`native_guard`."""
+    answer = native_guard.ANSWERS_BY_METHOD[method.__name__]
 
     @wraps(method)
-    def answered(self: ProviderServicer, request: Any, context: Any) -> Any:
+    def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
         if native_guard.is_guard(request.urn, request.type):
             return answer(request)
         return method(self, request, context)
 
-    return answered  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
 
-_DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
+_DEFAULT_PROVIDER_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
 """The engine's name of a stack's default provider: ``default``, with the requested version."""
 
 
@@ -144,12 +150,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._engine_address = request.address
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
-    @_telling
+    @_answer_errors
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return the schema of the package."""
         return proto.GetSchemaResponse(schema=served_schema())
 
-    @_telling
+    @_answer_errors
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Refuse a configuration that cannot be used.
 
@@ -158,7 +164,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
-        inputs = with_secrets(request.news, configuration.secret_keys())
+        inputs = mark_secrets(request.news, configuration.secret_keys())
         for key in PROGRAM_KEYS & inputs.fields.keys():
             del inputs.fields[key]
         # Of a named property the engine shows the value, and any may hold a credential.
@@ -169,9 +175,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             )
             for each in configuration.problems()
         ]
-        return proto.CheckResponse(inputs=inputs, failures=_failures(found, request))
+        return proto.CheckResponse(inputs=inputs, failures=_check_failures(found, request))
 
-    @_telling
+    @_answer_errors
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare two configurations; no difference needs new registrations.
 
@@ -183,7 +189,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(changes=some if changed else none, diffs=changed)
 
-    @_telling
+    @_answer_errors
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Store the configuration; credentials come from there, or from the environment."""
         CANCELLATION.begin_run()
@@ -197,87 +203,103 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=True
         )
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
-        olds, news = received(request.olds), received(request.news)
+        olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
-        require_a_stack_of_ones_own(self._configuration, Urn.parse(request.urn).project)
+        require_own_stack(self._configuration, Urn.parse(request.urn).project)
         if self._configuration.is_stateless:
-            require_do_owner(self._configuration, _type(request.urn, request.type))
-            require_the_providers_eureka(news.properties)
+            require_do_owner(self._configuration, _resource_token(request.urn, request.type))
+            require_default_connection(news.properties)
             if theirs := olds.properties.get("seen_owner"):
                 raise OwnershipConflict(f"it belongs to {theirs}, and was left as it is")
         checked, secrets = resource.check(Urn.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
-        failures = _failures(checked.problems, request)
-        return proto.CheckResponse(inputs=sent(inputs, secrets), failures=failures)
+        failures = _check_failures(checked.problems, request)
+        return proto.CheckResponse(inputs=encode_properties(inputs, secrets), failures=failures)
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare a state with checked properties, and report a program's changes property by property."""
-        olds, news = received(request.olds).properties, received(request.news).properties
+        olds, news = decode_properties(request.olds).properties, decode_properties(request.news).properties
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written again, under this one's names.
-        is_moved, is_older = native_guard.DYNAMIC in request.olds.fields, resource.is_older(olds)
-        is_changed = found.changes or is_moved or is_older
+        is_moved, is_older_state = (
+            native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields,
+            resource.is_older_state(olds),
+        )
+        is_changed = found.changes or is_moved or is_older_state
         details: dict[str, Any] = {}
         if is_changed:
-            before = received(request.old_inputs).properties if request.HasField("old_inputs") else olds
-            details = detailed(before, news, found.replaces)
-            if is_older:
-                details[camel(INSTANCE_IDS)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
+            before = (
+                decode_properties(request.old_inputs).properties if request.HasField("old_inputs") else olds
+            )
+            details = detailed_diff(before, news, found.replaces)
+            if is_older_state:
+                details[to_camel_case(INSTANCE_IDS_OUTPUT)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
             changes=some if is_changed else none,
-            replaces=[camel(name) for name in found.replaces],
-            stables=[camel(name) for name in KINDS[_type(request.urn, request.type)].kind.stables],
+            replaces=[to_camel_case(name) for name in found.replaces],
+            stables=[
+                to_camel_case(name)
+                for name in RESOURCE_TYPES_BY_TOKEN[
+                    _resource_token(request.urn, request.type)
+                ].registration_type.stables
+            ],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
-            hasDetailedDiff=is_changed and not is_moved,  # else the engine would show all that it keeps
+            hasDetailedDiff=is_changed
+            and not is_moved,  # else the engine would show all properties as changed
         )
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register all instances of a resource, or none."""
-        news = received(request.properties)
+        news = decode_properties(request.properties)
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            self._require_free(request, news.properties)
+            self._require_unregistered(request, news.properties)
         if request.preview:
-            foreseen = resource.previewed({}, news.properties)
-            secrets = resource.secrets_of_outputs(news.secrets)
-            return proto.CreateResponse(properties=sent(foreseen, secrets))
-        with CANCELLATION.bounded(request.timeout), _half_made(news.secrets, refresh=self._asks_for_refresh):
+            foreseen = resource.preview_state({}, news.properties)
+            secrets = resource.output_secret_paths(news.secrets)
+            return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
+        with (
+            CANCELLATION.limit_waits(request.timeout),
+            _attach_half_made_state(news.secrets, refresh=self._asks_for_refresh),
+        ):
             created = resource.registration.create(news.properties)
         state = resource.as_outputs(created.properties)
-        secrets = resource.secrets_of_outputs(news.secrets)
+        secrets = resource.output_secret_paths(news.secrets)
         return proto.CreateResponse(
-            id=created.id, properties=sent(state, secrets), refresh_before_update=self._asks_for_refresh
+            id=created.id,
+            properties=encode_properties(state, secrets),
+            refresh_before_update=self._asks_for_refresh,
         )
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return a resource as Eureka holds it; without our state, the instances that an id names, for
         ``pulumi import`` and ``get``.
         """
-        state, inputs = received(request.properties), received(request.inputs)
+        state, inputs = decode_properties(request.properties), decode_properties(request.inputs)
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
-            found = self._imported(request.id, request.urn, _type(request.urn, request.type))
-            secrets: frozenset[Path] = frozenset()
+            found = self._import(request.id, request.urn, _resource_token(request.urn, request.type))
+            secrets: frozenset[PropertyPath] = frozenset()
             asks_for_refresh = False  # a program that only gets it reads it anyway
         else:
             asks_for_refresh = self._asks_for_refresh
             try:
                 found = self._read(resource, state.properties)
             except EurekubeError as error:
-                if not self._may_stay_unread:
+                if not self._may_skip_failed_read:
                     raise
                 self._warn(
                     request, f"it was not compared with Eureka, so that the state is taken as it is: {error}"
@@ -288,10 +310,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                     inputs=request.inputs,
                     refresh_before_update=asks_for_refresh,
                 )
-            # What no program names may hold what was a secret of one, and no state says so.
+            # An undeclared instance may hold a secret of a former program, and no state marks the secret.
             secrets = state.secrets | inputs.secrets
             if found is not None:
-                secrets |= {("instances", name) for name in found.unnamed}
+                secrets |= {("instances", name) for name in found.undeclared_keys}
         if found is None:
             return proto.ReadResponse(id="")
         kept = {path[0] for path in secrets} | inputs.properties.keys()
@@ -299,120 +321,120 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         asked = resource.as_inputs(found.inputs, kept)
         return proto.ReadResponse(
             id=found.id or request.id,
-            properties=sent(outputs, resource.secrets_of_outputs(secrets)),
-            inputs=sent(asked, secrets),
+            properties=encode_properties(outputs, resource.output_secret_paths(secrets)),
+            inputs=encode_properties(asked, secrets),
             refresh_before_update=asks_for_refresh,
         )
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register new and changed instances, then remove those that the program does not have any more."""
-        olds, news = received(request.olds), received(request.news)
+        olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            olds = replace(olds, properties=self._own_registration(request))
+            olds = replace(olds, properties=self._read_own_registration(request))
             if news.properties.get("owner") != olds.properties["owner"]:
                 raise ConfigurationError(f"{request.id} keeps application and instanceId: create another one")
         if request.preview:
-            foreseen = resource.previewed(olds.properties, news.properties)
-            secrets = resource.secrets_of_outputs(news.secrets)
-            return proto.UpdateResponse(properties=sent(foreseen, secrets))
-        half_made = _half_made(olds.secrets, request.id, refresh=self._asks_for_refresh)
-        with CANCELLATION.bounded(request.timeout), half_made:
+            foreseen = resource.preview_state(olds.properties, news.properties)
+            secrets = resource.output_secret_paths(news.secrets)
+            return proto.UpdateResponse(properties=encode_properties(foreseen, secrets))
+        partial_resource = _attach_half_made_state(olds.secrets, request.id, refresh=self._asks_for_refresh)
+        with CANCELLATION.limit_waits(request.timeout), partial_resource:
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
-            properties=sent(state, resource.secrets_of_outputs(news.secrets)),
+            properties=encode_properties(state, resource.output_secret_paths(news.secrets)),
             refresh_before_update=self._asks_for_refresh,
         )
 
-    @_telling
-    @_or_guard
+    @_answer_errors
+    @_answer_guard_requests
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Remove a resource's instances; report those that belong to somebody else by now, and leave them
         alone.
         """
-        state = received(request.properties).properties
+        state = decode_properties(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            state = self._own_registration(request)
-        with CANCELLATION.bounded(request.timeout):
+            state = self._read_own_registration(request)
+        with CANCELLATION.limit_waits(request.timeout):
             resource.registration.delete(state)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
-    @_telling
+    @_answer_errors
     def Invoke(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Answer a call of a function of the package."""
-        given = received(request.args).properties
+        given = decode_properties(request.args).properties
         answer = invoke(request.tok, given, self._configuration, is_preview=request.preview)
-        return proto.InvokeResponse(**{"return": sent(answer)})
+        return proto.InvokeResponse(**{"return": encode_properties(answer)})
 
-    @_telling
+    @_answer_errors
     def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Make a component and its resources."""
         from eurekube_provider.provider.components import construct
 
         return construct(request, context, self._engine_address)
 
-    @_telling
+    @_answer_errors
     def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: ARG002, N802
         """Return the ids of instances, or of applications, in Eureka's list, which can be read and
         imported.
         """
-        query = received(request.query).properties
-        if listing.is_unknown(query):
+        query = decode_properties(request.query).properties
+        if listing.has_unknown_argument(query):
             return iter([proto.ListResponse(computed=proto.ListResponse.Computed())])
-        listed = PEERS.of(configured_connection(self._configuration)).list_instances()
-        found = listing.ids(request.token, query, listed)
-        return iter(listing.page(found, request.limit, request.page_size, request.continuation_token))
+        listed = SHARED_PEERS.get(configured_connection(self._configuration)).list_instances()
+        found = listing.find_ids(request.token, query, listed)
+        return iter(listing.build_page(found, request.limit, request.page_size, request.continuation_token))
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """End the waits of drains; the next update continues the drains."""
         CANCELLATION.cancel()
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
-    # Drains may have all threads that there are for calls.
+    # Drains may occupy all threads of the pool for calls.
     Cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[attr-defined]
 
     @property
     def _asks_for_refresh(self) -> bool:
-        """Return whether the engine is to read a registration before each update; never in an offline
-        preview.
-        """
+        """Return whether the engine is asked to refresh before each update; never in an offline preview."""
         configuration = self._configuration
         is_wanted = configuration.refreshes_before_update and not configuration.is_offline
         return self._can_ask_for_refreshes and is_wanted
 
     @property
-    def _may_stay_unread(self) -> bool:
-        """Return whether a refresh may be automatic, so that it must not fail where Eureka cannot be read."""
+    def _may_skip_failed_read(self) -> bool:
+        """Return whether a read may return the state unchanged where Eureka cannot be read: the refresh may
+        be automatic.
+        """
         is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
-        return is_unasked and not must_read()
+        return is_unasked and not must_fail_unread_refresh()
 
-    def _read(self, resource: NativeResource, state: Properties) -> Found | None:
-        if self._may_stay_unread and self._configuration.is_offline:
+    def _read(self, resource: NativeResource, state: Properties) -> FoundResource | None:
+        if self._may_skip_failed_read and self._configuration.is_offline:
             raise ConfigurationError("eurekube:offline or EUREKUBE_OFFLINE says that nobody is asked")
         return resource.registration.read(state)
 
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
-            KINDS[_type(request.urn, request.type)],
+            RESOURCE_TYPES_BY_TOKEN[_resource_token(request.urn, request.type)],
             self._configuration,
             lambda sentence: self._warn(request, sentence),
-            lambda sentence: self._tell(request.urn, sentence, engine_pb2.INFO, is_ephemeral=True),
+            lambda sentence: self._log_to_engine(request.urn, sentence, engine_pb2.INFO, is_ephemeral=True),
         )
 
     def _warn(self, request: Any, sentence: str) -> None:
-        self._tell(request.urn, hidden(sentence, request), engine_pb2.WARNING)
+        self._log_to_engine(request.urn, hide_secrets(sentence, request), engine_pb2.WARNING)
 
-    def _tell(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
+    def _log_to_engine(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
         """Make the engine show a sentence about a resource.
 
         :param is_ephemeral: True for a sentence that the next one replaces.
         """
-        sentence = as_written(printable(sentence))
+        sentence = with_camel_case_names(printable(sentence))
         if not self._engine_address:
-            printed_to_standard_error(sentence)
+            print_to_standard_error(sentence)
             return
         with self._lock:
             if self._engine is None:
@@ -422,64 +444,68 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                 )
                 self._engine = engine_pb2_grpc.EngineStub(channel)
         request = engine_pb2.LogRequest(severity=severity, message=sentence, urn=urn, ephemeral=is_ephemeral)
-        with suppress(grpc.RpcError):  # it is only a word beside what was done
+        with suppress(grpc.RpcError):  # a lost message changes no result
             self._engine.Log(request, timeout=5)
 
-    def _imported(self, id_: str, urn: str, token: str) -> Found | None:
+    def _import(self, id_: str, urn: str, token: str) -> FoundResource | None:
         connection = configured_connection(self._configuration)
         if self._configuration.is_stateless:
-            owner = owner_of(self._configuration, *id_.strip().partition("/")[::2])
+            owner = stateless_owner(self._configuration, *id_.strip().partition("/")[::2])
         else:
             parsed = Urn.parse(urn)
             organization = self._configuration.organization or DEFAULT_ORGANIZATION
             owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
-        find = imported_application if token == APPLICATION_KIND.token else imported_instance
+        find = import_application if token == APPLICATION_RESOURCE_TYPE.token else import_instance
         urls = ",".join(connection.service_urls)
-        found = find(id_, owner, urls, PEERS.of(connection))
+        found = find(id_, owner, urls, SHARED_PEERS.get(connection))
         if found is None:
             return None
-        # As a refresh writes them, which then finds nothing new.
-        return marked_not_adopted(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
+        # The inputs as a refresh writes them, so that the next refresh finds nothing new.
+        return mark_not_adopted(
+            replace(found, inputs=RESOURCE_TYPES_BY_TOKEN[token].registration_type.inputs(found.properties))
+        )
 
-    def _require_free(self, request: Any, news: Properties) -> None:
+    def _require_unregistered(self, request: Any, news: Properties) -> None:
         """Refuse to create an instance without a state where anybody's instance is registered already.
 
         :raises ConfigurationError: ``doOwner`` or the instance id is missing.
         :raises OwnershipConflict: the instance is registered already.
         """
-        require_do_owner(self._configuration, _type(request.urn, request.type))
-        require_an_id(news)
+        require_do_owner(self._configuration, _resource_token(request.urn, request.type))
+        require_instance_id(news)
         name = news.get("connection") or DEFAULT_CONNECTION
-        peers = PEERS.of(configured_connection(self._configuration, name=name))
+        peers = SHARED_PEERS.get(configured_connection(self._configuration, name=name))
         held = peers.read(str(news["application"]), str(news["instance_id"]))
         if held is not None:
             key = f"{held.application}/{held.instance_id}"
             raise OwnershipConflict(
-                f"{key} {whose(held)}, and was left as it is: patch changes what is yours"
+                f"{key} {describe_owner(held)}, and was left as it is: patch changes what is yours"
             )
 
-    def _own_registration(self, request: Any) -> Properties:
-        """Return a registration that this owner made without a state, as Eureka holds it now.
+    def _read_own_registration(self, request: Any) -> Properties:
+        """Read the registration of a request from Eureka, which this owner must have made without a state.
 
         :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.
         :raises OwnershipConflict: the instance has another owner.
         """
-        token = _type(request.urn, request.type)
+        token = _resource_token(request.urn, request.type)
         require_do_owner(self._configuration, token)
-        found = self._imported(request.id, request.urn, token)
+        found = self._import(request.id, request.urn, token)
         if found is None:
             raise ConfigurationError(f"Eureka holds no {request.id}")
         if "service_url" not in found.properties:
             theirs = found.properties["owner"] or "no Eurekube"
-            ours = owner_of(self._configuration, *request.id.partition("/")[::2])
+            ours = stateless_owner(self._configuration, *request.id.partition("/")[::2])
             raise OwnershipConflict(f"{request.id} belongs to {theirs}, not to {ours}, and was left as it is")
         return found.properties
 
 
-class _half_made:  # noqa: N801 - reads as a statement
-    """A context that attaches a half-made resource to an error, so that the engine keeps it in the state."""
+class _attach_half_made_state:  # noqa: N801 - reads as a statement
+    """A context that attaches a half-made resource to an EurekubeError, so that the engine keeps it in the
+    state.
+    """
 
-    def __init__(self, secrets: frozenset[Path], id_: str = "", *, refresh: bool) -> None:
+    def __init__(self, secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool) -> None:
         self._secrets = secrets
         self._id = id_
         self._refresh = refresh
@@ -487,12 +513,12 @@ class _half_made:  # noqa: N801 - reads as a statement
     def __enter__(self) -> None:
         """Enter the context."""
 
-    def __exit__(self, _type: Any, error: BaseException | None, _trace: Any) -> None:
-        if isinstance(error, EurekubeError) and error.half_made is not None:
-            id_, state = error.half_made
+    def __exit__(self, _resource_token: Any, error: BaseException | None, _trace: Any) -> None:
+        if isinstance(error, EurekubeError) and error.partial_resource is not None:
+            id_, state = error.partial_resource
             error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
                 id=self._id or id_,
-                properties=sent(state, self._secrets),
+                properties=encode_properties(state, self._secrets),
                 refresh_before_update=self._refresh,
             )
 
@@ -513,41 +539,44 @@ def _abort(context: Any, message: str, error: EurekubeError) -> None:
     context.abort(code, message)
 
 
-def _failures(problems: Any, request: Any) -> list[Any]:
+def _check_failures(problems: Any, request: Any) -> list[Any]:
     return [
         proto.CheckFailure(
-            property=path_as_written(each.property), reason=hidden(as_written(each.reason), request)
+            property=path_in_camel_case(each.property),
+            reason=hide_secrets(with_camel_case_names(each.reason), request),
         )
         for each in problems
     ]
 
 
-def _type(urn: str, type_: str) -> str:
+def _resource_token(urn: str, type_: str) -> str:
     """Return a resource's type; an older engine sends it in the URN only."""
     found = type_ or urn.split("::")[2].rpartition("$")[2]
-    if found not in KINDS:
-        raise ConfigurationError(f"there is no resource {found!r} (there are {', '.join(KINDS)})")
+    if found not in RESOURCE_TYPES_BY_TOKEN:
+        raise ConfigurationError(
+            f"there is no resource {found!r} (there are {', '.join(RESOURCE_TYPES_BY_TOKEN)})"
+        )
     return found
 
 
 def _config_values(message: Any) -> dict[str, Any]:
     """Return a configuration's values by key; Pulumi sends its objects as JSON."""
-    return {camel(key): item for key, item in received(message).properties.items()}
+    return {to_camel_case(key): item for key, item in decode_properties(message).properties.items()}
 
 
 def _configuration(message: Any, name: str) -> Configuration:
     values = _config_values(message)
     version = str(values.pop("version", None) or "")
-    return Configuration(values, is_default=not name or _is_engines(name, version))
+    return Configuration(values, is_default_provider=not name or _is_made_by_engine(name, version))
 
 
-def _is_engines(name: str, version: str) -> bool:
-    """Return whether the engine made a provider for the stack; a program may call its own ``default``, too.
+def _is_made_by_engine(name: str, version: str) -> bool:
+    """Return whether the engine made the provider of this name; a program may name its own ``default``, too.
 
     The engine's provider has the requested version in its name, and none in its inputs where no version is
     requested.
     """
-    found = _DEFAULT_NAME.fullmatch(name)
+    found = _DEFAULT_PROVIDER_NAME.fullmatch(name)
     if found is None or not version:
         return found is not None
     return found[1] == re.split("[-+]", version)[0].replace(".", "_")

@@ -14,35 +14,35 @@ from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE, StackOwner
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
-from eurekube_provider.registrations.defaults import completed
-from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
+from eurekube_provider.registrations.defaults import with_defaults
+from eurekube_provider.registrations.properties import ID_IS_DEFAULT, Properties
 
-_PROJECT = "pulumi:do"
-"""The project in these owners. No project of Pulumi's has a colon, so that no stack can be such an owner."""
+_STATELESS_PROJECT = "pulumi:do"
+"""The project part of these owners. Pulumi allows no colon in a project's name, so that no stack has it."""
 
-_EVERYBODYS_PROJECT = "default-global-project"
+_CLI_GLOBAL_PROJECT = "default-global-project"
 """The project in which the CLI runs ``pulumi do`` outside of a project; do_global.go of pulumi/pulumi."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+_OWNER_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
-def owner_of(configuration: Configuration, application: str, instance_id: str) -> StackOwner:
-    """Return the owner of one registration; each has its own, since an update removes its owner's other
-    instances.
+def stateless_owner(configuration: Configuration, application: str, instance_id: str) -> StackOwner:
+    """Return the owner of one registration without a state. Each registration has an owner of its own, since
+    an update removes its owner's other instances.
 
     Application and id are normalised as in the check of a registration.
     """
     organization = configuration.organization or DEFAULT_ORGANIZATION
     name = f"{application.strip().upper()}/{instance_id.strip()}"
-    return StackOwner(organization, _PROJECT, configuration.do_owner or "nobody", name)
+    return StackOwner(organization, _STATELESS_PROJECT, configuration.do_owner or "nobody", name)
 
 
-def require_a_stack_of_ones_own(configuration: Configuration, project: str) -> None:
+def require_own_stack(configuration: Configuration, project: str) -> None:
     """Refuse ``pulumi do`` outside of a project without an organization, where everybody has the same stack.
 
     :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
     """
-    if project == _EVERYBODYS_PROJECT and not configuration.organization:
+    if project == _CLI_GLOBAL_PROJECT and not configuration.organization:
         raise ConfigurationError(
             "outside of a project pulumi do has a stack that everybody has, so that two people would take"
             " each other's registrations: run it in a project, or set organization to a name of your own"
@@ -63,7 +63,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
             " is: leave out --stateless, and a stack owns it, or set doOwner to a name of your own"
             " (--eurekube:do-owner NAME, or doOwner in the file of --provider-file)"
         )
-    if not _NAME.fullmatch(owner):
+    if not _OWNER_NAME_PATTERN.fullmatch(owner):
         raise ConfigurationError("doOwner must be letters, digits, dots, dashes and underscores")
     if "/" in (configuration.organization or ""):  # this command checks no configuration
         raise ConfigurationError("organization must have no slash, which separates an owner's parts")
@@ -74,7 +74,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
         )
 
 
-def require_the_providers_eureka(properties: Properties) -> None:
+def require_default_connection(properties: Properties) -> None:
     """Require the provider's own Eureka for a registration without a state, since later commands know no
     other.
 
@@ -87,12 +87,12 @@ def require_the_providers_eureka(properties: Properties) -> None:
         )
 
 
-def require_an_id(properties: Properties) -> None:
+def require_instance_id(properties: Properties) -> None:
     """Require an instance id for a registration without a state.
 
     :raises ConfigurationError: the id is the default one, which another registration would have as well.
     """
-    if completed(properties)[DEFAULT_ID]:
+    if with_defaults(properties)[ID_IS_DEFAULT]:
         raise ConfigurationError(
             "without a state instanceId must be given, since many would have a default one"
         )

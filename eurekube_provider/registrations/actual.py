@@ -6,41 +6,41 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.batches import renew_and_read
+from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWER_VALUE
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.eureka.batches import read_and_renew_everywhere
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.registry_lists import LISTS
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
 
 
 @dataclass(frozen=True, slots=True)
 class ActualState:
-    """A resource's registrations in Eureka.
+    """A resource's registrations as Eureka holds them.
 
-    :ivar ours: instances that are registered for one of the owners, by application and id.
-    :ivar others: instances of other owners under an application and id that the resource wants.
-    :ivar unsure: servers that did not answer, with the error; an instance that no other server holds may be
-        there.
-    :ivar refused: listed instances that carry our owner and that a server refuses to read, as under an id
-        with a slash, with the error. No stack registers such an id: somebody else wrote our owner there.
+    :ivar owned: instances that are registered for one of the resource's owners, by application and id.
+    :ivar owned_by_others: instances of other owners under an application and id that the resource wants.
+    :ivar failed_servers: the error of each server that did not answer, by its URL; an instance that no other
+        server holds may be there.
+    :ivar unaddressable: listed instances that carry the owner and that a server refuses to read, as under an
+        id with a slash, with the error. No stack registers such an id: somebody else wrote the owner there.
     """
 
-    ours: dict[Key, Instance]
-    others: dict[Key, Instance]
-    unsure: dict[str, RegistryError]
-    refused: dict[Key, RegistryRejected] = field(default_factory=dict)
+    owned: dict[InstanceKey, Instance]
+    owned_by_others: dict[InstanceKey, Instance]
+    failed_servers: dict[str, RegistryError]
+    unaddressable: dict[InstanceKey, RegistryRejected] = field(default_factory=dict)
 
     @property
-    def everything(self) -> dict[Key, Instance]:
+    def all_instances(self) -> dict[InstanceKey, Instance]:
         """Return the instances under the resource's applications and ids, of any owner."""
-        return self.ours | self.others
+        return self.owned | self.owned_by_others
 
     def surplus(self, wanted: DesiredState) -> list[Instance]:
         """Return the owners' instances that the program does not ask for any more."""
-        keys = wanted.keys
-        return [each for key, each in self.ours.items() if key not in keys]
+        keys = wanted.program_keys
+        return [each for key, each in self.owned.items() if key not in keys]
 
 
 def read_actual(
@@ -48,10 +48,10 @@ def read_actual(
     owners: Sequence[str],
     peers: Peers,
     listed: Sequence[Instance] | None = None,
-    also: Iterable[Key] = (),
+    extra_keys: Iterable[InstanceKey] = (),
     *,
-    writes: bool = False,
-    everywhere: bool = True,
+    for_writing: bool = False,
+    from_all_servers: bool = True,
 ) -> ActualState:
     """Read past the servers' caches the instances at the places of ``desired``, and its owners' other
     instances.
@@ -61,66 +61,77 @@ def read_actual(
     may be found by a later reading only.
 
     :param listed: the application's instances, where they were read a moment ago.
-    :param also: places that a state knows.
-    :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew its
-        instances, many places are then read in batches, which cost the servers little and renew the instances
-        that they find: our own, and any that came since the list was made. Other reads renew nothing.
-    :param everywhere: True to read the place of a single instance from every server, and not from the first
-        that answers and holds an instance; the places of an application are read from every server in any
-        case.
+    :param extra_keys: places that a state knows.
+    :param for_writing: ``desired`` is about to be written or removed, or was a moment ago. Where others renew
+        its instances, many places are then read in batches, which cost the servers little and renew the
+        instances that they find: our own, and any that came since the list was made. Other reads renew
+        nothing.
+    :param from_all_servers: True to read the place of a single instance from every server, and not from the
+        first that answers and holds an instance; the places of an application are read from every server in
+        any case.
     :raises RegistryError: no server answered.
     """
     if listed is None:
-        listed = LISTS.of_application(desired.application, peers) if desired.has_members else ()
-    own = desired.keys
+        listed = (
+            REGISTRY_LISTS.instances_of_application(desired.application, peers) if desired.has_members else ()
+        )
+    own = desired.program_keys
 
-    def is_ours(each: Instance) -> bool:
-        return each.owner in owners or (desired.incarnation is not None and desired.is_its(each))
+    def is_owned(each: Instance) -> bool:
+        return each.owner in owners or (desired.incarnation is not None and desired.has_registered(each))
 
-    places = dict.fromkeys((*own, *also))
-    members = [each for each in listed if is_ours(each) and MEMBER_KEY in each.metadata]
+    places = dict.fromkeys((*own, *extra_keys))
+    members = [each for each in listed if is_owned(each) and MEMBER_KEY in each.metadata]
     suggested = [each.key for each in members if each.key not in places] if desired.has_members else []
-    reads, refused = None, Refused()
-    if len(places) == 1 and not everywhere and not desired.has_members:
+    reads, refused = None, RefusalByKey()
+    if len(places) == 1 and not from_all_servers and not desired.has_members:
         (place,) = places
         found = peers.read(*place)
-        # Where its mark names another status than it has, another server may hold that one.
-        if found is None or not found.enforced or found.is_enforced:
+        # An instance whose mark names another status than it has may have the marked status on another
+        # server.
+        if found is None or not found.enforced or found.is_status_enforced:
             reads = UncachedReads({"": {place: found}}, {})
     if reads is None:
-        reads = _read(peers, list(places), _renewed(desired, owners, listed) if writes else [])
+        reads = _read_keys(
+            peers, list(places), _select_safely_renewable(desired, owners, listed) if for_writing else []
+        )
     if suggested:
-        reads = reads.joined(read_everywhere(peers, suggested, refused))
+        reads = reads.merge_with(read_everywhere(peers, suggested, refused))
     held = {key: newest for key in (*places, *suggested) if (newest := reads.newest(key)) is not None}
     return ActualState(
-        ours={
+        owned={
             key: found
             for key, found in held.items()
-            # Elsewhere than it is asked for, only what was registered as a member.
-            if is_ours(found) and (key in own or MEMBER_KEY in found.metadata)
+            # At a place that the program does not ask for, only instances that were registered as members
+            # count.
+            if is_owned(found) and (key in own or MEMBER_KEY in found.metadata)
         },
-        others={key: found for key, found in held.items() if not is_ours(found)},
-        unsure=reads.failures,
-        refused={key: error for key, error in refused.items() if key not in held},
+        owned_by_others={key: found for key, found in held.items() if not is_owned(found)},
+        failed_servers=reads.failures,
+        unaddressable={key: error for key, error in refused.items() if key not in held},
     )
 
 
-def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Instance]) -> list[Instance]:
-    """Return the wanted instances that a renewal cannot harm: somebody else renews them, and no stranger
-    has their id.
+def _select_safely_renewable(
+    desired: DesiredState, owners: Sequence[str], listed: Sequence[Instance]
+) -> list[Instance]:
+    """Return the wanted instances that may be renewed: they do not renew themselves, and no other owner has
+    their id.
     """
-    if desired.renewer == SELF_RENEWED:
+    if desired.renewer == SELF_RENEWER_VALUE:
         return []
-    kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWED}
+    kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWER_VALUE}
     wanted = (each.instance for each in desired.registrations.values())
     return [instance for instance in wanted if instance.key not in kept]
 
 
-def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> UncachedReads:
-    """Read ``keys`` past the servers' caches; read the ``renewed`` instances in batches if they are many."""
-    if not renewed or not peers.uses_batches(len(renewed)):
+def _read_keys(peers: Peers, keys: Sequence[InstanceKey], to_renew: Sequence[Instance]) -> UncachedReads:
+    """Read ``keys`` past the servers' caches; renew and read the ``to_renew`` instances in batches if they
+    are many.
+    """
+    if not to_renew or not peers.uses_batches(len(to_renew)):
         return read_everywhere(peers, keys)
-    done = {each.key for each in renewed}
+    done = {each.key for each in to_renew}
     left = [key for key in keys if key not in done]
-    reads = renew_and_read(peers, renewed)
-    return reads.joined(read_everywhere(peers, left)) if left else reads
+    reads = read_and_renew_everywhere(peers, to_renew)
+    return reads.merge_with(read_everywhere(peers, left)) if left else reads

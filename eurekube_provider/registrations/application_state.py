@@ -1,4 +1,6 @@
-"""The state of a EurekaApplication: its differences from a program, and its outputs as Eureka holds them."""
+"""Comparison of a EurekaApplication's state with a program, and its inputs and outputs as Eureka holds
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,22 @@ from typing import Any
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.desired import DesiredState, Registration, name_of
+from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
 from eurekube_provider.registrations.difference import (
     StateDifference,
-    at_other_servers,
-    findings,
-    is_still_enforced,
-    is_unfinished,
+    has_leftovers,
+    has_other_servers,
+    has_stale_enforced_mark,
+    refresh_findings,
 )
-from eurekube_provider.registrations.draining import unmarked
-from eurekube_provider.registrations.instance_fields import properties_of
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, fitted
+from eurekube_provider.registrations.draining import without_drain_mark
+from eurekube_provider.registrations.instance_fields import instance_to_properties
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_INPUTS, member_inputs_matching
 from eurekube_provider.registrations.properties import (
     INCARNATION,
-    LEAVING,
+    LEAVING_MARK,
     SEEN_INCARNATION,
-    STILL_ENFORCED,
+    STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
 )
@@ -39,15 +41,15 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = ["application"] if olds.get("application") != news.get("application") else []
-    if at_other_servers(olds, news):
+    if has_other_servers(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
-    changes = changes or SEEN_INCARNATION in olds or is_unfinished(olds, news)
-    if not changes and _projected(olds) != _projected(news):
+    changes = changes or SEEN_INCARNATION in olds or has_leftovers(olds, news)
+    if not changes and _non_empty_inputs(olds) != _non_empty_inputs(news):
         have = DesiredState.from_properties(olds)
         want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
         changes = (
-            have.management != want.management
+            have.management_properties != want.management_properties
             or have.registrations.keys() != want.registrations.keys()
             or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
             or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
@@ -70,37 +72,42 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     enforced: dict[str, str] = {}
     for key, each in desired.registrations.items():
         place = each.instance.key
-        actual = held.ours.get(place) or held.others.get(place)
+        actual = held.owned.get(place) or held.owned_by_others.get(place)
         if actual is None:
             continue
         if actual.is_leaving:
             leaving[key] = True
-        asked = each.asked_status or each.status
-        if is_still_enforced(actual, asked and asked.value):
+        asked = each.asked_status or each.enforced_status
+        if has_stale_enforced_mark(actual, asked and asked.value):
             enforced[key] = actual.enforced
-        actual = unmarked(actual)
+        actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
             others[key] = actual.owner or ""
         is_other = actual.incarnation != (desired.incarnation or "")
         if is_other and (actual.incarnation or actual.owner == desired.owner):
             seen_incarnations[key] = actual.incarnation
-        # What an earlier refresh found stands among the inputs by now, and is somebody else's all the same.
-        if actual.status is not (each.status or Status.UP) or found_before.get(key) == actual.status.value:
+        # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
+        if (
+            actual.status is not (each.enforced_status or Status.UP)
+            or found_before.get(key) == actual.status.value
+        ):
             statuses[key] = actual.status.value
-        is_settled = same_contents(each.instance, actual) and each.status in (None, actual.status)
+        is_settled = same_contents(each.instance, actual) and each.enforced_status in (None, actual.status)
         instances[key] = (
             dict(properties["instances"][key])
             if is_settled
-            else fitted(properties, key, _full(actual, with_status=each.status is not None))
+            else member_inputs_matching(
+                properties, key, _member_properties(actual, with_status=each.enforced_status is not None)
+            )
         )
     for extra in held.surplus(desired):
         # Left by a call that failed: shown, so that the next one removes it.
-        key = name_of(extra, {})
+        key = program_key(extra, {})
         if key in instances:
             key = f"{key} {extra.instance_id}"
-        instances[key] = fitted(properties, key, _full(extra, with_status=False))
+        instances[key] = member_inputs_matching(properties, key, _member_properties(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
-    found = {SEEN_INCARNATION: seen_incarnations, LEAVING: leaving, STILL_ENFORCED: enforced}
+    found = {SEEN_INCARNATION: seen_incarnations, LEAVING_MARK: leaving, STILL_ENFORCED_MARK: enforced}
     result = {"instances": instances, "statuses": statuses, "held_by_others": others}
     return {**kept, **result, **{name: by_key for name, by_key in found.items() if by_key}}
 
@@ -109,16 +116,16 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
     """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
     shows drift.
     """
-    return {**{key: outs[key] for key in MEMBER_INPUTS if key in outs}, **findings(outs)}
+    return {**{key: outs[key] for key in MEMBER_INPUTS if key in outs}, **refresh_findings(outs)}
 
 
-def id_of(desired: DesiredState, properties: Mapping[str, Any]) -> str:
-    """Return Pulumi's id of the resource."""
-    return f"{desired.application}/{properties[ID_BASE]}"
+def resource_id(desired: DesiredState, properties: Mapping[str, Any]) -> str:
+    """Return the id of the EurekaApplication in Pulumi."""
+    return f"{desired.application}/{properties[ID_BASE_PROPERTY]}"
 
 
-def _full(actual: Instance, *, with_status: bool) -> Properties:
-    full = properties_of(actual)
+def _member_properties(actual: Instance, *, with_status: bool) -> Properties:
+    full = instance_to_properties(actual)
     full["metadata"].pop(MEMBER_KEY, None)
     if not with_status:
         del full["status"]
@@ -129,11 +136,11 @@ def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
 
 
-def _projected(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {key: properties[key] for key in MEMBER_INPUTS if properties.get(key) not in (None, {})}
 
 
 def _differs(have: Registration, want: Registration) -> bool:
     return not same_contents(have.instance, want.instance) or (
-        have.status is not want.status or have.instance.key != want.instance.key
+        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
     )

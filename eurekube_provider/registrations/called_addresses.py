@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from eurekube_provider.core.model import Status
-from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.values import UNKNOWN
 
 
@@ -27,18 +27,18 @@ class CalledAddress(NamedTuple):
     secure_port: int | None
 
     @classmethod
-    def all_of(cls, instances: Iterable[Mapping[str, Any]]) -> set[CalledAddress]:
+    def from_instances(cls, instances: Iterable[Mapping[str, Any]]) -> set[CalledAddress]:
         """Return the called addresses of several instances' properties, leaving out unknown ones."""
-        return {at for each in instances if (at := cls.of(each)) is not None}
+        return {at for each in instances if (at := cls.from_properties(each)) is not None}
 
     @classmethod
-    def of(cls, properties: Mapping[str, Any]) -> CalledAddress | None:
+    def from_properties(cls, properties: Mapping[str, Any]) -> CalledAddress | None:
         """Return the called address of an instance's properties; None where a property is unknown or
         unusable.
 
         Nobody calls an instance that has no enabled port, or whose enforced status is not UP.
         """
-        full = completed(properties)
+        full = with_defaults(properties)
         ports = [
             full.get(name) if full.get(f"{name}_enabled") is not False else None
             for name in ("port", "secure_port")
@@ -65,17 +65,18 @@ class CalledAddress(NamedTuple):
 
 
 class ProgramAddresses:
-    """The called addresses that each resource of a run's program asks for; threads may share it."""
+    """A table of the called addresses of each resource of a program; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owners: dict[tuple[str, CalledAddress], str] = {}
         self._taken: dict[str, list[tuple[str, CalledAddress]]] = {}
 
-    def take(
+    def claim(
         self, owner: str, service_url: str, addresses: Iterable[CalledAddress]
     ) -> dict[CalledAddress, str]:
-        """Record the addresses that a resource asks for, in place of those it asked for before.
+        """Record the addresses of a resource, in place of its earlier ones; leave out those that another
+        resource has.
 
         :param service_url: the servers at which the resource registers.
         :returns: the addresses that another resource has at the same servers, each with that resource's

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import DrainInterrupted
 POLL_SECONDS = 0.2
 """Seconds between two checks by a drain that the engine is still connected."""
 
-Wait = Callable[[float], None]
+InterruptibleSleep = Callable[[float], None]
 """A function that sleeps the given number of seconds.
 
 :raises DrainInterrupted: the sleep was interrupted.
@@ -28,7 +28,7 @@ Wait = Callable[[float], None]
 
 
 class Cancellation:
-    """The waits of all calls of a process; one cancel ends them together."""
+    """Interruptible sleeps for all calls of a process; one cancel ends them together."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -37,8 +37,10 @@ class Cancellation:
         self._local = threading.local()
 
     @contextmanager
-    def bounded(self, seconds: float) -> Iterator[None]:
-        """Limit the waits of this thread's call to ``seconds`` in total; 0 for no limit."""
+    def limit_waits(self, seconds: float) -> Iterator[None]:
+        """Within the context, refuse sleeps of this thread's call that would end more than ``seconds`` from
+        now; 0 for no limit.
+        """
         self._local.end = time.monotonic() + seconds if seconds else None
         try:
             yield
@@ -53,15 +55,15 @@ class Cancellation:
         with self._condition:
             self._before_run = self._cancelled
 
-    def begin(self, drain_seconds: float) -> Wait:
-        """Begin a call that may drain, and return its wait.
+    def begin_call(self, drain_seconds: float) -> InterruptibleSleep:
+        """Begin a call that may drain, and return the function by which the call sleeps.
 
         :raises DrainInterrupted: the call would drain, and its run was cancelled already.
         """
         with self._condition:
             if drain_seconds and self._before_run not in (None, self._cancelled):
                 raise DrainInterrupted("interrupted before it began, and nothing was changed")
-        return self.wait_of_this_call()
+        return self.make_interruptible_sleep()
 
     def cancel(self) -> None:
         """End the waits of all calls that have begun."""
@@ -69,11 +71,13 @@ class Cancellation:
             self._cancelled += 1
             self._condition.notify_all()
 
-    def wait_of_this_call(self) -> Wait:
-        """Return a wait for a call that begins now; it also ends when the caller has disconnected."""
+    def make_interruptible_sleep(self) -> InterruptibleSleep:
+        """Return a sleep function for a call that begins now; a disconnect of the caller interrupts the
+        sleep, too.
+        """
         with self._condition:
             before = self._cancelled if self._before_run is None else self._before_run
-        is_heard = _caller_is_there()
+        is_heard = _make_connection_check()
         latest: float | None = getattr(self._local, "end", None)
 
         def wait(seconds: float) -> None:
@@ -94,11 +98,11 @@ class Cancellation:
 
 
 CANCELLATION = Cancellation()
-"""The waits of all calls of this process."""
+"""The cancellation of all calls of this process."""
 
 
-def _caller_is_there() -> Callable[[], bool]:
-    """Return a function that tells whether the engine still waits for the answer to this thread's call.
+def _make_connection_check() -> Callable[[], bool]:
+    """Return a function that returns True while the engine waits for the answer to this thread's call.
 
     The SDK hands gRPC's context to none of a provider's methods; the context is found among the locals of the
     callers' frames.

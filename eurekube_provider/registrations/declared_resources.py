@@ -1,5 +1,5 @@
-"""Resources that this run's program declares, and the return of places that a removed resource took from
-them.
+"""Resources that this run's program declares, and their registration again where a removed resource had
+replaced them.
 
 A move in a program that was taken back leaves two resources in the state for a while: the engine finds the
 first one unchanged, and has the second one removed, which may have registered itself in the first one's
@@ -14,18 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from eurekube_provider.core.identity import are_of_one_stack
-from eurekube_provider.core.model import Key
+from eurekube_provider.core.identity import are_of_same_stack
+from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.draining import THREADS
+from eurekube_provider.registrations.draining import CONCURRENT_REQUESTS
 from eurekube_provider.registrations.lifecycle import update
 from eurekube_provider.registrations.properties import Properties
 
 
 class DeclaredResources:
-    """The resources that remain after this run; any number of threads may share it.
+    """The resources that the program of this run declares; any number of threads may share it.
 
     :ivar addresses: the called addresses of all resources that the program asks for.
     """
@@ -33,21 +33,21 @@ class DeclaredResources:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: list[Properties] = []
-        self._places: dict[Key, list[DesiredState]] = {}
+        self._places: dict[InstanceKey, list[DesiredState]] = {}
         self._asked_for: list[Properties] = []
         self._checked: set[tuple[str, bool]] = set()
-        self._wanted: dict[Key, list[DesiredState]] = {}
+        self._wanted: dict[InstanceKey, list[DesiredState]] = {}
         self.addresses = ProgramAddresses()
 
-    def add(self, state: Properties) -> None:
+    def add_remaining(self, state: Properties) -> None:
         """Add the state of a resource that the engine compared with the program and does not replace."""
         with self._lock:
             self._states.append(state)
 
-    def checked(self, properties: Properties) -> None:
+    def record_checked(self, properties: Properties) -> None:
         """Record a resource that the program of this run has, by its checked properties."""
         with self._lock:
-            self._checked.add(_name_of(properties))
+            self._checked.add(_resource_key(properties))
 
     def is_checked(self, properties: Properties) -> bool:
         """Return whether the program of this run has declared the resource so far.
@@ -57,16 +57,16 @@ class DeclaredResources:
         properties.
         """
         with self._lock:
-            return _name_of(properties) in self._checked
+            return _resource_key(properties) in self._checked
 
-    def add_wanted(self, properties: Properties) -> None:
+    def record_wanted(self, properties: Properties) -> None:
         """Record a resource that both the program of this run and the state have, by its checked
         properties.
         """
         with self._lock:
             self._asked_for.append(properties)
 
-    def wanted_of(self, leaving: DesiredState) -> frozenset[Key]:
+    def keys_still_wanted(self, leaving: DesiredState) -> frozenset[InstanceKey]:
         """Return the places (application and id) of ``leaving`` that a resource of the program wants at the
         same servers.
 
@@ -77,38 +77,40 @@ class DeclaredResources:
             _index_by_place(self._asked_for, self._wanted)
             return frozenset(
                 place
-                for place in leaving.keys
+                for place in leaving.program_keys
                 for other in self._wanted.get(place, ())
-                if are_of_one_stack(other.owner, leaving.owner)
+                if are_of_same_stack(other.owner, leaving.owner)
                 and not set(other.service_urls).isdisjoint(leaving.service_urls)
             )
 
-    def give_back(self, leaving: DesiredState, find: Callable[[DesiredState], Peers]) -> None:
+    def restore_taken_places(
+        self, leaving: DesiredState, find_peers: Callable[[DesiredState], Peers]
+    ) -> None:
         """Register remaining resources again where ``leaving``, which is to be removed, took their
         application and id.
 
         :raises EurekubeError: Eureka cannot be asked, or did not write one.
         """
 
-        def run(pair: tuple[DesiredState, DesiredState]) -> None:
+        def restore_one(pair: tuple[DesiredState, DesiredState]) -> None:
             remaining, leaver = pair
-            peers = find(remaining)
+            peers = find_peers(remaining)
             held = peers.read(*remaining.only.instance.key)
-            if held is not None and leaver.is_its(held) and not remaining.is_its(held):
+            if held is not None and leaver.has_registered(held) and not remaining.has_registered(held):
                 update(leaver, remaining, peers)
 
         pairs = [
             (_with_one_registration(other, place), _with_one_registration(leaving, place))
-            for place in leaving.keys
-            for other in self._taken_by(leaving, place)
+            for place in leaving.program_keys
+            for other in self._remaining_at(leaving, place)
         ]
         if pairs:
-            with ThreadPoolExecutor(min(THREADS, len(pairs))) as executor:
-                list(executor.map(run, pairs))
+            with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, len(pairs))) as executor:
+                list(executor.map(restore_one, pairs))
 
-    def _taken_by(self, leaving: DesiredState, place: Key) -> list[DesiredState]:
-        """Return the remaining resources, not of ``leaving``, that have the application and id of
-        ``place``.
+    def _remaining_at(self, leaving: DesiredState, place: InstanceKey) -> list[DesiredState]:
+        """Return the remaining resources that register the application and id of ``place``, without
+        ``leaving``.
         """
         with self._lock:
             _index_by_place(self._states, self._places)
@@ -121,20 +123,20 @@ DECLARED_RESOURCES = DeclaredResources()
 """The declared resources of the run that this process serves."""
 
 
-def _name_of(properties: Properties) -> tuple[str, bool]:
-    """Return a key that no two resources of a stack share: owner, and True for a EurekaApplication."""
+def _resource_key(properties: Properties) -> tuple[str, bool]:
+    """Return a unique key of a resource in its stack: its owner, and True for a EurekaApplication."""
     return str(properties.get("owner")), "instances" in properties
 
 
-def _index_by_place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:
+def _index_by_place(states: list[Properties], places: dict[InstanceKey, list[DesiredState]]) -> None:
     """Move ``states`` into ``places``, under each application and instance id that they register."""
     while states:
         desired = DesiredState.from_properties(states.pop())
-        for place in desired.keys:
+        for place in desired.program_keys:
             places.setdefault(place, []).append(desired)
 
 
-def _with_one_registration(desired: DesiredState, place: Key) -> DesiredState:
+def _with_one_registration(desired: DesiredState, place: InstanceKey) -> DesiredState:
     """Return a copy of a resource with only the registration of one application and id."""
     found = {key: each for key, each in desired.registrations.items() if each.instance.key == place}
     return replace(desired, registrations=found, has_members=False)

@@ -1,4 +1,4 @@
-"""The desired registrations of one resource of a stack, read from its properties or its state.
+"""Desired registrations of one resource of a stack, read from its properties or its state.
 
 A EurekaInstance is handled as a EurekaApplication with one registration; only an application's members carry
 a key that tells them apart.
@@ -15,20 +15,20 @@ from eurekube_provider.core.identity import (
     ENFORCED_KEY,
     INCARNATION_KEY,
     MEMBER_KEY,
-    SELF_RENEWED,
-    are_of_one_stack,
+    SELF_RENEWER_VALUE,
+    are_of_same_stack,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status
-from eurekube_provider.registrations.defaults import completed
-from eurekube_provider.registrations.instance_fields import instance_of
-from eurekube_provider.registrations.members import members
-from eurekube_provider.registrations.properties import ASKED_STATUS, INCARNATION, PROPERTIES, Scope
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status
+from eurekube_provider.registrations.defaults import with_defaults
+from eurekube_provider.registrations.instance_fields import properties_to_instance
+from eurekube_provider.registrations.members import member_properties
+from eurekube_provider.registrations.properties import ASKED_STATUS, INCARNATION, PROPERTIES, PropertyScope
 from eurekube_provider.registrations.values import OnConflict
 
-_MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
+_MANAGEMENT_PROPERTIES = tuple(each for each in PROPERTIES if each.scope is PropertyScope.RESOURCE)
 
 
-class Called(NamedTuple):
+class InstanceAddresses(NamedTuple):
     """An instance's application, id and port, and the addresses at which it is called."""
 
     application: str
@@ -37,16 +37,19 @@ class Called(NamedTuple):
     addresses: tuple[str, ...]
 
     @classmethod
-    def from_instance(cls, instance: Instance) -> Called:
+    def from_instance(cls, instance: Instance) -> InstanceAddresses:
         """Return the application, id, port and addresses of an instance, its IP address first."""
         addresses = (instance.ip_address, instance.host_name)
         return cls(*instance.key, str(instance.port.number), addresses)
 
 
-def came_back(known: Called, have: Called, renewer: str | None, *, was_ours: bool) -> bool:
-    """Return whether an instance without an owner is our own application, which registered itself again.
+def has_registered_itself_again(
+    known: InstanceAddresses, have: InstanceAddresses, renewer: str | None, *, was_ours: bool
+) -> bool:
+    """Return whether an instance without an owner was registered again by the application of a known
+    instance.
 
-    Our own application renews itself, and has the id, port and address at which it is known.
+    Such an application renews itself, and has the id, port and address of the known instance.
 
     :param known: the place and addresses in the state; where a refresh wrote somebody else's there, those of
         the program.
@@ -56,7 +59,7 @@ def came_back(known: Called, have: Called, renewer: str | None, *, was_ours: boo
     """
     return (
         was_ours
-        and renewer == SELF_RENEWED
+        and renewer == SELF_RENEWER_VALUE
         and have[:3] == known[:3]
         and known.addresses[0] in have.addresses
     )
@@ -67,31 +70,32 @@ class Registration:
     """One instance that a resource asks for.
 
     :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
-    :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
+    :ivar enforced_status: the status to enforce; None to start UP and to leave it to people from then on.
     :ivar asked_status: the status that a state's program enforced; ``status`` is the one that Eureka held
         instead.
-    :ivar is_anothers: True if the state has here an instance that Eureka held for another owner, or for none.
+    :ivar is_held_by_other: True if the state has here an instance that Eureka held for another owner, or for
+        none.
     """
 
     instance: Instance
-    status: Status | None = None
+    enforced_status: Status | None = None
     asked_status: Status | None = None
-    is_anothers: bool = False
+    is_held_by_other: bool = False
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
+        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY_MAPPING
     ) -> Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
         A state's ``status`` came from Eureka. It counts as enforced only where ``status_is_enforced`` says
         so. Properties with a fixed default may be missing.
         """
-        return cls.from_complete(completed(properties), more_metadata)
+        return cls.from_complete(with_defaults(properties), more_metadata)
 
     @classmethod
     def from_complete(
-        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
+        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY_MAPPING
     ) -> Registration:
         """Read the properties of an instance, none of which may be missing."""
         status = Status(properties["status"]) if properties.get("status") else None
@@ -101,37 +105,37 @@ class Registration:
         asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
-        instance = instance_of(properties, status or Status.UP, {**marks, **more_metadata})
+        instance = properties_to_instance(properties, status or Status.UP, {**marks, **more_metadata})
         owner = properties.get("owner")
         return cls(instance, status, asked, properties.get("seen_owner", owner) != owner)
 
     def __str__(self) -> str:
         return f"{self.instance.application} {self.instance.instance_id}"
 
-    def came_back(self, previous: Registration, have: Instance) -> bool:
-        """Return whether ``have`` is our own application, by :func:`came_back`."""
-        known = self.instance if previous.is_anothers else previous.instance
+    def has_registered_itself_again(self, previous: Registration, have: Instance) -> bool:
+        """Return whether ``have`` is the previous instance, registered again by its own application."""
+        known = self.instance if previous.is_held_by_other else previous.instance
         return (
             have.owner is None
             and not have.unreadable
             and self.instance.key == previous.instance.key
-            and came_back(
-                Called.from_instance(known),
-                Called.from_instance(have),
+            and has_registered_itself_again(
+                InstanceAddresses.from_instance(known),
+                InstanceAddresses.from_instance(have),
                 self.instance.renewer,
-                was_ours=bool(previous.instance.incarnation) or not previous.is_anothers,
+                was_ours=bool(previous.instance.incarnation) or not previous.is_held_by_other,
             )
         )
 
-    def released(self, previous: Registration, have: Instance | None) -> Registration:
+    def reset_dropped_status(self, previous: Registration, have: Instance | None) -> Registration:
         """Set UP as the status to enforce once, where the program no longer asks for the status that it
         enforced.
 
         A status that a person has set since is left alone.
         """
-        is_over = previous.asked_status is not None and self.status is None
+        is_over = previous.asked_status is not None and self.enforced_status is None
         if is_over and have is not None and have.status is previous.asked_status:
-            return replace(self, status=Status.UP)
+            return replace(self, enforced_status=Status.UP)
         return self
 
 
@@ -144,7 +148,7 @@ class DesiredState:
     :ivar incarnation: the incarnation of the resource, as in the instances' metadata. Empty for a resource
         made before incarnations existed; None without a state: then every instance of the owner is meant.
     :ivar has_members: True for a EurekaApplication, of which Eureka may hold more instances than these.
-    :ivar management: the properties that are the same for all its registrations, to be compared.
+    :ivar management_properties: the properties that are the same for all its registrations, to be compared.
     """
 
     application: str
@@ -157,24 +161,24 @@ class DesiredState:
     registrations: Mapping[str, Registration]
     incarnation: str | None = ""
     has_members: bool = True
-    management: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    management_properties: Mapping[str, Any] = field(default_factory=lambda: EMPTY_MAPPING)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> DesiredState:
         """Read the checked properties, or the state, of either kind of resource; no value may be unknown."""
         has_members = "instances" in properties
-        properties = properties if has_members else completed(properties)
+        properties = properties if has_members else with_defaults(properties)
         incarnation = str(properties.get(INCARNATION) or "")
         if has_members:
             found = {
                 key: Registration.from_properties({**full, INCARNATION: incarnation}, {MEMBER_KEY: key})
-                for key, full in members(properties).items()
+                for key, full in member_properties(properties).items()
             }
             for key in (properties.get("statuses") or {}).keys() & found.keys():
                 # Another one than the program's was found.
                 found[key] = replace(found[key], asked_status=None)
             for key in (properties.get("held_by_others") or {}).keys() & found.keys():
-                found[key] = replace(found[key], is_anothers=True)
+                found[key] = replace(found[key], is_held_by_other=True)
         else:
             found = {str(properties["instance_id"]): Registration.from_complete(properties)}
         return cls(
@@ -188,8 +192,8 @@ class DesiredState:
             registrations=found,
             incarnation=incarnation,
             has_members=has_members,
-            management={
-                **{each.name: each.type(properties[each.name]) for each in _MANAGEMENT},
+            management_properties={
+                **{each.name: each.type(properties[each.name]) for each in _MANAGEMENT_PROPERTIES},
                 "service_url": frozenset(str(properties["service_url"]).split(",")),
             },
         )
@@ -204,17 +208,18 @@ class DesiredState:
         return only
 
     @property
-    def keys(self) -> dict[Key, str]:
+    def program_keys(self) -> dict[InstanceKey, str]:
         """The program's key of each instance, by application and id."""
         return {each.instance.key: key for key, each in self.registrations.items()}
 
     @property
-    def instances(self) -> dict[Key, Instance]:
+    def instances(self) -> dict[InstanceKey, Instance]:
         """The wanted instances, by application and id."""
         return {each.instance.key: each.instance for each in self.registrations.values()}
 
-    def is_its(self, held: Instance) -> bool:
-        """Return whether ``held`` was registered by this creation, and by no other one of the same owner.
+    def has_registered(self, held: Instance) -> bool:
+        """Return whether this incarnation of the resource, and no other one of the same owner, registered
+        ``held``.
 
         An owner with another name in the same stack counts, too: an update that renamed the resource may have
         ended before the state was written.
@@ -222,48 +227,53 @@ class DesiredState:
         if self.incarnation not in (None, held.incarnation):
             return False
         return held.owner == self.owner or (
-            bool(self.incarnation) and are_of_one_stack(held.owner, self.owner)
+            bool(self.incarnation) and are_of_same_stack(held.owner, self.owner)
         )
 
-    def returned(self, previous: DesiredState) -> Callable[[Instance], bool]:
-        """Return the function that says whether an instance is our own application, registered again.
+    def registered_again_check(self, previous: DesiredState) -> Callable[[Instance], bool]:
+        """Return a predicate: True for a previous instance that its own application has registered again.
 
         :param previous: the properties of a state; without one nothing is known to have been ours.
         """
         before = {each.instance.key: each for each in previous.registrations.values()}
         places = {each.instance.key: each for each in self.registrations.values()}
 
-        def is_back(have: Instance) -> bool:
+        def is_registered_again(have: Instance) -> bool:
             known, wanted = before.get(have.key), places.get(have.key)
-            return known is not None and wanted is not None and wanted.came_back(known, have)
+            return (
+                known is not None and wanted is not None and wanted.has_registered_itself_again(known, have)
+            )
 
-        return is_back if previous.incarnation is not None else lambda _: False
+        return is_registered_again if previous.incarnation is not None else lambda _: False
 
-    def policies(self, ours: Iterable[Key]) -> dict[Key, InstancePolicy]:
+    def policies(self, owned_keys: Iterable[InstanceKey]) -> dict[InstanceKey, InstancePolicy]:
         """Return the policy by which each place (application and id) is planned.
 
-        :param ours: the places in which this resource has an instance, under any owner, or takes one over.
+        :param owned_keys: the places in which this resource has an instance, under any owner, or takes one
+            over.
         """
-        policies = dict.fromkeys(ours, InstancePolicy(adopt=True))
+        policies = dict.fromkeys(owned_keys, InstancePolicy(adopt=True))
         for each in self.registrations.values():
             place = each.instance.key
             adopts = self.on_conflict is OnConflict.ADOPT or place in policies
-            policies[place] = InstancePolicy(adopts, each.status)
+            policies[place] = InstancePolicy(adopts, each.enforced_status)
         return policies
 
-    def without_state(self, ours: Mapping[Key, Instance] | None = None) -> DesiredState:
-        """Return the same wish without a state: instances that the owner already has keep their
-        incarnation.
+    def for_any_incarnation(self, owned: Mapping[InstanceKey, Instance] | None = None) -> DesiredState:
+        """Return a copy that applies to instances of any incarnation, for a caller without a state; instances
+        that the owner already has keep their incarnation.
         """
         kept = dict(self.registrations)
         for key, each in self.registrations.items():
-            held = (ours or {}).get(each.instance.key)
+            held = (owned or {}).get(each.instance.key)
             if held is not None and held.owner == self.owner and held.incarnation:
                 metadata = {**each.instance.metadata, INCARNATION_KEY: held.incarnation}
                 kept[key] = replace(each, instance=replace(each.instance, metadata=metadata))
         return replace(self, registrations=kept, incarnation=None)
 
-    def released(self, previous: DesiredState, ours: Mapping[Key, Instance]) -> DesiredState:
+    def reset_dropped_status(
+        self, previous: DesiredState, owned: Mapping[InstanceKey, Instance]
+    ) -> DesiredState:
         """Set UP as the status to enforce once, at each place whose enforced status the program no longer
         asks for.
         """
@@ -271,10 +281,10 @@ class DesiredState:
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)
             if earlier is not None and earlier.instance.key == each.instance.key:
-                now[key] = each.released(earlier, ours.get(each.instance.key))
+                now[key] = each.reset_dropped_status(earlier, owned.get(each.instance.key))
         return replace(self, registrations=now)
 
 
-def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
-    """Return the key by which the program calls, or once called, an instance; else the instance id."""
+def program_key(instance: Instance, keys: Mapping[InstanceKey, str]) -> str:
+    """Return the key that the program gives, or once gave, an instance; without one, its instance id."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id

@@ -1,6 +1,4 @@
-"""Changes of a program to a resource in the state, as far as EurekaInstance and EurekaApplication share
-them.
-"""
+"""The part of the comparison of a state with a program that EurekaInstance and EurekaApplication share."""
 
 from __future__ import annotations
 
@@ -10,22 +8,23 @@ from typing import Any
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.registrations.properties import (
-    LEAVING,
-    MARKS,
+    LEAVING_MARK,
+    LEFTOVER_MARKS,
     SEEN_INCARNATION,
-    STILL_ENFORCED,
+    STILL_ENFORCED_MARK,
     Properties,
 )
 from eurekube_provider.registrations.values import UNKNOWN
 
-_FINDINGS = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING, STILL_ENFORCED)
+_FINDING_PROPERTIES = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING_MARK, STILL_ENFORCED_MARK)
 """Properties in which a refresh notes its findings; in a EurekaApplication's each maps keys of instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """The effect of an update.
+    """The difference between a state and a program.
 
+    :ivar changes: True if an update is needed.
     :ivar replaces: the changed properties that need a new registration, made before the old one is removed.
     """
 
@@ -33,16 +32,16 @@ class StateDifference:
     replaces: tuple[str, ...] = ()
 
 
-def is_unfinished(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+def has_leftovers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     """Return whether a refresh or the check found leftovers of an earlier run, which an update must
     handle.
     """
-    return any(olds.get(mark) or news.get(mark) for mark in MARKS)
+    return any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
 
 
-def adopted(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
-    """Return a state as an update reads it: one that an import wrote gets the program's owner and URLs, and
-    the owner in Eureka as ``seen_owner``.
+def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
+    """Return a state; to one that an import wrote, add the program's owner and URLs, and note the owner in
+    Eureka as ``seen_owner`` or ``held_by_others``.
 
     :param news: checked properties.
     """
@@ -55,7 +54,7 @@ def adopted(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
     return {**ours, "held_by_others": {**everyone, **(state.get("held_by_others") or {})}}
 
 
-def findings(state: Mapping[str, Any]) -> Properties:
+def refresh_findings(state: Mapping[str, Any]) -> Properties:
     """Return a refresh's findings that an update has to undo and that no other property shows.
 
     A refresh writes them among the inputs, too: no program asks for them, so that a preview shows them, and
@@ -63,19 +62,21 @@ def findings(state: Mapping[str, Any]) -> Properties:
 
     :param state: outputs, or inputs that a refresh wrote.
     """
-    found = {name: state[name] for name in _FINDINGS if state.get(name) not in (None, {})}
+    found = {name: state[name] for name in _FINDING_PROPERTIES if state.get(name) not in (None, {})}
     if found.get("seen_owner") == state.get("owner"):
         found.pop("seen_owner", None)
     return found
 
 
-def without_findings(inputs: Mapping[str, Any]) -> Properties:
+def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
     """Return inputs without a refresh's findings and without the marks of leftovers."""
-    return {name: value for name, value in inputs.items() if name not in (*_FINDINGS, *MARKS)}
+    return {
+        name: value for name, value in inputs.items() if name not in (*_FINDING_PROPERTIES, *LEFTOVER_MARKS)
+    }
 
 
-def has_news(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Return whether ``found`` has a finding that ``known`` lacks."""
+def has_new_finding(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Return whether one of the findings ``found`` is missing in the findings ``known``."""
     return any(
         bool(value.items() - known[name].items())
         if isinstance(value, Mapping) and isinstance(known.get(name), Mapping)
@@ -84,12 +85,12 @@ def has_news(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     )
 
 
-def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether the URLs of two states have none in common, so that they may lead to two Eurekas."""
+def has_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Return whether two states have no service URL in common, so that they may name two Eurekas."""
     url = news.get("service_url")
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def is_still_enforced(actual: Instance, asked: str | None) -> bool:
+def has_stale_enforced_mark(actual: Instance, asked: str | None) -> bool:
     """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
     return actual.enforced not in ("", asked)

@@ -1,6 +1,6 @@
-"""Contents of Eureka or of a cluster, as a program's lookups return them.
+"""Lookups of applications, instances and endpoints for programs, and the classes of their answers.
 
-Every answer is a mapping of its own fields as well, so that Pulumi can export it as it is.
+Every answer is also a mapping of its fields, so that Pulumi can export it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from eurekube_provider.core.address_families import in_first_family
+from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_a_verified_server
-from eurekube_provider.registrations.instance_fields import properties_of
-from eurekube_provider.runtime.extras import needing
+from eurekube_provider.eureka.server_verification import require_one_eureka_server
+from eurekube_provider.registrations.instance_fields import instance_to_properties
+from eurekube_provider.runtime.extras import require_extra
 
 
-class Plain(Mapping[str, Any]):
+class FieldMapping(Mapping[str, Any]):
     """A base of dataclasses that are also mappings of their fields."""
 
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, and hide ``__iter__``.
+        """Return an attribute; raise AttributeError for ``__iter__``.
 
         An export of Pulumi makes a list of any object that shows an ``__iter__`` and is no dictionary: a list
         of the names alone. A loop finds ``__iter__`` in another way.
@@ -49,15 +49,15 @@ class Plain(Mapping[str, Any]):
         return len(fields(self))  # type: ignore[arg-type]
 
 
-def plain(value: Any) -> Any:
+def to_plain_data(value: Any) -> Any:
     """Return a lookup's answer as dictionaries and lists, at any depth."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: to_plain_data(item) for key, item in value.items()}
+    return [to_plain_data(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)  # an export reads its __dict__
-class FoundInstance(Plain):
+class FoundInstance(FieldMapping):
     """One instance as Eureka holds it.
 
     :ivar status: the registered status, or the override that hides it.
@@ -80,7 +80,7 @@ class FoundInstance(Plain):
 
 
 @dataclass(frozen=True)  # an export reads its __dict__
-class FoundApplication(Plain):
+class FoundApplication(FieldMapping):
     """An application as Eureka lists it, up to half a minute old.
 
     :ivar instances: sorted by instance id; empty where Eureka does not know the application.
@@ -96,7 +96,7 @@ class FoundApplication(Plain):
 
 
 @dataclass(frozen=True)  # an export reads its __dict__
-class FoundEndpoint(Plain):
+class FoundEndpoint(FieldMapping):
     """One address of a Service.
 
     :ivar name: the pod's name, else the address: a key for an instance registered for this endpoint.
@@ -113,7 +113,7 @@ class FoundEndpoint(Plain):
 
 
 @dataclass(frozen=True)  # an export reads its __dict__
-class FoundEndpoints(Plain):
+class FoundEndpoints(FieldMapping):
     """The endpoints of all EndpointSlices of a Service; empty where there is no such Service."""
 
     namespace: str
@@ -136,7 +136,7 @@ def find_application(peers: Peers, name: str) -> FoundApplication:
     found = sorted(
         (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
     )
-    return FoundApplication(name.upper(), tuple(map(found_instance, found)))
+    return FoundApplication(name.upper(), tuple(map(to_found_instance, found)))
 
 
 def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInstance | None:
@@ -146,9 +146,9 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     """
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        require_a_verified_server(f"read {application.upper()} {instance_id}", peers)
+        require_one_eureka_server(f"read {application.upper()} {instance_id}", peers)
         return None
-    return found_instance(held)
+    return to_found_instance(held)
 
 
 def find_endpoints(
@@ -160,7 +160,7 @@ def find_endpoints(
     :raises EurekubeError: the cluster cannot be asked; MissingExtra where there is no client for it.
     """
     # Only here: a program without this lookup, and Pulumi's plugin process, load no Kubernetes client.
-    with needing("kubernetes", "a lookup of endpoints"):
+    with require_extra("kubernetes", "a lookup of endpoints"):
         from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
 
     access = KubeAccess.load(str(Path(kubeconfig).expanduser()) if kubeconfig else None, context)
@@ -179,7 +179,7 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
     """
     found: list[FoundEndpoint] = []
     slices = [each for each in slices if not is_mirrored(each)]
-    addressed, _ = in_first_family({}, slices)
+    addressed, _ = keep_first_address_family({}, slices)
     for each in addressed or slices:
         ports = {
             str(port.get("name") or ""): int(port["port"])
@@ -204,8 +204,8 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
     return found
 
 
-def found_instance(instance: Instance) -> FoundInstance:
+def to_found_instance(instance: Instance) -> FoundInstance:
     """Convert an instance of Eureka to the form that lookups return."""
-    properties = properties_of(instance)
+    properties = instance_to_properties(instance)
     properties |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
     return FoundInstance(**{each.name: properties[each.name] for each in fields(FoundInstance)})

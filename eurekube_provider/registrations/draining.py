@@ -21,29 +21,34 @@ from eurekube_provider.core.identity import (
     MEMBER_KEY,
     OWNER_KEY,
     RESERVED_PREFIX,
-    SELF_RENEWED,
+    SELF_RENEWER_VALUE,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest, same_contents
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status, newest, same_contents
 from eurekube_provider.core.plan import Policy, plan
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
-from eurekube_provider.registrations.registry_lists import LISTS
+from eurekube_provider.registrations.properties import (
+    ABSENT_MARK,
+    HALF_DONE_MARK,
+    LEAVING_MARK,
+    STILL_ENFORCED_MARK,
+)
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
 
 _T = TypeVar("_T")
 
-THREADS = 8
-"""The number of single requests that are under way at once."""
+CONCURRENT_REQUESTS = 8
+"""The number of single requests that are sent at once."""
 
-MOST_READ = 64
-"""The number of instances that are read one by one to see whether one of them is leaving."""
+MAX_SINGLE_READS = 64
+"""The largest number of instances that are read one by one in the search for leftovers."""
 
-_NOTHING: Mapping[Key, Instance] = {}
-RegisteredAt = tuple[Peers, Instance]
+_NO_INSTANCES: Mapping[InstanceKey, Instance] = {}
+InstanceAtServers = tuple[Peers, Instance]
 
 
-def unmarked(instance: Instance) -> Instance:
+def without_drain_mark(instance: Instance) -> Instance:
     """Return an instance without the mark of a drain."""
     if LEAVING_KEY not in instance.metadata:
         return instance
@@ -52,8 +57,8 @@ def unmarked(instance: Instance) -> Instance:
 
 
 def drain(
-    registered: Iterable[RegisteredAt], seconds: float, wait: Callable[[float], None]
-) -> frozenset[Key]:
+    registered: Iterable[InstanceAtServers], seconds: float, wait: Callable[[float], None]
+) -> frozenset[InstanceKey]:
     """Put instances that callers still use out of service, and wait until callers have forgotten them; one
     wait for all.
 
@@ -75,30 +80,32 @@ def drain(
     if not leaving or not seconds:
         return frozenset()
     try:
-        _for_each(_begin_drain, leaving)
+        _map_concurrently(_begin_drain, leaving)
         wait(seconds)
-        held = _for_each(lambda peers, one: newest(peers.read_everywhere(*one.key)[0].values()), leaving)
+        held = _map_concurrently(
+            lambda peers, one: newest(peers.read_everywhere(*one.key)[0].values()), leaving
+        )
         for (_, instance), have in zip(leaving, held, strict=True):
-            if have is not None and _is_same(have, instance) and not have.is_leaving:
+            if have is not None and _is_same_creation(have, instance) and not have.is_leaving:
                 raise DrainInterrupted(f"another run has put {instance.instance_id} back into service")
     except BaseException as error:
-        failed = _for_each(_put_back_or_error, leaving)
+        failed = _map_concurrently(_try_undo_drain, leaving)
         if isinstance(error, DrainInterrupted):
-            raise DrainInterrupted(_failure_text(leaving, failed, str(error))) from None
+            raise DrainInterrupted(_describe_failed_drain(leaving, failed, str(error))) from None
         raise
     return frozenset(
         instance.key
         for (_, instance), have in zip(leaving, held, strict=True)
-        if have is not None and not _is_same(have, instance)
+        if have is not None and not _is_same_creation(have, instance)
     )
 
 
 def leftovers_of_earlier_run(
     peers: Peers,
     wanted: Iterable[Instance],
-    in_state: Mapping[Key, Instance] = _NOTHING,
-    tell: Callable[[str], None] = lambda _: None,
-    is_back: Callable[[Instance], bool] | None = None,
+    in_state: Mapping[InstanceKey, Instance] = _NO_INSTANCES,
+    warn: Callable[[str], None] = lambda _: None,
+    is_registered_again: Callable[[Instance], bool] | None = None,
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
@@ -107,44 +114,50 @@ def leftovers_of_earlier_run(
 
     :param in_state: the state's registrations, which must stay as the state has them. An instance that renews
         itself may be missing: it was removed when its process ended.
-    :param tell: gets a sentence that says why a missing instance cannot be registered again.
-    :param is_back: returns True for our own application, which registered itself again: the state's
-        registration is then :data:`ABSENT`.
-    :returns: those of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` that were
-        found. :data:`ABSENT` is left out where somebody else is registered at the address by now: an update
-        could only fail.
+    :param warn: gets a sentence that says why a missing instance cannot be registered again.
+    :param is_registered_again: returns True for our own application, which registered itself again: the
+        state's registration is then :data:`ABSENT_MARK`.
+    :returns: those of :data:`LEAVING_MARK`, :data:`STILL_ENFORCED_MARK`, :data:`HALF_DONE_MARK` and
+        :data:`ABSENT_MARK` that were found. :data:`ABSENT_MARK` is left out where somebody else is registered
+        at the address by now: an update could only fail.
     :raises RegistryError: no server answers.
     """
     places = {one.key: one for one in wanted}
     keys = list(places)
-    if len(keys) > MOST_READ:
+    if len(keys) > MAX_SINGLE_READS:
         listed = {one.key: one for one in peers.list_instances() if one.key in places}
-        suggested = [key for key in keys if _leftover_marks(places[key], listed.get(key), in_state, is_back)]
-        keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
-    held = read_each(peers, keys)
-    found = {key: _leftover_marks(places[key], have, in_state, is_back) for key, have in held.items()}
+        suggested = [
+            key
+            for key in keys
+            if _leftover_marks(places[key], listed.get(key), in_state, is_registered_again)
+        ]
+        keys = [*keys[:2], *keys[-2:], *suggested[:MAX_SINGLE_READS]]
+    held = read_instances(peers, keys)
+    found = {
+        key: _leftover_marks(places[key], have, in_state, is_registered_again) for key, have in held.items()
+    }
     marks: frozenset[str] = frozenset().union(*found.values())
-    if _added(peers, places, held, in_state):
-        marks |= {HALF_DONE}
-    for key in (key for key, left in found.items() if ABSENT in left and held[key] is None):
+    if _has_added_member(peers, places, held, in_state):
+        marks |= {HALF_DONE_MARK}
+    for key in (key for key, left in found.items() if ABSENT_MARK in left and held[key] is None):
         want, owner = places[key], places[key].owner or ""
-        neighbours = LISTS.neighbours([want], owner, peers)
+        neighbours = REGISTRY_LISTS.foreign_at_addresses([want], owner, peers)
         refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
         if refusals:
             name = f"{want.application} {want.instance_id}"
-            tell(f"{name} is gone, and not registered again: {refusals[0].describe()}")
-            return marks - {ABSENT}
+            warn(f"{name} is gone, and not registered again: {refusals[0].describe()}")
+            return marks - {ABSENT_MARK}
     return marks
 
 
-def _added(
+def _has_added_member(
     peers: Peers,
-    places: Mapping[Key, Instance],
-    held: Mapping[Key, Instance | None],
-    in_state: Mapping[Key, Instance],
+    places: Mapping[InstanceKey, Instance],
+    held: Mapping[InstanceKey, Instance | None],
+    in_state: Mapping[InstanceKey, Instance],
 ) -> bool:
-    """Return whether Eureka holds an instance of the same application's creation that neither program nor
-    state has.
+    """Return whether Eureka holds a member of the same incarnation that neither the program nor the state
+    has.
     """
     made = {
         (have.owner, have.application, have.incarnation)
@@ -153,39 +166,45 @@ def _added(
         if MEMBER_KEY in have.metadata
     }
 
-    def is_added(each: Instance) -> bool:
+    def is_added_member(each: Instance) -> bool:
         is_named = each.key in places or each.key in in_state
         is_made = (each.owner, each.application, each.incarnation) in made
         return is_made and not is_named and MEMBER_KEY in each.metadata
 
-    listed = (LISTS.of_owner(owner, application, peers) for owner, application, _ in made if owner)
-    suggested = [each.key for each in chain.from_iterable(listed) if is_added(each)]
-    there = read_each(peers, suggested[:MOST_READ], Refused())
-    return any(each is not None and is_added(each) for each in there.values())
+    listed = (
+        REGISTRY_LISTS.instances_of_owner(owner, application, peers)
+        for owner, application, _ in made
+        if owner
+    )
+    suggested = [each.key for each in chain.from_iterable(listed) if is_added_member(each)]
+    there = read_instances(peers, suggested[:MAX_SINGLE_READS], RefusalByKey())
+    return any(each is not None and is_added_member(each) for each in there.values())
 
 
 def _leftover_marks(
     want: Instance,
     have: Instance | None,
-    in_state: Mapping[Key, Instance],
-    is_back: Callable[[Instance], bool] | None,
+    in_state: Mapping[InstanceKey, Instance],
+    is_registered_again: Callable[[Instance], bool] | None,
 ) -> frozenset[str]:
     if have is None:
-        is_missed = want.key in in_state and want.renewer != SELF_RENEWED
-        return frozenset({ABSENT} if is_missed else ())
+        is_missed = want.key in in_state and want.renewer != SELF_RENEWER_VALUE
+        return frozenset({ABSENT_MARK} if is_missed else ())
     if have.owner != want.owner:
-        return frozenset({ABSENT} if is_back is not None and is_back(have) else ())
+        return frozenset(
+            {ABSENT_MARK} if is_registered_again is not None and is_registered_again(have) else ()
+        )
     is_enforced = have.enforced not in ("", want.enforced)
     before = in_state.get(want.key)
     stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
     if stays_enforced and have.incarnation and not have.enforced:
         is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
-    is_other = before is not None and bool(have.incarnation) and not _is_as_callers_see(have, before)
-    found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced, HALF_DONE: is_other}
+    is_other = before is not None and bool(have.incarnation) and not _is_same_for_callers(have, before)
+    found = {LEAVING_MARK: have.is_leaving, STILL_ENFORCED_MARK: is_enforced, HALF_DONE_MARK: is_other}
     return frozenset(mark for mark, is_there in found.items() if is_there)
 
 
-def _is_as_callers_see(have: Instance, before: Instance) -> bool:
+def _is_same_for_callers(have: Instance, before: Instance) -> bool:
     """Return whether two instances are the same for callers and for renewers.
 
     Metadata that are not Eurekube's do not count: anyone who runs the application may change them in Eureka.
@@ -193,14 +212,17 @@ def _is_as_callers_see(have: Instance, before: Instance) -> bool:
     keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
     keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
     one, other = ({key: each.metadata.get(key) for key in keys} for each in (have, before))
-    return one == other and same_contents(replace(have, metadata=EMPTY), replace(before, metadata=EMPTY))
+    return one == other and same_contents(
+        replace(have, metadata=EMPTY_MAPPING), replace(before, metadata=EMPTY_MAPPING)
+    )
 
 
-def clear_override(peers: Peers, instance: Instance) -> Instance | None:
-    """Undo a drain: put the instance back into service, then remove the mark.
+def undo_drain(peers: Peers, instance: Instance) -> Instance | None:
+    """Undo a drain: put the instance back into service, then remove the drain's mark.
 
-    Do nothing without the mark. The mark stays while a server is away that may hold our status: without the
-    mark, that status would pass for a person's when the server is back. The next run tries again.
+    Do nothing without the mark. The mark stays while a server that may hold the drain's status does not
+    answer: without the mark, that status would pass for a person's when the server is back. The next run
+    tries again.
 
     :returns: the instance in Eureka now, None where there is none.
     :raises RegistryError: a server did not put it back; the mark is still there.
@@ -208,11 +230,11 @@ def clear_override(peers: Peers, instance: Instance) -> Instance | None:
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
-    is_certain = Writer(peers).lift(have, Status.OUT_OF_SERVICE)
+    is_certain = Writer(peers).clear_status_until_up(have, Status.OUT_OF_SERVICE)
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving or not is_certain:
         return have
-    return Writer(peers).write(unmarked(have), have)
+    return Writer(peers).register_over(without_drain_mark(have), have)
 
 
 def undo_drains(peers: Peers, instances: Sequence[Instance]) -> None:
@@ -221,35 +243,37 @@ def undo_drains(peers: Peers, instances: Sequence[Instance]) -> None:
     :raises RegistryError: the first drain that could not be undone; the others were still tried.
     """
 
-    failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
+    failed = _map_concurrently(_try_undo_drain, [(peers, one) for one in instances])
     for error in failed:
         if error is not None:
             raise error
 
 
 def _begin_drain(peers: Peers, instance: Instance) -> None:
-    """Mark an instance as leaving, and set its status right after: another run may take marks off
+    """Mark an instance as leaving, and set OUT_OF_SERVICE right after: another run may remove marks
     meanwhile.
     """
     writer = Writer(peers)
     if not instance.is_leaving:
-        writer.write(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
+        writer.register_over(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
     writer.set_status(instance, Status.OUT_OF_SERVICE)
 
 
-def _is_same(have: Instance, drained: Instance) -> bool:
+def _is_same_creation(have: Instance, drained: Instance) -> bool:
     return (have.owner, have.incarnation) == (drained.owner, drained.incarnation)
 
 
-def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None:
+def _try_undo_drain(peers: Peers, instance: Instance) -> EurekubeError | None:
     try:
-        clear_override(peers, instance)
+        undo_drain(peers, instance)
     except EurekubeError as error:
         return error
     return None
 
 
-def _failure_text(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeError | None], why: str) -> str:
+def _describe_failed_drain(
+    leaving: Sequence[InstanceAtServers], failed: Sequence[EurekubeError | None], why: str
+) -> str:
     """Return a sentence on the instances' state after a failed drain."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
@@ -263,11 +287,13 @@ def _failure_text(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeErro
     )
 
 
-def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[RegisteredAt]) -> list[_T]:
+def _map_concurrently(
+    work: Callable[[Peers, Instance], _T], registered: Sequence[InstanceAtServers]
+) -> list[_T]:
     """Call ``work`` for each instance, several at once; raise the first exception once all calls have
     ended.
     """
     if len(registered) == 1:
         return [work(*registered[0])]
-    with ThreadPoolExecutor(THREADS) as executor:
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as executor:
         return list(executor.map(lambda each: work(*each), registered))

@@ -11,46 +11,49 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWED, StackOwner, are_of_one_stack
+from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWER_VALUE, StackOwner, are_of_same_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_a_verified_server
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.server_verification import require_one_eureka_server
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
-from eurekube_provider.registrations.defaults import FIXED
+from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.instance_state import outputs as instance_outputs
-from eurekube_provider.registrations.members import OWN, check_members
+from eurekube_provider.registrations.members import MEMBER_PROPERTIES, check_members
 from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES, Properties
-from eurekube_provider.registrations.property_check import Checked, check
-from eurekube_provider.registrations.registry_lists import LISTS
-from eurekube_provider.registrations.resource import Found
+from eurekube_provider.registrations.property_check import CheckedProperties, check
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.resource import FoundResource
 from eurekube_provider.registrations.values import SETTABLE_STATUSES, OnConflict
 
 
-def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
-    """Return the instance that ``APPLICATION/instance-id`` names; None where Eureka holds none.
+def import_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> FoundResource | None:
+    """Read the instance that ``APPLICATION/instance-id`` names as a resource; None where Eureka holds none.
 
     :raises ConfigurationError: the id has another form.
     :raises RegistryError: Eureka cannot be asked.
     """
-    held = _held(id_, peers)
+    held = _read_by_import_id(id_, peers)
     if held is None:
         return None
-    asked = _asking_for(held) | {"application": held.application} | _management_properties(held, owner)
-    if held.owner == str(owner) and held.is_enforced and held.status in SETTABLE_STATUSES:
+    asked = _instance_inputs(held) | {"application": held.application} | _management_properties(held, owner)
+    if held.owner == str(owner) and held.is_status_enforced and held.status in SETTABLE_STATUSES:
         asked["status"] = held.status.value  # else the next update would put it back into service
-    checked = _require_usable(id_, check({}, asked | _owner_properties(owner, service_url)))
+    checked = _require_no_problems(id_, check({}, asked | _owner_properties(owner, service_url)))
     if held.owner == str(owner) and held.incarnation:
         checked[INCARNATION] = held.incarnation
     desired = DesiredState.from_properties(checked)
-    return Found(instance_outputs(checked, desired, _actual([held], desired)), asked, id="/".join(held.key))
+    return FoundResource(
+        instance_outputs(checked, desired, _to_actual_state([held], desired)), asked, id="/".join(held.key)
+    )
 
 
-def imported_application(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
-    """Return the instances of an application that no other owner has; None where Eureka lists none.
+def import_application(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> FoundResource | None:
+    """Read the instances of an application that have no other owner as a resource; None where Eureka lists
+    none.
 
     Instances that no request can name, or whose contents cannot be read exactly, are left out. Keys are the
     instances' ids, or numbers where an id cannot be a key.
@@ -58,33 +61,33 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
     :raises ConfigurationError: the id is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
     """
-    listed = _listed(id_, peers)
-    mine = [one for one in listed if not one.owner or are_of_one_stack(one.owner, str(owner))]
-    by_key = _by_key(mine, peers)
+    listed = _list_by_import_id(id_, peers)
+    mine = [one for one in listed if not one.owner or are_of_same_stack(one.owner, str(owner))]
+    by_key = _read_by_member_key(mine, peers)
     held = list(by_key.values())
     if not held:
         return None
-    instances = {key: _own(one) for key, one in by_key.items()}
+    instances = {key: _member_inputs(one) for key, one in by_key.items()}
     renewers = {_renewer(one) for one in held}
     asked: Properties = {
         **_management_properties(held[0], owner),
         "application": held[0].application,
-        "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWED,
+        "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWER_VALUE,
         "instances": instances,
     }
-    # What stands there already may share an address.
-    checked = _require_usable(id_, check_members(asked, asked | _owner_properties(owner, service_url)))
+    # Existing instances may share an address.
+    checked = _require_no_problems(id_, check_members(asked, asked | _owner_properties(owner, service_url)))
     desired = DesiredState.from_properties(checked)
-    properties = application_outputs(checked, desired, _actual(held, desired))
-    return Found(properties, asked, id=held[0].application)
+    properties = application_outputs(checked, desired, _to_actual_state(held, desired))
+    return FoundResource(properties, asked, id=held[0].application)
 
 
-def marked_not_adopted(found: Found) -> Found:
+def mark_not_adopted(found: FoundResource) -> FoundResource:
     """Mark an imported resource as not yet adopted, unless the stack owns one of its instances.
 
-    Its ``owner`` is then the one that Eureka names, empty for nobody, or for several. It has no URLs, by
-    which an update knows that it is yet to be adopted. A program's ``get`` has the same answer, since the
-    engine makes the same request.
+    The ``owner`` of a marked resource is the one that Eureka names, empty for none or for several. Without a
+    ``service_url`` an update knows that the resource is yet to be adopted. A program's ``get`` has the same
+    answer, since the engine makes the same request.
     """
     state = dict(found.properties)
     others = state.get("held_by_others")
@@ -99,7 +102,7 @@ def marked_not_adopted(found: Found) -> Found:
     return replace(found, properties=state)
 
 
-def _held(id_: str, peers: Peers) -> Instance | None:
+def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
     """Return the instance that an id names.
 
     :raises ConfigurationError: the id has another form than APPLICATION/instance-id.
@@ -109,11 +112,11 @@ def _held(id_: str, peers: Peers) -> Instance | None:
         raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        require_a_verified_server(f"read {id_.strip()}", peers)
+        require_one_eureka_server(f"read {id_.strip()}", peers)
     return held
 
 
-def _listed(id_: str, peers: Peers) -> list[Instance]:
+def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
     """Return Eureka's list of the application that an id names.
 
     :raises ConfigurationError: the id names one instance, or a resource that a stack has made.
@@ -124,14 +127,14 @@ def _listed(id_: str, peers: Peers) -> list[Instance]:
             f"{id_!r} must be the name of an application, as BILLING: an Application is found by that alone,"
             " and one instance, as BILLING/vm-17:billing:8080, is an Instance"
         )
-    return LISTS.of_application(name.upper(), peers)
+    return REGISTRY_LISTS.instances_of_application(name.upper(), peers)
 
 
-def _by_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
-    """Return listed instances, read one by one, under their id, or under a number where the id cannot be a
+def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
+    """Read listed instances one by one; return each by its id, or by a number where its id cannot be a
     key.
     """
-    read = read_each(peers, [one.key for one in listed], Refused()).values()
+    read = read_instances(peers, [one.key for one in listed], RefusalByKey()).values()
     held = [found for found in read if found is not None and not found.unreadable]
     found_by_key = {}
     for number, one in enumerate(sorted(held, key=lambda each: each.instance_id), start=1):
@@ -140,12 +143,12 @@ def _by_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
     return found_by_key
 
 
-def _own(held: Instance) -> Properties:
+def _member_inputs(held: Instance) -> Properties:
     """Return the inputs that ask for one instance of an application as Eureka holds it."""
-    return {name: value for name, value in _asking_for(held).items() if name in OWN}
+    return {name: value for name, value in _instance_inputs(held).items() if name in MEMBER_PROPERTIES}
 
 
-def _require_usable(id_: str, checked: Checked) -> Properties:
+def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
     """Return the checked properties.
 
     :raises ConfigurationError: a program could not ask for the instance as it stands.
@@ -156,18 +159,18 @@ def _require_usable(id_: str, checked: Checked) -> Properties:
     return checked.properties
 
 
-def _asking_for(held: Instance) -> Properties:
+def _instance_inputs(held: Instance) -> Properties:
     """Return the inputs that ask for an instance as it stands; its status is left out, so that an override
     stays a person's.
     """
-    found = properties_of(held)
+    found = instance_to_properties(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)
     found["metadata"] = {
         key: value for key, value in found["metadata"].items() if not key.startswith(RESERVED_PREFIX)
     }
     found = {name: value for name, value in found.items() if value not in (None, "", {})}
-    written = {name: value for name, value in found.items() if FIXED.get(name) != value}
+    written = {name: value for name, value in found.items() if FIXED_DEFAULTS.get(name) != value}
     for each in PROPERTIES:
         if each.name in found and each.derive is not None:
             without = {name: value for name, value in written.items() if name != each.name}
@@ -189,9 +192,9 @@ def _owner_properties(owner: StackOwner, service_url: str) -> Properties:
 
 
 def _renewer(held: Instance) -> str:
-    return held.renewer or SELF_RENEWED
+    return held.renewer or SELF_RENEWER_VALUE
 
 
-def _actual(held: list[Instance], desired: DesiredState) -> ActualState:
+def _to_actual_state(held: list[Instance], desired: DesiredState) -> ActualState:
     ours = {one.key: one for one in held if one.owner == desired.owner}
     return ActualState(ours, {one.key: one for one in held if one.key not in ours}, {})

@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY, SELF_RENEWED
+from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY, SELF_RENEWER_VALUE
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.registrations.properties import PROPERTIES, Properties
 
-_PARTS = {"port": Port, "secure_port": Port, "lease": EurekaLease}
-_DESCRIBED = tuple(each for each in PROPERTIES if each.at)
-_NO_METADATA = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
-    each.at[1] for each in _DESCRIBED if each.at[0] == "metadata" and len(each.at) > 1
+_FIELD_CLASSES = {"port": Port, "secure_port": Port, "lease": EurekaLease}
+_PROPERTIES_OF_INSTANCE = tuple(each for each in PROPERTIES if each.instance_path)
+_EXCLUDED_METADATA_KEYS = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
+    each.instance_path[1]
+    for each in _PROPERTIES_OF_INSTANCE
+    if each.instance_path[0] == "metadata" and len(each.instance_path) > 1
 }
-"""Metadata keys that are not a person's: Eurekube's marks, and keys that are properties of their own."""
+"""Metadata keys that are left out of the property ``metadata``: Eurekube's marks, and keys that are
+properties of their own.
+"""
 
 
-def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[str, str]) -> Instance:
+def properties_to_instance(
+    properties: Mapping[str, Any], status: Status, marks: Mapping[str, str]
+) -> Instance:
     """Make the instance that properties ask for.
 
     :param properties: all properties of one registration; none may be unknown.
     """
     fields: dict[str, Any] = {"metadata": {}}
-    for each in _DESCRIBED:
+    for each in _PROPERTIES_OF_INSTANCE:
         value = properties.get(each.name)
-        field, *within = each.at
+        field, *within = each.instance_path
         if value is None or (field == "metadata" and not value):
             continue
         if within:
@@ -36,24 +42,24 @@ def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[st
         else:
             fields[field] = each.type(value)
     fields["metadata"] |= marks
-    parts = {name: made(**fields.pop(name)) for name, made in _PARTS.items()}
+    parts = {name: made(**fields.pop(name)) for name, made in _FIELD_CLASSES.items()}
     return Instance(status=status, **parts, **fields)
 
 
-def properties_of(actual: Instance) -> Properties:
-    """Return the properties that ask for an instance as Eureka holds it.
+def instance_to_properties(actual: Instance) -> Properties:
+    """Convert an instance, as Eureka holds it, to the properties that ask for it.
 
     An instance that no Eurekube registered counts as renewed by its own client.
     """
     found: Properties = {"status": actual.status.value}
-    for each in _DESCRIBED:
-        field, *within = each.at
+    for each in _PROPERTIES_OF_INSTANCE:
+        field, *within = each.instance_path
         value = getattr(actual, field)
         if within:
             value = value.get(within[0]) if field == "metadata" else getattr(value, within[0])
         elif field == "metadata":
-            value = {key: item for key, item in sorted(value.items()) if key not in _NO_METADATA}
+            value = {key: item for key, item in sorted(value.items()) if key not in _EXCLUDED_METADATA_KEYS}
         found[each.name] = (value or None) if each.is_optional else "" if value is None else value
     if actual.owner is None:
-        found["renewer"] = found["renewer"] or SELF_RENEWED
+        found["renewer"] = found["renewer"] or SELF_RENEWER_VALUE
     return found

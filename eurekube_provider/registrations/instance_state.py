@@ -1,4 +1,4 @@
-"""The state of a EurekaInstance: its differences from a program, and its outputs as Eureka holds them."""
+"""Comparison of a EurekaInstance's state with a program, and its inputs and outputs as Eureka holds them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.defaults import completed, shortened
+from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
-    at_other_servers,
-    findings,
-    is_still_enforced,
-    is_unfinished,
+    has_leftovers,
+    has_other_servers,
+    has_stale_enforced_mark,
+    refresh_findings,
 )
-from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.properties import (
     ASKED_STATUS,
-    DEFAULT_ID,
+    ID_IS_DEFAULT,
     INCARNATION,
-    INPUTS,
-    LEAVING,
+    INPUT_NAMES,
+    LEAVING_MARK,
     SEEN_INCARNATION,
-    STILL_ENFORCED,
+    STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
 )
 
-IDENTITY = ("application", "instance_id")
+IDENTITY_PROPERTIES = ("application", "instance_id")
 """Properties that identify a registration: a change of one makes another registration."""
 
 
@@ -45,8 +45,8 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
-    replaces = [name for name in IDENTITY if olds.get(name) != news.get(name)]
-    if at_other_servers(olds, news):
+    replaces = [name for name in IDENTITY_PROPERTIES if olds.get(name) != news.get(name)]
+    if has_other_servers(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
         return StateDifference(changes=True, replaces=tuple(replaces))
@@ -54,13 +54,13 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
     changes = (
         bool(replaces)
-        or is_unfinished(olds, news)
+        or has_leftovers(olds, news)
         or not same_contents(want.only.instance, have.only.instance)
-        or (want.only.status is None) != (have.only.status is None)
-        or (want.only.status is not None and want.only.status != olds.get("status"))
+        or (want.only.enforced_status is None) != (have.only.enforced_status is None)
+        or (want.only.enforced_status is not None and want.only.enforced_status != olds.get("status"))
         or olds.get("seen_owner", have.owner) != have.owner
         or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
-        or want.management != have.management
+        or want.management_properties != have.management_properties
     )
     return StateDifference(changes, tuple(replaces))
 
@@ -75,44 +75,46 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
     :param properties: checked properties, or an earlier state.
     """
-    actual = held.everything[desired.only.instance.key]
-    given, properties = properties.keys(), completed(properties)
+    actual = held.all_instances[desired.only.instance.key]
+    given, properties = properties.keys(), with_defaults(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     asked = properties.get(ASKED_STATUS, properties.get("status"))
     result = {
-        **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
-        **properties_of(actual),
+        **{key: properties[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT) if key in properties},
+        **instance_to_properties(actual),
         "owner": properties["owner"],
         INCARNATION: properties.get(INCARNATION),
-        SEEN_INCARNATION: _seen_incarnation(properties, actual),
+        SEEN_INCARNATION: _differing_incarnation(properties, actual),
         "overridden_status": actual.overridden_status.value,
-        "last_updated": _iso(actual.last_updated_timestamp_ms),
+        "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
-        LEAVING: True if actual.is_leaving else None,
-        STILL_ENFORCED: actual.enforced if is_still_enforced(actual, asked if enforced else None) else None,
+        LEAVING_MARK: True if actual.is_leaving else None,
+        STILL_ENFORCED_MARK: actual.enforced
+        if has_stale_enforced_mark(actual, asked if enforced else None)
+        else None,
         ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
     result = {key: value for key, value in result.items() if value is not None}
-    return {**shortened(result), **{key: result[key] for key in given & result.keys()}}
+    return {**without_fixed_defaults(result), **{key: result[key] for key in given & result.keys()}}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
     """Return the inputs of a program that asks for the instance as Eureka holds it, so that a preview
     shows drift.
     """
-    wanted = {key: outs[key] for key in (*INPUTS, DEFAULT_ID) if key in outs}
-    if not completed(outs)["status_is_enforced"]:
+    wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT) if key in outs}
+    if not with_defaults(outs)["status_is_enforced"]:
         wanted.pop("status", None)
-    return {**shortened(wanted), **findings(outs)}
+    return {**without_fixed_defaults(wanted), **refresh_findings(outs)}
 
 
-def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
-    """Return Pulumi's id of the resource."""
+def resource_id(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
+    """Return the id of the EurekaInstance in Pulumi."""
     return "/".join(desired.only.instance.key)
 
 
-def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
+def _differing_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
     """Return the incarnation in Eureka where it differs from the state's; else None.
 
     An instance that no stack registered has no incarnation, and counts as no difference.
@@ -122,7 +124,7 @@ def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | 
     return actual.incarnation if is_other and is_named else None
 
 
-def _iso(timestamp_ms: int | None) -> str | None:
+def _format_timestamp(timestamp_ms: int | None) -> str | None:
     if timestamp_ms is None:
         return None
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)

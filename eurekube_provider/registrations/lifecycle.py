@@ -1,4 +1,4 @@
-"""The life of a resource's registrations in Eureka: created, changed, read and removed, one or many alike.
+"""Creation, update, preview, read and removal of a resource's registrations in Eureka.
 
 :func:`~eurekube_provider.core.plan.plan` decides the changes against the contents of Eureka at this moment,
     never against the state: a call that failed half-way is finished by the next one.
@@ -11,47 +11,54 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from eurekube_provider.core.enforcement import as_it_may_stand, status_to_reach
+from eurekube_provider.core.enforcement import status_to_reach, with_pending_marks
 from eurekube_provider.core.errors import (
     EurekubeError,
     OwnershipConflict,
     RegistryError,
     RegistryRejected,
     RegistryUnreachable,
-    SomeFailed,
+    SomeRegistrationsFailed,
 )
-from eurekube_provider.core.identity import SELF_RENEWED
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status, same_contents
+from eurekube_provider.core.identity import SELF_RENEWER_VALUE
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status, same_contents
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, RefusalReason, plan
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.server_verification import require_a_verified_server
+from eurekube_provider.eureka.server_verification import require_one_eureka_server
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain, undo_drains
-from eurekube_provider.registrations.registry_lists import LISTS
-from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.rollback import (
+    apply_plan,
+    errors_by_key,
+    format_errors_by_reason,
+    restore_failed_updates,
+    roll_back_creation,
+)
 from eurekube_provider.registrations.values import OnConflict
 
-REPORTED_WITHIN_SECONDS = 1.0
+REPLICATION_SECONDS = 1.0
 """Seconds until a server has replicated a write to its peers; servers do so within half a second."""
 
 _VERIFY_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovalResult:
     """The result of a removal.
 
-    :ivar left: instances that were not removed: they have another owner by now, were registered again, or
-        must stay.
-    :ivar refused: instances that are listed as ours and that no request can remove, each with the error.
+    :ivar not_removed: instances that were not removed: they have another owner by now, were registered again,
+        or must stay.
+    :ivar unaddressable: instances that are listed as ours and that no request can remove, each with the
+        error.
     """
 
     removed: tuple[Instance, ...] = ()
-    left: tuple[Instance, ...] = ()
-    refused: Mapping[Key, RegistryRejected] = field(default_factory=dict)
+    not_removed: tuple[Instance, ...] = ()
+    unaddressable: Mapping[InstanceKey, RegistryRejected] = field(default_factory=dict)
 
 
 def create(
@@ -68,20 +75,20 @@ def create(
 
     :returns: the instances of this incarnation in Eureka.
     :raises OwnershipConflict: somebody else's instance stands in the place, and the program does not adopt.
-    :raises SomeFailed: several instances failed; names each.
+    :raises SomeRegistrationsFailed: several instances failed; names each.
     :raises RegistryError: Eureka did not register an instance, or could not be asked.
     """
-    before = _in_service(wanted, [wanted.owner], peers)
-    planned = _plan_for(wanted, before, peers)
-    failed = _refusals(planned, wanted)
+    before = _undo_drains_and_read(wanted, [wanted.owner], peers)
+    planned = _plan_registrations(wanted, before, peers)
+    failed = _conflict_errors(planned, wanted)
     if failed:
-        _raise(wanted, "register", failed, "nothing was registered")
-    failed, after = _carry_out_and_read(planned, wanted, before, peers)
+        _raise_failures(wanted, "register", failed, "nothing was registered")
+    failed, after = _apply_and_read(planned, wanted, before, peers)
     if failed:
-        taken = take_back(wanted, before, peers)
-        _raise(wanted, "register", failed, taken.message, may_be_left=not taken.is_certain)
-    ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
-    return _without_surplus(wanted, replace(after, ours=ours), peers, checks, wait)
+        taken = roll_back_creation(wanted, before, peers)
+        _raise_failures(wanted, "register", failed, taken.message, may_leave_resource=not taken.is_complete)
+    ours = {place: each for place, each in after.owned.items() if wanted.has_registered(each)}
+    return _remove_surplus(wanted, replace(after, owned=ours), peers, checks, wait)
 
 
 def update(
@@ -99,23 +106,23 @@ def update(
 
     :raises OwnershipConflict: as for :func:`create`, which also names the other errors.
     """
-    before = _in_service(wanted, [wanted.owner, previous.owner], peers, previous.keys)
+    before = _undo_drains_and_read(wanted, [wanted.owner, previous.owner], peers, previous.program_keys)
     if wanted.incarnation is None:
-        wanted = wanted.without_state(before.ours)
-    now = wanted.released(previous, before.ours)
-    is_back = now.returned(previous)
-    returned = frozenset(place for place, have in before.others.items() if is_back(have))
-    planned = _plan_for(now, before, peers, returned)
-    refused = _refusals(planned, wanted)
-    failed, after = _carry_out_and_read(planned, now, before, peers, refused)
+        wanted = wanted.for_any_incarnation(before.owned)
+    now = wanted.reset_dropped_status(previous, before.owned)
+    is_back = now.registered_again_check(previous)
+    returned = frozenset(place for place, have in before.owned_by_others.items() if is_back(have))
+    planned = _plan_registrations(now, before, peers, returned)
+    refused = _conflict_errors(planned, wanted)
+    failed, after = _apply_and_read(planned, now, before, peers, refused)
     if failed:
         if previous.incarnation is not None:
-            failed |= undo_failed(
+            failed |= restore_failed_updates(
                 previous, wanted, before, {k: e for k, e in failed.items() if k not in refused}, peers
             )
         note = "what was done stays, and the next update goes on from there"
-        _raise(wanted, "update", failed, note, may_be_left=bool(planned.changes))
-    return _without_surplus(wanted, after, peers, checks, wait)
+        _raise_failures(wanted, "update", failed, note, may_leave_resource=bool(planned.changes))
+    return _remove_surplus(wanted, after, peers, checks, wait)
 
 
 def preview(wanted: DesiredState, peers: Peers) -> list[str]:
@@ -125,17 +132,17 @@ def preview(wanted: DesiredState, peers: Peers) -> list[str]:
 
     :raises RegistryError: no server answered.
     """
-    before = read_actual(wanted, [wanted.owner], peers, everywhere=False)
-    wanted = wanted.without_state(before.ours)
-    planned = _plan_for(wanted, before, peers)
-    refused = _refusals(planned, wanted)
+    before = read_actual(wanted, [wanted.owner], peers, from_all_servers=False)
+    wanted = wanted.for_any_incarnation(before.owned)
+    planned = _plan_registrations(wanted, before, peers)
+    refused = _conflict_errors(planned, wanted)
     changed = {change.instance.key for change in planned.changes}
     lines = []
     for key, each in sorted(wanted.registrations.items()):
         if key in refused:
             lines.append(f"! {refused[key]}")
         elif each.instance.key in changed:
-            lines.append(_described(each, before.everything.get(each.instance.key)))
+            lines.append(_preview_line(each, before.all_instances.get(each.instance.key)))
         else:
             lines.append(f"  {each}")
     removals = plan([], before.surplus(wanted), wanted.owner).changes
@@ -149,71 +156,77 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     :raises RegistryError: a registration is missing at the servers that answered, and not all of them
         answered as a Eureka does.
     """
-    held = _with_unverified_servers("read", previous, read_actual(previous, [previous.owner], peers), peers)
-    lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
-    if lost and held.unsure:
-        failure = next(iter(held.unsure.values()))
+    held = _count_unverified_servers_as_failed(
+        "read", previous, read_actual(previous, [previous.owner], peers), peers
+    )
+    lost = [each for each in previous.registrations.values() if each.instance.key not in held.all_instances]
+    if lost and held.failed_servers:
+        failure = next(iter(held.failed_servers.values()))
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise RegistryUnreachable(
             f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
-            f" {', '.join(held.unsure)} does is not known ({failure})",
+            f" {', '.join(held.failed_servers)} does is not known ({failure})",
             url=failure.url,
         )
-    return held if held.everything or not previous.registrations else None
+    return held if held.all_instances or not previous.registrations else None
 
 
 def delete(
     previous: DesiredState,
     peers: Peers,
-    spare: Callable[[Key], bool] = lambda _: False,
+    must_stay: Callable[[InstanceKey], bool] = lambda _: False,
     checks: RemovalChecks | None = None,
     wait: Callable[[float], None] = time.sleep,
-) -> Removal:
+) -> RemovalResult:
     """Drain and remove all registrations of a resource.
 
     Instances that belong to somebody else by now, or that another incarnation of the same owner has
     registered since, are left alone. A server that is away does not keep a stack from being removed. It may
     have taken another registration of the same id a moment ago, and not have replicated it yet.
 
-    :param spare: returns True for an application and id whose registration must stay.
+    :param must_stay: returns True for an application and id whose registration must stay.
     :param wait: sleeps the given seconds; an exception from it ends the drain, and puts all instances back
         into service.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises RegistryError: no server answered as a Eureka does, or one still holds a removed instance.
-    :raises SomeFailed: servers still hold several removed instances; names each.
+    :raises SomeRegistrationsFailed: servers still hold several removed instances; names each.
     """
-    held = read_actual(previous, [previous.owner], peers, writes=True)
-    if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
-        wait(REPORTED_WITHIN_SECONDS)
-        held = read_actual(previous, [previous.owner], peers, writes=True)
-    held = _with_unverified_servers("deregister", previous, held, peers)
-    keys = previous.keys
-    spared = {place for place in held.everything if spare(place)}
-    leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
-    registered_again = _remove(previous, leaving, peers, checks, wait)
+    held = read_actual(previous, [previous.owner], peers, for_writing=True)
+    if held.failed_servers and any(previous.has_registered(each) for each in held.owned.values()):
+        wait(REPLICATION_SECONDS)
+        held = read_actual(previous, [previous.owner], peers, for_writing=True)
+    held = _count_unverified_servers_as_failed("deregister", previous, held, peers)
+    keys = previous.program_keys
+    spared = {place for place in held.all_instances if must_stay(place)}
+    leaving = [
+        each for place, each in held.owned.items() if previous.has_registered(each) and place not in spared
+    ]
+    registered_again = _drain_and_remove(previous, leaving, peers, checks, wait)
     removed = {each.key: each for each in leaving if each.key not in registered_again}
     left = (
         each
-        for place, each in held.everything.items()
-        if place not in removed and (place in keys or place in held.others or place in registered_again)
+        for place, each in held.all_instances.items()
+        if place not in removed
+        and (place in keys or place in held.owned_by_others or place in registered_again)
     )
-    return Removal(tuple(removed.values()), tuple(left), held.refused)
+    return RemovalResult(tuple(removed.values()), tuple(left), held.unaddressable)
 
 
-def _with_unverified_servers(
+def _count_unverified_servers_as_failed(
     verb: str, previous: DesiredState, held: ActualState, peers: Peers
 ) -> ActualState:
-    """Return the instances that were read; where one is missing, count a server that is no Eureka as one that
-    is away.
+    """Return ``held``; where an instance is missing, add servers that are no Eureka to its failed servers.
 
     :raises RegistryUnreachable: no server is a Eureka.
     """
-    if previous.keys.keys() <= held.everything.keys():
+    if previous.program_keys.keys() <= held.all_instances.keys():
         return held
-    return replace(held, unsure={**require_a_verified_server(f"{verb} {previous}", peers), **held.unsure})
+    return replace(
+        held, failed_servers={**require_one_eureka_server(f"{verb} {previous}", peers), **held.failed_servers}
+    )
 
 
-def left_alone(instance: Instance) -> str:
+def not_removed_message(instance: Instance) -> str:
     """Return a sentence for a person about an instance that was not removed."""
     return (
         f"{instance.application} {instance.instance_id} was registered again, is asked for by the program"
@@ -221,7 +234,7 @@ def left_alone(instance: Instance) -> str:
     )
 
 
-def not_there(previous: DesiredState) -> str:
+def not_registered_message(previous: DesiredState) -> str:
     """Return a sentence for a person about registrations that were to be removed and did not exist."""
     return (
         f"{previous} is not registered at {', '.join(previous.service_urls)}: nothing was removed. If another"
@@ -230,72 +243,84 @@ def not_there(previous: DesiredState) -> str:
     )
 
 
-def _plan_for(
-    wanted: DesiredState, before: ActualState, peers: Peers, returned: frozenset[Key] = frozenset()
+def _plan_registrations(
+    wanted: DesiredState,
+    before: ActualState,
+    peers: Peers,
+    registered_again: frozenset[InstanceKey] = frozenset(),
 ) -> Plan:
-    """Return the plan for ``wanted``; instances at the addresses of missing ones are taken into account.
+    """Return the plan for ``wanted``, which refuses an instance at an address where another owner's is.
 
-    :param returned: applications and ids under which our own application registered itself again.
+    :param registered_again: applications and ids under which our own application registered itself again.
     """
     desired = list(wanted.instances.values())
-    missing = [each for each in desired if each.key not in before.everything]
-    there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
-    policies = wanted.policies({*before.ours, *returned})
+    missing = [each for each in desired if each.key not in before.all_instances]
+    there = (
+        *before.all_instances.values(),
+        *REGISTRY_LISTS.foreign_at_addresses(missing, wanted.owner, peers),
+    )
+    policies = wanted.policies({*before.owned, *registered_again})
     return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, policies)
 
 
-def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
+def _conflict_errors(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
     """Return an error for each wanted instance whose place or address another owner's instance has."""
-    keys = wanted.keys
+    keys = wanted.program_keys
     return {
-        keys[refusal.instance.key]: OwnershipConflict(f"{refusal.describe()}; {_way_out(refusal)}")
+        keys[refusal.instance.key]: OwnershipConflict(f"{refusal.describe()}; {_suggest_remedy(refusal)}")
         for refusal in planned.refusals
     }
 
 
-def _way_out(refusal: Refusal) -> str:
-    """Return a sentence that tells how to change the program where another instance is in its way."""
+def _suggest_remedy(refusal: Refusal) -> str:
+    """Return the change of the program that resolves a conflict with another owner's instance."""
     adopt = f'on_conflict="{OnConflict.ADOPT}"'
     if refusal.actual.key == refusal.instance.key:
         return f"give this one another instance_id, or take it over with {adopt}"
     other = f'instance_id="{refusal.actual.instance_id}" and {adopt}'
     if refusal.reason is RefusalReason.SELF_REGISTERED:
-        return printable(f'or take it over with {other} and renewer="{SELF_RENEWED}"')
+        return printable(f'or take it over with {other} and renewer="{SELF_RENEWER_VALUE}"')
     return printable(f"give this one another host_name or port, or take that one over with {other}")
 
 
-def _carry_out_and_read(
+def _apply_and_read(
     planned: Plan,
     wanted: DesiredState,
     before: ActualState,
     peers: Peers,
-    refused: Mapping[str, EurekubeError] = EMPTY,
+    refused: Mapping[str, EurekubeError] = EMPTY_MAPPING,
 ) -> tuple[dict[str, EurekubeError], ActualState]:
     """Carry out a plan, and read the instances back; a server may be half a second behind another one.
 
     :returns: an error by key for each failure, and the instances that Eureka holds now.
     """
-    failed = {**refused, **errors_of(carry_out(planned, wanted, peers), wanted)}
-    listed = tuple(before.everything.values())
+    failed = {**refused, **errors_by_key(apply_plan(planned, wanted, peers), wanted)}
+    listed = tuple(before.all_instances.values())
     try:
         for attempt in range(_VERIFY_ATTEMPTS):
-            after = read_actual(wanted, [wanted.owner], peers, listed, writes=True, everywhere=False)
-            missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
+            after = read_actual(
+                wanted, [wanted.owner], peers, listed, for_writing=True, from_all_servers=False
+            )
+            missed = {
+                key: error for key, error in _verification_errors(wanted, after).items() if key not in failed
+            }
             if not missed:
                 break
             time.sleep(0.2 * (attempt + 1))
     except RegistryError as error:
         return failed or dict.fromkeys(wanted.registrations, error), before
-    return {**failed, **missed}, replace(after, refused=before.refused)
+    return {**failed, **missed}, replace(after, unaddressable=before.unaddressable)
 
 
-def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeError]:
-    """Return an error by key for each instance that Eureka accepted and does not hold."""
+def _verification_errors(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeError]:
+    """Return an error by key for each wanted instance that Eureka accepted and does not hold as wanted."""
     result: dict[str, EurekubeError] = {}
     for key, each in wanted.registrations.items():
-        held = after.ours.get(each.instance.key)
-        is_there = held is not None and same_contents(as_it_may_stand(each.instance, each.status, held), held)
-        if is_there and held is not None and each.status in (None, held.status):
+        held = after.owned.get(each.instance.key)
+        is_there = held is not None and same_contents(
+            with_pending_marks(each.instance, each.enforced_status, held), held
+        )
+        if is_there and held is not None and each.enforced_status in (None, held.status):
             continue
         holds = "does not hold it" if held is None else "holds something else"
         name = "" if wanted.has_members else f"register {each}: "
@@ -306,20 +331,18 @@ def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeE
     return result
 
 
-def _described(wanted: Registration, have: Instance | None) -> str:
-    """Return the preview's one line for an instance: its registration, or its update together with its
-    change of status.
-    """
+def _preview_line(wanted: Registration, have: Instance | None) -> str:
+    """Return the preview's line for a registration, or for an update together with its change of status."""
     if have is None:
         return Change(Action.REGISTER, wanted.instance).describe()
-    status = status_to_reach(wanted.status, have) or (Status.UP if have.is_leaving else None)
+    status = status_to_reach(wanted.enforced_status, have) or (Status.UP if have.is_leaving else None)
     want = replace(wanted.instance, status=have.status if status is None else status)
     if status is not None:
         have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
     return Change(Action.UPDATE, want, have).describe()
 
 
-def _without_surplus(
+def _remove_surplus(
     wanted: DesiredState,
     held: ActualState,
     peers: Peers,
@@ -328,41 +351,43 @@ def _without_surplus(
 ) -> ActualState:
     """Remove instances that the program does not ask for any more, once all wanted ones are registered."""
     surplus = held.surplus(wanted)
-    _remove(wanted, surplus, peers, checks, wait)
+    _drain_and_remove(wanted, surplus, peers, checks, wait)
     gone = {each.key for each in surplus}
-    return replace(held, ours={key: each for key, each in held.ours.items() if key not in gone})
+    return replace(held, owned={key: each for key, each in held.owned.items() if key not in gone})
 
 
-def _in_service(
-    wanted: DesiredState, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()
+def _undo_drains_and_read(
+    wanted: DesiredState, owners: Sequence[str], peers: Peers, extra_keys: Iterable[InstanceKey] = ()
 ) -> ActualState:
     """Undo interrupted drains of wanted instances, and return the instances in Eureka.
 
     An instance that is to be removed stays out of service, and is drained again; an instance for which the
     program asks OUT_OF_SERVICE stays so.
     """
-    before = read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
+    before = read_actual(
+        wanted, owners, peers, extra_keys=extra_keys, for_writing=True, from_all_servers=False
+    )
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
-    there = before.everything if is_adopting else before.ours
+    there = before.all_instances if is_adopting else before.owned
     out = [
         there[each.instance.key]
         for each in wanted.registrations.values()
-        if each.instance.key in there and each.status is not Status.OUT_OF_SERVICE
+        if each.instance.key in there and each.enforced_status is not Status.OUT_OF_SERVICE
     ]
     leaving = [each for each in out if each.is_leaving]
     if not leaving:
         return before
     undo_drains(peers, leaving)
-    return read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
+    return read_actual(wanted, owners, peers, extra_keys=extra_keys, for_writing=True, from_all_servers=False)
 
 
-def _remove(
+def _drain_and_remove(
     wanted: DesiredState,
     leaving: Sequence[Instance],
     peers: Peers,
     checks: RemovalChecks | None,
     wait: Callable[[float], None],
-) -> frozenset[Key]:
+) -> frozenset[InstanceKey]:
     """Drain and remove the instances of ``leaving``.
 
     :returns: applications and ids of instances that were registered again during the drain, and were left
@@ -377,27 +402,27 @@ def _remove(
     for owner in {each.owner for each in leaving if each.owner}:
         theirs = replace(wanted, owner=owner, registrations={})
         removals = plan([], (each for each in leaving if each.owner == owner), owner)
-        outcome = carry_out(removals, theirs, peers, is_fresh=not wanted.drain_seconds)
-        failed |= errors_of(outcome, theirs)
+        outcome = apply_plan(removals, theirs, peers, is_fresh=not wanted.drain_seconds)
+        failed |= errors_by_key(outcome, theirs)
         for change in outcome.done:
-            if change.instance.renewer != SELF_RENEWED:
-                later.add(peers, change.instance)
+            if change.instance.renewer != SELF_RENEWER_VALUE:
+                later.add_removal(peers, change.instance)
     if checks is None:
-        later.finish()
+        later.check_all()
     if failed:
-        _raise(wanted, "deregister", failed, "the others were removed")
+        _raise_failures(wanted, "deregister", failed, "the others were removed")
     return registered_again
 
 
-def _raise(
+def _raise_failures(
     wanted: DesiredState,
     verb: str,
     failed: Mapping[str, EurekubeError],
     rest: str,
     *,
-    may_be_left: bool = False,
+    may_leave_resource: bool = False,
 ) -> NoReturn:
-    """Raise one error that names each failed instance, and says what became of the rest.
+    """Raise one error that names each failed instance and the outcome of the others.
 
     :raises EurekubeError: always.
     """
@@ -405,8 +430,9 @@ def _raise(
     cause: EurekubeError | None = None
     if wanted.has_members:
         total = max(len(wanted.registrations), len(failed))
-        raised = SomeFailed(
-            f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): {grouped(failed)}"
+        raised = SomeRegistrationsFailed(
+            f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): "
+            f"{format_errors_by_reason(failed)}"
         )
     else:
         (cause,) = failed.values()
@@ -417,5 +443,5 @@ def _raise(
             raised = type(cause)(message, url=cause.url, status_code=cause.status_code)
         else:
             raised = type(cause)(f"{verb} {wanted}: {message}")
-    raised.may_be_left = may_be_left
+    raised.may_leave_resource = may_leave_resource
     raise raised from cause

@@ -16,47 +16,47 @@ from typing import Any
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.properties import (
-    DEFAULT_ID,
+    ID_IS_DEFAULT,
     INCARNATION,
     Properties,
-    Scope,
-    derived_secrets,
-    names_in,
-    without_secrets,
+    PropertyScope,
+    property_names,
+    select_derived_secrets,
+    split_secret_placeholders,
 )
 from eurekube_provider.registrations.property_check import (
-    Checked,
+    CheckedProperties,
     CheckFailure,
     check,
-    no_such_property,
-    same_address,
+    same_address_failure,
+    unknown_property_failure,
 )
-from eurekube_provider.registrations.values import UNKNOWN, Marker
+from eurekube_provider.registrations.values import UNKNOWN, UnknownMarker
 
-SHARED = names_in(Scope.CONTENTS)
+SHARED_PROPERTIES = property_names(PropertyScope.INSTANCE_OR_APPLICATION)
 """Properties that an instance may set itself, and else takes from its application."""
 
-OWN = names_in(Scope.OWN, Scope.CONTENTS)
+MEMBER_PROPERTIES = property_names(PropertyScope.ONE_INSTANCE, PropertyScope.INSTANCE_OR_APPLICATION)
 """Properties that may be written for an instance of an application."""
 
-_FOUND = (*OWN, "renewer")
-"""Properties of an instance in a state: also the renewer in Eureka, which a program sets for the
+_COMPARED_PROPERTIES = (*MEMBER_PROPERTIES, "renewer")
+"""Properties that are compared with an instance in Eureka: also the renewer, which a program sets for the
 application only.
 """
 
-MANAGEMENT = names_in(Scope.MANAGEMENT)
+MANAGEMENT_PROPERTIES = property_names(PropertyScope.RESOURCE)
 """Properties that are the same for all instances of an application."""
 
-ID_BASE = "id_base"
+ID_BASE_PROPERTY = "id_base"
 """A bookkeeping property: the end of every default id, kept so that a renamed stack renames no instance."""
 
-MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
+MEMBER_INPUTS = (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES, "instances", ID_BASE_PROPERTY)
 
 MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
 """Properties that are known after an update only; statuses and owners that differ are given by key."""
 
 
-def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
+def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:
     """Normalise an application's properties, and refuse instances that cannot be registered; each problem
     names its instance.
 
@@ -64,18 +64,18 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
     """
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*MEMBER_INPUTS, *MEMBER_OUTPUTS})
-    problems = [no_such_property(key, key, MEMBER_INPUTS) for key in unknown]
-    result, found, warnings = _checked_defaults(olds, written)
+    problems = [unknown_property_failure(key, key, MEMBER_INPUTS) for key in unknown]
+    result, found, warnings = _check_shared_properties(olds, written)
     problems += found
     base = _id_base(olds, written)
     if base is not None:
-        result[ID_BASE] = base
+        result[ID_BASE_PROPERTY] = base
     instances = written.get("instances")
     if instances is UNKNOWN:
-        return Checked({**result, "instances": UNKNOWN}, tuple(problems))
+        return CheckedProperties({**result, "instances": UNKNOWN}, tuple(problems))
     if not isinstance(instances, Mapping):
         reason = "is required: a map from a key of your own to host_name and what else is particular"
-        return Checked(result, (*problems, CheckFailure("instances", reason)))
+        return CheckedProperties(result, (*problems, CheckFailure("instances", reason)))
     kept: Properties = {}
     ids: dict[str, str] = {}
     addresses: dict[CalledAddress, str] = {}
@@ -96,19 +96,19 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
                 )
             )
         else:
-            kept[key], instance_id, found, doubts, at = _checked_member(olds, result, key, value, reported)
+            kept[key], instance_id, found, doubts, at = _check_member(olds, result, key, value, reported)
             problems += found
             warnings += doubts
             if at is not None and (first := addresses.setdefault(at, where)) != where:
-                both_stand = _both_stand(olds, at, first, where)
+                both_stand = _had_same_address_before(olds, at, first, where)
                 target = warnings if both_stand else problems
                 other_key = first.removeprefix("instances.")
                 target.append(
-                    same_address(
+                    same_address_failure(
                         at,
                         f"{where}.host_name",
                         f"the instance {other_key!r} of this application",
-                        stands=both_stand,
+                        had_address_before=both_stand,
                     )
                 )
             other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
@@ -116,13 +116,16 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
                 same = f"is that of {other!r} too"
                 problems.append(CheckFailure(f"{where}.instance_id", f"{instance_id!r} {same}", same))
     named = {at: f"{where}.host_name" for at, where in addresses.items()}
-    return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings), named)
+    return CheckedProperties({**result, "instances": kept}, tuple(problems), tuple(warnings), named)
 
 
-def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
+def member_properties(properties: Mapping[str, Any]) -> dict[str, Properties]:
     """Return the full properties of each instance by key, from checked properties or those of a state."""
     instances = properties.get("instances") or {}
-    return {key: check({}, _merged(properties, key, own)).properties for key, own in instances.items()}
+    return {
+        key: check({}, _merge_with_application(properties, key, own)).properties
+        for key, own in instances.items()
+    }
 
 
 def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,20 +134,24 @@ def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
     An id that is not known yet is :data:`~eurekube_provider.registrations.values.UNKNOWN`.
     """
     instances = properties.get("instances") or {}
-    found = {key: _merged(properties, key, own).get("instance_id") for key, own in instances.items()}
+    found = {
+        key: _merge_with_application(properties, key, own).get("instance_id")
+        for key, own in instances.items()
+    }
     return {key: UNKNOWN if id_ is None else id_ for key, id_ in found.items()}
 
 
-def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
-    """Return the inputs of an instance that ask for ``held``: the written ones, and those that differ.
+def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
+    """Return the inputs of a member that ask for ``held``: the written inputs, changed where ``held``
+    differs.
 
     :param held: the instance's full properties as Eureka has them. An address or a text that is not there is
         written as an empty text, which only a state may have.
     """
     written = dict((properties.get("instances") or {}).get(key) or {})
     for _ in range(2):  # what differs may be the default of another property, which then differs, too
-        full = check({}, _merged(properties, key, written)).properties
-        for name in _FOUND:
+        full = check({}, _merge_with_application(properties, key, written)).properties
+        for name in _COMPARED_PROPERTIES:
             if name == "metadata":
                 want, there = full.get(name) or {}, held.get(name) or {}
                 differing = {
@@ -159,18 +166,18 @@ def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> 
     return written
 
 
-def _checked_defaults(
+def _check_shared_properties(
     olds: Mapping[str, Any], written: Mapping[str, Any]
 ) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
     """Check an application's shared properties as those of an instance; return only the ones that were
     written.
     """
-    alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
+    alone = {key: written[key] for key in (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
     checked = check(_former_metadata(olds), {**stand_ins, **alone})
-    kept = {name: checked.properties[name] for name in MANAGEMENT if name in checked.properties}
+    kept = {name: checked.properties[name] for name in MANAGEMENT_PROPERTIES if name in checked.properties}
     return (
-        kept | _normalised_as_written(alone, checked.properties),
+        kept | _select_written_properties(alone, checked.properties),
         list(checked.problems),
         list(checked.warnings),
     )
@@ -181,53 +188,64 @@ def _former_metadata(olds: Mapping[str, Any]) -> Properties:
     return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
 
-def _checked_member(
+def _check_member(
     olds: Mapping[str, Any],
     application: Mapping[str, Any],
     key: str,
     value: Mapping[str, Any],
     reported: set[str],
 ) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
-    """Return an instance's own properties, its id, and its address.
+    """Check one member; return its own properties, its id, its problems, its warnings and its address.
 
-    Problems of its application's shared properties are ``reported`` already.
+    :param reported: the shared properties of the application whose problems are reported already.
     """
     where = f"instances.{key}"
-    written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
-    problems = [no_such_property(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
-    known = {name: item for name, item in written.items() if name in OWN}
+    written, derived = split_secret_placeholders(
+        {name: item for name, item in value.items() if item is not None}
+    )
+    problems = [
+        unknown_property_failure(f"{where}.{name}", name, MEMBER_PROPERTIES)
+        for name in sorted(set(written) - set(MEMBER_PROPERTIES))
+    ]
+    known = {name: item for name, item in written.items() if name in MEMBER_PROPERTIES}
     before = (olds.get("instances") or {}).get(key)
     checked = check(
-        _former_metadata(_merged(olds, key, before)) if before is not None else {},
-        _merged(application, key, known),
+        _former_metadata(_merge_with_application(olds, key, before)) if before is not None else {},
+        _merge_with_application(application, key, known),
     )
     problems += [
         replace(problem, property=f"{where}.{problem.property}")
         for problem in checked.problems
         if problem.property in known or problem.property not in reported
     ]
-    kept = _normalised_as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
+    kept = _select_written_properties(known, checked.properties) | select_derived_secrets(
+        derived, checked.properties
+    )
     warnings = [replace(one, property=f"{where}.{one.property}") for one in checked.warnings]
     at = next(iter(checked.addresses), None)
     return kept, checked.properties.get("instance_id"), problems, warnings, at
 
 
-def _both_stand(olds: Mapping[str, Any], at: CalledAddress, *where: str) -> bool:
-    """Return whether an application's old state has both instances at this address, as earlier releases
-    allowed.
+def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *where: str) -> bool:
+    """Return whether an application's old state has all instances of ``where`` at this address, as earlier
+    releases allowed.
     """
     instances = olds.get("instances") or {}
     keys = [each.removeprefix("instances.") for each in where]
     return all(
-        key in instances and CalledAddress.of(check({}, _merged(olds, key, instances[key])).properties) == at
+        key in instances
+        and CalledAddress.from_properties(
+            check({}, _merge_with_application(olds, key, instances[key])).properties
+        )
+        == address
         for key in keys
     )
 
 
-def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
+def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
     """Return the written properties only, with their normalised values."""
-    kept = {name: checked[name] for name in SHARED if name in written and name in checked}
-    kept |= {name: checked[name] for name in OWN if name in written and name in checked}
+    kept = {name: checked[name] for name in SHARED_PROPERTIES if name in written and name in checked}
+    kept |= {name: checked[name] for name in MEMBER_PROPERTIES if name in written and name in checked}
     metadata = written.get("metadata")
     if isinstance(metadata, Mapping):
         kept["metadata"] = {
@@ -238,11 +256,17 @@ def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any
     return kept
 
 
-def _merged(application: Mapping[str, Any], key: str, own: Any) -> Properties:
-    """Return an instance's properties over its application's; metadata are merged key by key."""
+def _merge_with_application(application: Mapping[str, Any], key: str, own: Any) -> Properties:
+    """Return the application's properties overridden by the instance's own; metadata are merged key by
+    key.
+    """
     if not isinstance(own, Mapping):
         return {}
-    merged: Properties = {name: application[name] for name in (*MANAGEMENT, *SHARED) if name in application}
+    merged: Properties = {
+        name: application[name]
+        for name in (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES)
+        if name in application
+    }
     above = merged.get("metadata")
     if isinstance(own.get("metadata"), Mapping) and "zone" in own["metadata"]:
         merged.pop("zone", None)
@@ -252,12 +276,12 @@ def _merged(application: Mapping[str, Any], key: str, own: Any) -> Properties:
     if "secure_port" in own and "secure_port_enabled" not in own:
         merged["secure_port_enabled"] = True  # naming one enables it, here as anywhere
     if not merged.get("instance_id"):
-        merged["instance_id"] = _default_id(merged, key, application.get(ID_BASE))
-    merged.pop(DEFAULT_ID, None)
+        merged["instance_id"] = _default_member_id(merged, key, application.get(ID_BASE_PROPERTY))
+    merged.pop(ID_IS_DEFAULT, None)
     return merged
 
 
-def _default_id(merged: Mapping[str, Any], key: str, base: Any) -> str | Marker | None:
+def _default_member_id(merged: Mapping[str, Any], key: str, base: Any) -> str | UnknownMarker | None:
     """Return ``<key>.<name>.<stack>.<project>:<application>:<port>``."""
     application, port = merged.get("application"), merged.get("port")
     if UNKNOWN in (application, port):
@@ -270,7 +294,7 @@ def _default_id(merged: Mapping[str, Any], key: str, base: Any) -> str | Marker 
 
 
 def _id_base(olds: Mapping[str, Any], news: Mapping[str, Any]) -> str | None:
-    if olds.get(ID_BASE):
-        return str(olds[ID_BASE])
+    if olds.get(ID_BASE_PROPERTY):
+        return str(olds[ID_BASE_PROPERTY])
     owner = parse_owner(str(news.get("owner")))
     return f"{owner.name}.{owner.stack}.{owner.project}" if isinstance(owner, StackOwner) else None

@@ -12,55 +12,57 @@ from typing import Any
 
 from eurekube_provider.core.wording import camel_case
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
-from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, Properties
+from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, Properties
 
-INSTANCES = "instances"
-"""The property whose values have properties of their own."""
+INSTANCES_PROPERTY = "instances"
+"""The property of an application that maps keys to the properties of its instances."""
 
-_MOST_NAMES = 512
+_CACHED_NAMES = 512
 """The number of names that are remembered: more than exist, so that misspelt names cannot fill the memory."""
 
-_KNOWN = {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
-_WORDS = re.compile("|".join(rf"\b{name}\b" for name in sorted(_KNOWN, key=len, reverse=True) if "_" in name))
+_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
+_SNAKE_CASE_NAME_PATTERN = re.compile(
+    "|".join(rf"\b{name}\b" for name in sorted(_PROPERTY_NAMES, key=len, reverse=True) if "_" in name)
+)
 
 
-camel = lru_cache(_MOST_NAMES)(camel_case)
+to_camel_case = lru_cache(_CACHED_NAMES)(camel_case)
 """Return ``host_name`` as ``hostName``."""
 
 
-@lru_cache(_MOST_NAMES)
-def snake(name: str) -> str:
+@lru_cache(_CACHED_NAMES)
+def to_snake_case(name: str) -> str:
     """Return ``hostName`` as ``host_name``; a name in snake case stays."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
-def as_written(text: str) -> str:
-    """Return a sentence for people, with the names of properties in camel case."""
-    return _WORDS.sub(lambda found: camel(found[0]), text)
+def with_camel_case_names(text: str) -> str:
+    """Return a sentence with the names of properties in it in camel case."""
+    return _SNAKE_CASE_NAME_PATTERN.sub(lambda found: to_camel_case(found[0]), text)
 
 
-def path_as_written(path: str) -> str:
+def path_in_camel_case(path: str) -> str:
     """Return a path such as ``instances.a.host_name`` in camel case; a program's own key in it stays."""
     first, *rest = path.split(".")
-    if first == INSTANCES and len(rest) > 1:
-        return ".".join((first, *rest[:-1], camel(rest[-1])))
-    return ".".join((camel(first), *rest))
+    if first == INSTANCES_PROPERTY and len(rest) > 1:
+        return ".".join((first, *rest[:-1], to_camel_case(rest[-1])))
+    return ".".join((to_camel_case(first), *rest))
 
 
-def renamed(properties: Mapping[str, Any], name: Callable[[str], str]) -> Properties:
-    """Return properties with each name changed by ``name``, also within ``instances``."""
-    return {name(key): _nested(key, value, name) for key, value in properties.items()}
+def rename_properties(properties: Mapping[str, Any], convert: Callable[[str], str]) -> Properties:
+    """Return properties with each name changed by ``convert``, also within ``instances``."""
+    return {convert(key): _rename_within_instances(key, value, convert) for key, value in properties.items()}
 
 
-def are_schemas(properties: Iterable[str]) -> bool:
-    """Return whether names are in camel case, as in a state that the native provider wrote."""
-    return any(snake(name) != name for name in properties)
+def has_camel_case_name(properties: Iterable[str]) -> bool:
+    """Return whether a name is in camel case, as in a state that the native provider wrote."""
+    return any(to_snake_case(name) != name for name in properties)
 
 
-def _nested(key: str, value: Any, name: Callable[[str], str]) -> Any:
-    if key != INSTANCES or not isinstance(value, Mapping):
+def _rename_within_instances(key: str, value: Any, convert: Callable[[str], str]) -> Any:
+    if key != INSTANCES_PROPERTY or not isinstance(value, Mapping):
         return value
     return {
-        one: {name(own): item for own, item in each.items()} if isinstance(each, Mapping) else each
+        one: {convert(own): item for own, item in each.items()} if isinstance(each, Mapping) else each
         for one, each in value.items()
     }

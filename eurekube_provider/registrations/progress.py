@@ -11,44 +11,44 @@ from dataclasses import dataclass
 
 from eurekube_provider.runtime.clock import elapsed_seconds
 
-SHOWN_EVERY_SECONDS = 1.0
+EPHEMERAL_INTERVAL_SECONDS = 1.0
 """Seconds between two sentences where the second replaces the first on the screen."""
 
-SAID_EVERY_SECONDS = 10.0
+LINE_INTERVAL_SECONDS = 10.0
 """Seconds between two lines that stay on the screen."""
 
-_CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_CURRENT_REPORTER: ContextVar[ProgressReporter | None] = ContextVar("progress", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The way in which a call reports its progress.
+class ProgressReporter:
+    """A reporter of a call's progress.
 
-    :ivar tell: shows a person a sentence.
+    :ivar report: shows a person a sentence.
     :ivar interval_seconds: the seconds before the first sentence, and between two.
     """
 
-    tell: Callable[[str], None]
-    interval_seconds: float = SAID_EVERY_SECONDS
+    report: Callable[[str], None]
+    interval_seconds: float = LINE_INTERVAL_SECONDS
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Report the changes of this thread's call in this way, within the context."""
-        token = _CURRENT.set(self)
+    def activate(self) -> Iterator[None]:
+        """Within the context, report the changes of this thread's call by this reporter."""
+        token = _CURRENT_REPORTER.set(self)
         try:
             yield
         finally:
-            _CURRENT.reset(token)
+            _CURRENT_REPORTER.reset(token)
 
 
-class SentChanges:
-    """The count of a plan's changes that were sent, reported now and then; any thread may count.
+class SentChangesCounter:
+    """A counter of a plan's sent changes, which reports now and then; any thread may count.
 
     :param total: the number of changes in the plan.
     """
 
     def __init__(self, total: int, clock: Callable[[], float] = elapsed_seconds) -> None:
-        self._progress = _CURRENT.get()
+        self._progress = _CURRENT_REPORTER.get()
         self._total, self._clock, self._lock = total, clock, threading.Lock()
         self._sent: Counter[str] = Counter()
         self._reported_at = clock()
@@ -66,4 +66,4 @@ class SentChanges:
                 return
             self._reported_at = now
             done = min(self._total, *self._sent.values())
-        self._progress.tell(f"{done:,} of {self._total:,} changes sent to Eureka")
+        self._progress.report(f"{done:,} of {self._total:,} changes sent to Eureka")

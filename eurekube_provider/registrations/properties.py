@@ -21,12 +21,12 @@ from eurekube_provider.registrations.values import UNKNOWN, OnConflict
 Properties = dict[str, Any]
 
 
-class Scope(Enum):
-    """The places where a program may write a property."""
+class PropertyScope(Enum):
+    """The resources or parts of resources for which a program may write a property."""
 
-    OWN = "for one instance"
-    CONTENTS = "for one instance, or once for all of an application"
-    MANAGEMENT = "for a resource"
+    ONE_INSTANCE = "for one instance"
+    INSTANCE_OR_APPLICATION = "for one instance, or once for all of an application"
+    RESOURCE = "for a resource"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ class Property:
     :ivar check: normalises a value that somebody wrote, or raises
         :class:`~eurekube_provider.registrations.values.BadValue`.
     :ivar description: the text for a person.
-    :ivar at: the place of the value in an :class:`~eurekube_provider.core.model.Instance`: a field, or one
-        within a field. A property that is a key of the metadata, such as ``zone``, may be written in the
-        metadata as well: ``property_check`` and ``members`` merge the two.
+    :ivar instance_path: the path of the value in an :class:`~eurekube_provider.core.model.Instance`: a field,
+        or one within a field. A property that is a key of the metadata, such as ``zone``, may be written in
+        the metadata as well: ``property_check`` and ``members`` merge the two.
     :ivar type: the type of its values; the engine makes a float of every number.
     :ivar default: the value where none is given; a state need not hold it.
     :ivar derive: makes the default from the properties checked before and those given; None without a derived
         default.
     :ivar derived_from: the properties from which the default is made; it is a secret where one of them is.
     :ivar default_text: the default, for a person; without it, what ``default`` says.
-    :ivar missing: the error where the property is required and not given.
+    :ivar missing_error: the error where the property is required and not given.
     :ivar choices: all allowed values, where they are few.
     """
 
     name: str
-    scope: Scope
+    scope: PropertyScope
     check: Callable[[Any], Any]
     description: str
-    at: tuple[str, ...] = ()
+    instance_path: tuple[str, ...] = ()
     type: Callable[[Any], Any] = str
     default: Any = None
     derive: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     derived_from: tuple[str, ...] = ()
     default_text: str = ""
     is_required: bool = False
-    missing: str = "is required"
+    missing_error: str = "is required"
     choices: tuple[str, ...] = ()
 
     @property
@@ -69,85 +69,117 @@ class Property:
         return not self.is_required and self.default is None and not self.default_text
 
 
-def _host_alone(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
+def _derive_ip_address(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
     # As given: a look-up here would make the preview depend on somebody's resolver.
     host_name = checked.get("host_name")
-    return values.bare_host(host_name) if isinstance(host_name, str) else host_name
+    return values.strip_brackets(host_name) if isinstance(host_name, str) else host_name
 
 
-def _lower_application(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
+def _derive_vip_address(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
     application = checked.get("application")
     return application.lower() if isinstance(application, str) else application
 
 
-def _required(
-    name: str, scope: Scope, check: Callable[[Any], Any], description: str, **more: Any
+def _required_property(
+    name: str, scope: PropertyScope, check: Callable[[Any], Any], description: str, **more: Any
 ) -> Property:
     return Property(name, scope, check, description, is_required=True, **more)
 
 
-def _whole_number(
-    name: str, scope: Scope, least: int, most: int, default: int, description: str, *at: str
+def _whole_number_property(
+    name: str, scope: PropertyScope, least: int, most: int, default: int, description: str, *at: str
 ) -> Property:
-    return Property(name, scope, values.whole_number(least, most), description, at, int, default)
+    return Property(name, scope, values.whole_number_parser(least, most), description, at, int, default)
 
 
-def _flag(name: str, description: str, *at: str, default: bool, **more: Any) -> Property:
-    return Property(name, Scope.CONTENTS, values.as_flag, description, at, bool, default, **more)
-
-
-def _lease_property(name: str, description: str) -> Property:
-    return _whole_number(
-        name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), description, "lease", name
+def _flag_property(name: str, description: str, *at: str, default: bool, **more: Any) -> Property:
+    return Property(
+        name, PropertyScope.INSTANCE_OR_APPLICATION, values.parse_flag, description, at, bool, default, **more
     )
 
 
-def _url(name: str) -> Property:
+def _lease_property(name: str, description: str) -> Property:
+    return _whole_number_property(
+        name,
+        PropertyScope.INSTANCE_OR_APPLICATION,
+        1,
+        86400,
+        getattr(EurekaLease(), name),
+        description,
+        "lease",
+        name,
+    )
+
+
+def _url_property(name: str) -> Property:
     description = "as Spring and Netflix show it; Eureka does not call it"
-    return Property(name, Scope.CONTENTS, values.as_url, description, at=(name,))
+    return Property(
+        name, PropertyScope.INSTANCE_OR_APPLICATION, values.parse_url, description, instance_path=(name,)
+    )
 
 
-_APPLICATION = "Eureka upper-cases it. **Another one is a replacement**"
-_HOST_NAME = "where Spring calls it: a name or an address that callers can reach"
-_STATUS = (
+_APPLICATION_DESCRIPTION = "Eureka upper-cases it. **Another one is a replacement**"
+_HOST_NAME_DESCRIPTION = "where Spring calls it: a name or an address that callers can reach"
+_STATUS_DESCRIPTION = (
     "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a"
     " person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed"
     " it since"
 )
-_METADATA = (
+_METADATA_DESCRIPTION = (
     "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
     " ones that an earlier release has registered go on with a warning, and nothing can be added to them"
 )
-_SECURE_PORT = "naming one enables it, and Spring then calls https"
-_DURATION = "how long it stays without a renewal; longer than the time between two"
-_DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
-_CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
-_INSTANCE_ID = (
+_SECURE_PORT_DESCRIPTION = "naming one enables it, and Spring then calls https"
+_DURATION_DESCRIPTION = "how long it stays without a renewal; longer than the time between two"
+_DRAIN_DESCRIPTION = "on removal, how long it stays OUT_OF_SERVICE before"
+_CONNECTION_DESCRIPTION = (
+    "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
+)
+_INSTANCE_ID_DESCRIPTION = (
     "no slash, backslash, semicolon, percent sign or line end; at most 2048 letters in a URL. **Another one"
     " is a replacement** of a `EurekaInstance`; so is another port under the default id. A renamed stack"
     " keeps its ids"
 )
-_OWN, _CONTENTS, _MANAGEMENT = Scope.OWN, Scope.CONTENTS, Scope.MANAGEMENT
+_OWN, _CONTENTS, _MANAGEMENT = (
+    PropertyScope.ONE_INSTANCE,
+    PropertyScope.INSTANCE_OR_APPLICATION,
+    PropertyScope.RESOURCE,
+)
 
 PROPERTIES = (
-    _required("application", _MANAGEMENT, values.as_application, _APPLICATION, at=("application",)),
-    _required("host_name", _OWN, values.as_host_name, _HOST_NAME, at=("host_name",)),
+    _required_property(
+        "application",
+        _MANAGEMENT,
+        values.parse_application,
+        _APPLICATION_DESCRIPTION,
+        instance_path=("application",),
+    ),
+    _required_property(
+        "host_name", _OWN, values.parse_host_name, _HOST_NAME_DESCRIPTION, instance_path=("host_name",)
+    ),
     Property(
         "ip_address",
         _OWN,
-        values.as_ip_address,
+        values.parse_ip_address,
         "nothing is resolved",
-        at=("ip_address",),
-        derive=_host_alone,
+        instance_path=("ip_address",),
+        derive=_derive_ip_address,
         derived_from=("host_name",),
         default_text="`host_name`",
     ),
-    _required(
-        "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
+    _required_property(
+        "port",
+        _CONTENTS,
+        values.whole_number_parser(1, 65535),
+        "1 to 65535",
+        instance_path=("port", "number"),
+        type=int,
     ),
-    _flag("port_enabled", "whether callers may use it", "port", "enabled", default=True),
-    _whole_number("secure_port", _CONTENTS, 1, 65535, 443, _SECURE_PORT, "secure_port", "number"),
-    _flag(
+    _flag_property("port_enabled", "whether callers may use it", "port", "enabled", default=True),
+    _whole_number_property(
+        "secure_port", _CONTENTS, 1, 65535, 443, _SECURE_PORT_DESCRIPTION, "secure_port", "number"
+    ),
+    _flag_property(
         "secure_port_enabled",
         "Spring calls https whenever it is enabled",
         *("secure_port", "enabled"),
@@ -157,19 +189,19 @@ PROPERTIES = (
     Property(
         "vip_address",
         _CONTENTS,
-        values.as_text,
+        values.parse_text,
         "by which Spring finds it",
-        at=("vip_address",),
-        derive=_lower_application,
+        instance_path=("vip_address",),
+        derive=_derive_vip_address,
         derived_from=("application",),
         default_text="the application in lower case",
     ),
     Property(
         "secure_vip_address",
         _CONTENTS,
-        values.as_text,
+        values.parse_text,
         "by which it is found where https is asked for",
-        at=("secure_vip_address",),
+        instance_path=("secure_vip_address",),
         derive=lambda checked, _: checked.get("vip_address"),
         derived_from=("vip_address", "application"),
         default_text="`vip_address`",
@@ -177,63 +209,77 @@ PROPERTIES = (
     Property(
         "status",
         _CONTENTS,
-        values.as_status,
-        _STATUS,
+        values.parse_status,
+        _STATUS_DESCRIPTION,
         default_text="unset",
         choices=tuple(each.value for each in values.SETTABLE_STATUSES),
     ),
     Property(
-        "zone", _CONTENTS, values.as_text, "`metadata.zone`", ("metadata", "zone"), derived_from=("metadata",)
+        "zone",
+        _CONTENTS,
+        values.parse_text,
+        "`metadata.zone`",
+        ("metadata", "zone"),
+        derived_from=("metadata",),
     ),
     Property(
-        "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_text="none"
+        "metadata",
+        _CONTENTS,
+        values.parse_metadata,
+        _METADATA_DESCRIPTION,
+        ("metadata",),
+        dict,
+        {},
+        default_text="none",
     ),
     _lease_property("renewal_interval_seconds", "the time between two renewals"),
-    _lease_property("duration_seconds", _DURATION),
-    *map(_url, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
-    _required(
+    _lease_property("duration_seconds", _DURATION_DESCRIPTION),
+    *map(_url_property, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
+    _required_property(
         "renewer",
         _MANAGEMENT,
-        values.as_renewer,
+        values.parse_renewer,
         "who renews it, see below; an empty one is refused",
-        at=("metadata", RENEWER_KEY),
-        missing=values.NO_RENEWER,
+        instance_path=("metadata", RENEWER_KEY),
+        missing_error=values.NO_RENEWER_ERROR,
         default_text="`eurekube:operatorName`, else `eurekube`",
     ),
     Property(
         "on_conflict",
         _MANAGEMENT,
-        values.as_on_conflict,
+        values.parse_on_conflict,
         "or `adopt`, see below",
         default=OnConflict.FAIL.value,
         choices=tuple(each.value for each in OnConflict),
     ),
-    _whole_number("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
-    Property("connection", _MANAGEMENT, values.as_text, _CONNECTION, default="default"),
-    _required("service_url", _MANAGEMENT, values.as_service_url, ""),
-    _required("owner", _MANAGEMENT, values.as_owner, "", at=("metadata", OWNER_KEY)),
+    _whole_number_property("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN_DESCRIPTION),
+    Property("connection", _MANAGEMENT, values.parse_text, _CONNECTION_DESCRIPTION, default="default"),
+    _required_property("service_url", _MANAGEMENT, values.parse_service_url, ""),
+    _required_property(
+        "owner", _MANAGEMENT, values.parse_stack_owner, "", instance_path=("metadata", OWNER_KEY)
+    ),
     Property(
         "instance_id",
         _OWN,
-        values.as_text,
-        _INSTANCE_ID,
-        at=("instance_id",),
+        values.parse_text,
+        _INSTANCE_ID_DESCRIPTION,
+        instance_path=("instance_id",),
         derived_from=("application", "port"),
         default_text="`<name>.<stack>.<project>:<application>:<port>`",
     ),
 )
 """All properties, in the order in which they are checked: a default may need those before it."""
 
-INPUTS = tuple(each.name for each in PROPERTIES)
+INPUT_NAMES = tuple(each.name for each in PROPERTIES)
 
 
-def names_in(*scopes: Scope) -> tuple[str, ...]:
+def property_names(*scopes: PropertyScope) -> tuple[str, ...]:
     """Return the names of the properties that may be written in one of these scopes."""
     return tuple(each.name for each in PROPERTIES if each.scope in scopes)
 
 
-DEFAULT_ID = "instance_id_is_default"
-"""A bookkeeping property: the id is a default one, which a renamed stack keeps."""
+ID_IS_DEFAULT = "instance_id_is_default"
+"""A bookkeeping property, True for a default instance id, which a renamed stack keeps."""
 
 INCARNATION = "incarnation"
 """The incarnation of a registration: made at creation, kept by updates, never set by a program."""
@@ -243,33 +289,33 @@ SEEN_INCARNATION = "seen_incarnation"
 EurekaApplication. An earlier release wrote the last one alone.
 """
 
-LEAVING = "leaving"
+LEAVING_MARK = "leaving"
 """The mark of an interrupted drain of ours that left an instance out of service; absent without one. For a
 EurekaApplication by key.
 """
 
-STILL_ENFORCED = "still_enforced"
+STILL_ENFORCED_MARK = "still_enforced"
 """The mark of a status that we enforced and the program does not enforce any more; absent without one. An
 earlier release wrote True.
 """
 
-ABSENT = "absent"
+ABSENT_MARK = "absent"
 """A mark: Eureka does not hold an instance of the state. The inputs of the update that registers it again
 have the mark.
 """
 
-HALF_DONE = "half_done"
+HALF_DONE_MARK = "half_done"
 """A mark: Eureka holds a change that the state does not have. The inputs of the update that undoes it have
 the mark.
 """
 
-MARKS = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
+LEFTOVER_MARKS = (LEAVING_MARK, STILL_ENFORCED_MARK, ABSENT_MARK, HALF_DONE_MARK)
 """Leftovers of an earlier run that a refresh or a check found, which an update must handle."""
 
 ASKED_STATUS = "asked_status"
 """The status that the program enforces, kept where Eureka held another one; else absent."""
 
-OUTPUTS = (
+OUTPUT_ONLY_NAMES = (
     "overridden_status",
     "last_updated",
     "seen_owner",
@@ -279,34 +325,39 @@ OUTPUTS = (
 )
 """Properties that only Eureka knows; in the state, never among the inputs."""
 
-FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is one
+SECRET_PLACEHOLDER = "(derived from a secret)"  # noqa: S105 - it says that there is one
 """A stand-in for a property that the check derives from a secret one, so that Pulumi treats it as a
 secret, too.
 """
 
-SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
+SECRET_ID_MARK = "secret_id"  # noqa: S105 - the name of a property
 """A mark among the inputs: the resource's id in Pulumi must not show the instance's id in Eureka, which
 holds a secret.
 """
 
-BOOKKEEPING = frozenset({*MARKS, DEFAULT_ID, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID})
+BOOKKEEPING_NAMES = frozenset(
+    {*LEFTOVER_MARKS, ID_IS_DEFAULT, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID_MARK}
+)
 """Bookkeeping properties in a state, which no program or preview shows."""
 
-INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
+INSTANCE_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
-    SECRET_ID: ("application", "instance_id", "port"),
+    SECRET_ID_MARK: ("application", "instance_id", "port"),
 }
 """Properties that the check of a EurekaInstance derives, each with its sources; it is a secret where a
 source is.
 """
 
-APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
+APPLICATION_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
+    "zone": ("metadata",),
+    SECRET_ID_MARK: ("application",),
+}
 """Properties that the check of a EurekaApplication derives, each with its sources. Only written properties
 are in its state.
 """
 
-MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
-    name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
+MEMBER_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
+    name: INSTANCE_DERIVED_FROM[name] for name in ("ip_address", "zone")
 }
 """Properties that the check of one of a EurekaApplication's instances derives, each with its sources."""
 
@@ -322,15 +373,17 @@ def contains_unknown(value: Any) -> bool:
     return value is UNKNOWN
 
 
-def without_secrets(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
+def split_secret_placeholders(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
     """Return the given properties without stand-ins for secrets, and the names of those stand-ins."""
-    derived = [name for name, value in given.items() if value == FROM_SECRET]
+    derived = [name for name, value in given.items() if value == SECRET_PLACEHOLDER]
     return {name: value for name, value in given.items() if name not in derived}, derived
 
 
-def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
-    """Return the properties that derive from a secret, to be written out: a refresh would otherwise show
-    them in plain.
+def select_derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
+    """Return the checked properties that derive from a secret. A state must have them as secrets: a refresh
+    would otherwise show them in plain.
+
+    :param derived: the names of the properties that derive from a secret.
     """
     found = {name: checked[name] for name in derived if name in checked}
-    return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found
+    return {**found, SECRET_ID_MARK: SECRET_PLACEHOLDER} if SECRET_ID_MARK in derived else found

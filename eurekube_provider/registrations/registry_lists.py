@@ -1,4 +1,4 @@
-"""A short-lived cache of Eureka's lists: the instances at an address, and those of an owner.
+"""A cache of Eureka's lists, to look for the instances at an address, of an owner or of an application.
 
 A program may register a thousand instances, one by one, and a list costs a server the more the larger its
 registry is. A list is only a hint, and half a minute old: the instance itself is then read past the caches.
@@ -14,43 +14,43 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.identity import are_of_one_stack
+from eurekube_provider.core.identity import are_of_same_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 
-LISTED_FOR_SECONDS = 15.0
+CACHE_SECONDS = 15.0
 """Seconds for which one list is used."""
 
-Address = tuple[str, str, int]
+ApplicationAddress = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    at: float
-    by_address: dict[Address, list[Instance]]
+class _CachedList:
+    read_at: float
+    by_address: dict[ApplicationAddress, list[Instance]]
     error: RegistryError | None
 
-    def all(self) -> Iterator[Instance]:
+    def instances(self) -> Iterator[Instance]:
         return itertools.chain.from_iterable(self.by_address.values())
 
 
-class _Kept:
+class _CacheEntry:
     """The cached list of one Eureka; a second thread that asks waits for the first one's answer."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.listed: _Listed | None = None
+        self.listed: _CachedList | None = None
 
 
-class RegistryLists:
+class RegistryListCache:
     """The cached lists of the Eurekas that this process asks; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: WeakKeyDictionary[Peers, _Kept] = WeakKeyDictionary()
+        self._entries: WeakKeyDictionary[Peers, _CacheEntry] = WeakKeyDictionary()
 
-    def neighbours(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
+    def foreign_at_addresses(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
         """Return other owners' instances at the addresses of ``wanted``: of another stack, a cluster, or
         self-registered.
 
@@ -60,69 +60,72 @@ class RegistryLists:
 
         :raises RegistryError: an instance at such an address cannot be read.
         """
-        listed = self.beside(wanted, peers)
-        suggested = {each.key: each for each in listed if not are_of_one_stack(each.owner, owner)}
-        refused: Refused = {}
-        found = read_each(peers, suggested, refused).values()
-        there = [each for each in found if each is not None and not are_of_one_stack(each.owner, owner)]
+        listed = self.listed_at_addresses(wanted, peers)
+        suggested = {each.key: each for each in listed if not are_of_same_stack(each.owner, owner)}
+        refused: RefusalByKey = {}
+        found = read_instances(peers, suggested, refused).values()
+        there = [each for each in found if each is not None and not are_of_same_stack(each.owner, owner)]
         return [*there, *(suggested[key] for key in refused)]
 
-    def beside(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
+    def listed_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
         """Return other listed instances at the addresses of ``instances``; an empty list where Eureka
         gives none.
         """
-        by_address = self._listed(peers).by_address
+        by_address = self._cached_list(peers).by_address
         return [
-            each for one in instances for each in by_address.get(_address(one), ()) if each.key != one.key
+            each
+            for one in instances
+            for each in by_address.get(_application_address(one), ())
+            if each.key != one.key
         ]
 
-    def of_owner(self, owner: str, application: str, peers: Peers) -> list[Instance]:
+    def instances_of_owner(self, owner: str, application: str, peers: Peers) -> list[Instance]:
         """Return an owner's listed instances of an application; an empty list where Eureka gives none."""
-        listed = self._listed(peers).all()
+        listed = self._cached_list(peers).instances()
         return [each for each in listed if each.application == application and each.owner == owner]
 
-    def of_application(self, application: str, peers: Peers) -> list[Instance]:
+    def instances_of_application(self, application: str, peers: Peers) -> list[Instance]:
         """Return an application's listed instances.
 
         :raises RegistryError: Eureka gives no list.
         """
-        return [each for each in self.everything(peers) if each.application == application]
+        return [each for each in self.all_instances(peers) if each.application == application]
 
-    def everything(self, peers: Peers) -> list[Instance]:
+    def all_instances(self, peers: Peers) -> list[Instance]:
         """Return all listed instances.
 
         :raises RegistryError: Eureka gives no list.
         """
-        listed = self._listed(peers, is_needed=True)
+        listed = self._cached_list(peers, is_needed=True)
         if listed.error is not None:
             raise listed.error
-        return list(listed.all())
+        return list(listed.instances())
 
-    def _listed(self, peers: Peers, *, is_needed: bool = False) -> _Listed:
+    def _cached_list(self, peers: Peers, *, is_needed: bool = False) -> _CachedList:
         with self._lock:
-            kept = self._kept.setdefault(peers, _Kept())
+            kept = self._entries.setdefault(peers, _CacheEntry())
         with kept.lock:
             listed = kept.listed
-            is_old = listed is None or time.monotonic() - listed.at > LISTED_FOR_SECONDS
+            is_old = listed is None or time.monotonic() - listed.read_at > CACHE_SECONDS
             if listed is None or is_old or (is_needed and listed.error is not None):
-                listed = kept.listed = _list(peers)
+                listed = kept.listed = _read_list(peers)
             return listed
 
 
-LISTS = RegistryLists()
+REGISTRY_LISTS = RegistryListCache()
 """The cached lists of this process."""
 
 
-def _list(peers: Peers) -> _Listed:
-    found: dict[Address, list[Instance]] = {}
+def _read_list(peers: Peers) -> _CachedList:
+    found: dict[ApplicationAddress, list[Instance]] = {}
     error = None
     try:
         for each in peers.list_instances():
-            found.setdefault(_address(each), []).append(each)
+            found.setdefault(_application_address(each), []).append(each)
     except RegistryError as failure:
         error = failure
-    return _Listed(time.monotonic(), found, error)
+    return _CachedList(time.monotonic(), found, error)
 
 
-def _address(instance: Instance) -> Address:
+def _application_address(instance: Instance) -> ApplicationAddress:
     return instance.application, instance.ip_address, instance.port.number

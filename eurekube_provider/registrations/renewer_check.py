@@ -11,18 +11,18 @@ import threading
 import time
 from collections.abc import Iterable
 
-from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.registry_lists import LISTS
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
 
-SETTLED_SECONDS = 300.0
+RENEWED_AFTER_SECONDS = 300.0
 """Seconds after which a registration that still stands was renewed: a lease of 90 s, evictions each 60 s
 and a list of half a minute ago are over, even with clocks that differ.
 """
 
 
-def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
+def is_renewer_at_work(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
     """Return whether a renewer of this name is at work; None where all its registrations are too new to tell.
 
     :param listed: the whole registry, as a list shows it.
@@ -30,25 +30,28 @@ def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool 
     written_at = [one.written_at_ms for one in listed if one.renewer == renewer]
     if not written_at:
         return False
-    return True if min(written_at) < now_ms - SETTLED_SECONDS * 1000 else None
+    return True if min(written_at) < now_ms - RENEWED_AFTER_SECONDS * 1000 else None
 
 
 class RenewerCheck:
-    """A check that asks once for each Eureka and renewer with which this process registers."""
+    """A check of the renewers with which this process registers, once for each Eureka and renewer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
-    def check(self, peers: Peers, connection: str, renewer: str) -> str:
-        """Look for the renewer before the first registration; return a warning for a person, mostly empty."""
+    def missing_renewer_warning(self, peers: Peers, connection: str, renewer: str) -> str:
+        """Return a warning if nothing in the registry is renewed by this renewer; else an empty text.
+
+        Each Eureka and renewer is checked once, before the first registration.
+        """
         place = (peers.connection.service_urls, renewer)
         with self._lock:
-            if renewer == SELF_RENEWED or place in self._asked:
+            if renewer == SELF_RENEWER_VALUE or place in self._asked:
                 return ""
             self._asked.add(place)
         try:
-            seen = is_renewed(LISTS.everything(peers), renewer, time.time() * 1000)
+            seen = is_renewer_at_work(REGISTRY_LISTS.all_instances(peers), renewer, time.time() * 1000)
         except Exception:  # noqa: BLE001 - it is worth no failed registration
             return ""
         if seen is not False:

@@ -15,73 +15,79 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryRejected
-from eurekube_provider.core.identity import StackOwner, are_of_one_stack, parse_owner
-from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.core.plan import whose
+from eurekube_provider.core.identity import StackOwner, are_of_same_stack, parse_owner
+from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import REMOVAL_CHECKS
-from eurekube_provider.eureka.uncached_reads import Refused, read_each
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.registrations import application_state, instance_state, lifecycle
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.cancellation import CANCELLATION
-from eurekube_provider.registrations.connections import Setting
+from eurekube_provider.registrations.connections import SettingLookup
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.defaults import shortened
+from eurekube_provider.registrations.defaults import without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
-    adopted,
-    at_other_servers,
-    findings,
-    has_news,
-    without_findings,
+    complete_imported_state,
+    has_new_finding,
+    has_other_servers,
+    refresh_findings,
+    without_refresh_findings,
 )
 from eurekube_provider.registrations.draining import leftovers_of_earlier_run
-from eurekube_provider.registrations.members import ID_BASE, check_members, members
-from eurekube_provider.registrations.progress import SHOWN_EVERY_SECONDS, Progress
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, check_members, member_properties
+from eurekube_provider.registrations.progress import EPHEMERAL_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
-    ABSENT,
-    HALF_DONE,
+    ABSENT_MARK,
+    HALF_DONE_MARK,
     INCARNATION,
-    LEAVING,
-    SECRET_ID,
+    LEAVING_MARK,
+    SECRET_ID_MARK,
     SEEN_INCARNATION,
-    STILL_ENFORCED,
+    STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
-    derived_secrets,
-    without_secrets,
+    select_derived_secrets,
+    split_secret_placeholders,
 )
-from eurekube_provider.registrations.property_check import Checked, check, same_address
-from eurekube_provider.registrations.registry_lists import LISTS
+from eurekube_provider.registrations.property_check import CheckedProperties, check, same_address_failure
+from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.servers import (
-    PEERS,
+    SHARED_PEERS,
     abandoned_message,
-    servers_of,
-    servers_to_leave,
+    peers_for_urls,
+    peers_not_abandoned,
     with_server_hints,
 )
 from eurekube_provider.registrations.values import OnConflict
 
-_REPORTED_OF_MANY = 3
+_MAX_REPORTED = 3
 """The number of warnings, or of instances that were not removed, that are reported one by one."""
 
 
-_LEFT = {
-    ABSENT: "Eureka does not hold what the state has; the update registers it again",
-    HALF_DONE: "an earlier run ended before its state was written; the update finishes or undoes what it did",
-    LEAVING: "a drain was interrupted; the update puts it back into service, and a removal drains it again",
-    STILL_ENFORCED: "an earlier run enforced a status that the program does not; the update takes it back",
+_LEFTOVER_SENTENCES = {
+    ABSENT_MARK: "Eureka does not hold what the state has; the update registers it again",
+    HALF_DONE_MARK: (
+        "an earlier run ended before its state was written; the update finishes or undoes what it did"
+    ),
+    LEAVING_MARK: (
+        "a drain was interrupted; the update puts it back into service, and a removal drains it again"
+    ),
+    STILL_ENFORCED_MARK: (
+        "an earlier run enforced a status that the program does not; the update takes it back"
+    ),
     SEEN_INCARNATION: "Eureka names another creation of it than the state; the update puts the state's back",
 }
-"""Sentences for the leftovers of an earlier run, by mark."""
+"""The sentence that reports each leftover of an earlier run, by mark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class CreatedResource:
     """A created resource: its id in Pulumi, and its state."""
 
     id: str
@@ -89,57 +95,57 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundResource:
     """A resource as Eureka holds it.
 
     :ivar properties: the state of the resource now.
     :ivar inputs: the inputs that ask for this state, so that a preview shows drift.
-    :ivar unnamed: the instances that no program names; any of their values may be a secret.
+    :ivar undeclared_keys: the keys of instances that no program names; any of their values may be a secret.
     :ivar id: the id in Pulumi, where somebody wrote the id in another form; else empty.
     """
 
     properties: Properties
     inputs: Properties
-    unnamed: frozenset[str] = frozenset()
+    undeclared_keys: frozenset[str] = frozenset()
     id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceType:
-    """The functions of one kind of resource, which read its properties and write its state.
+class RegistrationType:
+    """The functions for EurekaInstance or for EurekaApplication: checks, differences, inputs and outputs.
 
     :ivar stables: the properties that an update never changes.
     """
 
     stables: tuple[str, ...]
-    check: Callable[[Mapping[str, Any], Mapping[str, Any]], Checked]
-    shortened: Callable[[Mapping[str, Any]], Properties]
+    check: Callable[[Mapping[str, Any], Mapping[str, Any]], CheckedProperties]
+    without_fixed_defaults: Callable[[Mapping[str, Any]], Properties]
     diff: Callable[[Mapping[str, Any], Mapping[str, Any]], StateDifference]
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
     inputs: Callable[[Mapping[str, Any]], Properties]
-    id_of: Callable[[DesiredState, Mapping[str, Any]], str]
+    resource_id: Callable[[DesiredState, Mapping[str, Any]], str]
     addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
-INSTANCE = ResourceType(
-    instance_state.IDENTITY,
+INSTANCE_REGISTRATION_TYPE = RegistrationType(
+    instance_state.IDENTITY_PROPERTIES,
     check,
-    shortened,
+    without_fixed_defaults,
     instance_state.diff,
     instance_state.outputs,
     instance_state.inputs,
-    instance_state.id_of,
-    lambda properties: CalledAddress.all_of([properties]),
+    instance_state.resource_id,
+    lambda properties: CalledAddress.from_instances([properties]),
 )
-APPLICATION = ResourceType(
-    ("application", ID_BASE),
+APPLICATION_REGISTRATION_TYPE = RegistrationType(
+    ("application", ID_BASE_PROPERTY),
     check_members,
     dict,
     application_state.diff,
     application_state.outputs,
     application_state.inputs,
-    application_state.id_of,
-    lambda properties: CalledAddress.all_of(members(properties).values()),
+    application_state.resource_id,
+    lambda properties: CalledAddress.from_instances(member_properties(properties).values()),
 )
 
 
@@ -155,37 +161,41 @@ class RegistrationResource:
 
     def __init__(
         self,
-        kind: ResourceType,
-        setting: Setting,
-        tell: Callable[[str], None] | None = None,
-        show: Callable[[str], None] | None = None,
+        kind: RegistrationType,
+        setting: SettingLookup,
+        warn: Callable[[str], None] | None = None,
+        show_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._setting = setting
-        self._progress = Progress(show, SHOWN_EVERY_SECONDS) if show else Progress(printed_to_standard_error)
-        self._tell = tell or printed_to_standard_error
-        self._hides_secrets = tell is not None
+        self._progress = (
+            ProgressReporter(show_progress, EPHEMERAL_INTERVAL_SECONDS)
+            if show_progress
+            else ProgressReporter(print_to_standard_error)
+        )
+        self._warn = warn or print_to_standard_error
+        self._hides_secrets = warn is not None
 
-    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
+    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> CheckedProperties:
         """Normalise the properties, and refuse those that Eureka could not hold.
 
         The check of an update reads an earlier run's leftovers; that of a preview asks no server.
         """
-        written, derived = without_secrets(news)
-        checked = self._other_resources_at(self._kind.check(olds, written), olds)
+        written, derived = split_secret_placeholders(news)
+        checked = self._refuse_shared_addresses(self._kind.check(olds, written), olds)
         properties = {
-            **self._kind.shortened(checked.properties),
-            **derived_secrets(derived, checked.properties),
+            **self._kind.without_fixed_defaults(checked.properties),
+            **select_derived_secrets(derived, checked.properties),
         }
-        for one in checked.warnings[:_REPORTED_OF_MANY]:
-            reason = one.reason if self._hides_secrets else one.without_value()
-            self._tell(f"{properties.get('owner')}: {one.property}: {reason}")
-        if len(checked.warnings) > _REPORTED_OF_MANY:
-            self._tell(f"{properties.get('owner')}: and {len(checked.warnings) - _REPORTED_OF_MANY} more")
-        DECLARED_RESOURCES.checked(properties)
+        for one in checked.warnings[:_MAX_REPORTED]:
+            reason = one.reason if self._hides_secrets else one.reason_without_value()
+            self._warn(f"{properties.get('owner')}: {one.property}: {reason}")
+        if len(checked.warnings) > _MAX_REPORTED:
+            self._warn(f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED} more")
+        DECLARED_RESOURCES.record_checked(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
-            properties |= self._left_by_an_earlier_run(olds, properties)
-            DECLARED_RESOURCES.add_wanted(properties)
+            properties |= self._find_leftover_marks(olds, properties)
+            DECLARED_RESOURCES.record_wanted(properties)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
@@ -195,20 +205,22 @@ class RegistrationResource:
         inputs have all findings already. An update reports an earlier run's leftovers in words: their marks
         are no properties of a program.
         """
-        olds = adopted(olds, news)
+        olds = complete_imported_state(olds, news)
         if not DECLARED_RESOURCES.is_checked(news):
-            difference = self._kind.diff(without_findings(self._kind.inputs(olds)), without_findings(news))
-            is_new = has_news(findings(olds), findings(news))
+            difference = self._kind.diff(
+                without_refresh_findings(self._kind.inputs(olds)), without_refresh_findings(news)
+            )
+            is_new = has_new_finding(refresh_findings(olds), refresh_findings(news))
             return replace(difference, changes=difference.changes or is_new)
         difference = self._kind.diff(olds, news)
-        for mark, reason in _LEFT.items():
+        for mark, reason in _LEFTOVER_SENTENCES.items():
             if mark in olds or mark in news:
-                self._tell(f"{news.get('owner')}: {reason}")
+                self._warn(f"{news.get('owner')}: {reason}")
         if not difference.replaces:
-            DECLARED_RESOURCES.add(olds)
+            DECLARED_RESOURCES.add_remaining(olds)
         return difference
 
-    def create(self, news: Properties) -> Created:
+    def create(self, news: Properties) -> CreatedResource:
         """Register all instances of a resource or none, under a new incarnation.
 
         An error after which registrations may be left carries a state that names them.
@@ -218,35 +230,35 @@ class RegistrationResource:
         """
         news = {**news, INCARNATION: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
-        wait = CANCELLATION.begin(wanted.drain_seconds)
+        wait = CANCELLATION.begin_call(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
-        doubt = RENEWER_CHECK.check(peers, wanted.connection, wanted.renewer)
-        id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
-        with _half_done(id_, news), self._progress.shown():
+        doubt = RENEWER_CHECK.missing_renewer_warning(peers, wanted.connection, wanted.renewer)
+        id_ = secrets.token_hex(16) if SECRET_ID_MARK in news else self._kind.resource_id(wanted, news)
+        with _attach_half_made_state(id_, news), self._progress.activate():
             held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, wait)
         if doubt:
-            self._tell(doubt)
+            self._warn(doubt)
         if wanted.has_members:
-            REMOVAL_CHECKS.finish()  # of what the state did not have
+            REMOVAL_CHECKS.check_all()  # of members that the program does not have
             news["created"] = datetime.now(UTC).isoformat()
-        self._tell_refused(held.refused)
-        return Created(id_, self._kind.outputs(news, wanted, held))
+        self._warn_of_unaddressable(held.unaddressable)
+        return CreatedResource(id_, self._kind.outputs(news, wanted, held))
 
-    def read(self, olds: Properties) -> Found | None:
+    def read(self, olds: Properties) -> FoundResource | None:
         """Look for the resource on every server. Return None only where each server holds nothing of it,
         or is abandoned.
         """
         previous = DesiredState.from_properties(olds)
-        peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
+        peers = peers_not_abandoned(self._setting, previous.connection, previous.service_urls)
         with with_server_hints(self._setting, previous.connection, previous.service_urls):
             held = lifecycle.read(previous, peers) if peers else None
         if held is None or peers is None:
             return None
-        self._tell_refused(held.refused)
-        self._tell_who_is_beside(held.ours.values(), peers)
+        self._warn_of_unaddressable(held.unaddressable)
+        self._warn_of_shared_addresses(held.owned.values(), peers)
         outs = self._kind.outputs(olds, previous, held)
         unnamed = frozenset(outs.get("instances", ())) - previous.registrations.keys()
-        return Found(outs, self._kind.inputs(outs), unnamed)
+        return FoundResource(outs, self._kind.inputs(outs), unnamed)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
         """Bring Eureka to the wanted registrations, and then remove those that are not wanted any more.
@@ -254,59 +266,61 @@ class RegistrationResource:
         An update is allowed where Eureka names the owner in the state. An error after a partial change
         carries a state that makes the next update finish it.
         """
-        # One of an earlier release stays without: a removal must know what an update that failed has written.
-        # Of what was only imported it removes nothing.
+        # A removal must know the incarnation that a failed update has written. A resource of an earlier
+        # release stays without one, and a resource that was only imported is not removed.
         is_adoption = "service_url" not in olds and news.get("on_conflict") == OnConflict.ADOPT
-        olds = adopted(olds, news)
+        olds = complete_imported_state(olds, news)
         previous = DesiredState.from_properties(olds)
         if is_adoption:
             olds[INCARNATION] = secrets.token_hex(4)
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
         wanted = DesiredState.from_properties(news)
-        wait = CANCELLATION.begin(wanted.drain_seconds)
+        wait = CANCELLATION.begin_call(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
-        with _half_done("", olds), self._progress.shown():
+        with _attach_half_made_state("", olds), self._progress.activate():
             held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
         if wanted.has_members:
-            REMOVAL_CHECKS.finish()
-        self._tell_refused(held.refused)
+            REMOVAL_CHECKS.check_all()
+        self._warn_of_unaddressable(held.unaddressable)
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """Remove instances that carry the incarnation of the state; name those that are left, since
-        somebody else has them.
+        """Remove instances that carry the incarnation of the state; report the others, which have another
+        owner.
         """
         if "service_url" not in olds:
-            self._tell(f"{olds.get('application')} was imported, never adopted, and was left as it is")
+            self._warn(f"{olds.get('application')} was imported, never adopted, and was left as it is")
             return
         previous = DesiredState.from_properties(olds)
-        wait = CANCELLATION.begin(previous.drain_seconds)
-        DECLARED_RESOURCES.give_back(previous, self._peers)
-        wanted = DECLARED_RESOURCES.wanted_of(previous)
-        peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
+        wait = CANCELLATION.begin_call(previous.drain_seconds)
+        DECLARED_RESOURCES.restore_taken_places(previous, self._peers)
+        wanted = DECLARED_RESOURCES.keys_still_wanted(previous)
+        peers = peers_not_abandoned(self._setting, previous.connection, previous.service_urls)
         if peers is None:
-            self._tell(abandoned_message(str(previous), previous.service_urls))
+            self._warn(abandoned_message(str(previous), previous.service_urls))
             return
         way_out = with_server_hints(
             self._setting, previous.connection, previous.service_urls, is_leaving=True
         )
-        with way_out, self._progress.shown():
+        with way_out, self._progress.activate():
             removal = lifecycle.delete(previous, peers, wanted.__contains__, REMOVAL_CHECKS, wait)
-            REMOVAL_CHECKS.finish()
-        if previous.registrations and not (removal.removed or removal.left):
-            self._tell(lifecycle.not_there(previous))
-        for instance in removal.left[:_REPORTED_OF_MANY]:
-            self._tell(lifecycle.left_alone(instance))
-        if len(removal.left) > _REPORTED_OF_MANY:
-            self._tell(f"and so were {len(removal.left) - _REPORTED_OF_MANY} more")
-        self._tell_refused(removal.refused)
+            REMOVAL_CHECKS.check_all()
+        if previous.registrations and not (removal.removed or removal.not_removed):
+            self._warn(lifecycle.not_registered_message(previous))
+        for instance in removal.not_removed[:_MAX_REPORTED]:
+            self._warn(lifecycle.not_removed_message(instance))
+        if len(removal.not_removed) > _MAX_REPORTED:
+            self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED} more")
+        self._warn_of_unaddressable(removal.unaddressable)
 
-    def _named(self, instance: Instance) -> str:
-        """Return an instance's address; "an address" where nothing hides secrets in the sentence."""
+    def _displayed_address(self, instance: Instance) -> str:
+        """Return an instance's address for a sentence; "an address" where the sentence's secrets are not
+        hidden.
+        """
         return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
 
-    def _other_resources_at(self, checked: Checked, olds: Properties) -> Checked:
+    def _refuse_shared_addresses(self, checked: CheckedProperties, olds: Properties) -> CheckedProperties:
         """Refuse an address that another resource of the program asks for; only warn if this resource had it
         before.
 
@@ -314,7 +328,7 @@ class RegistrationResource:
         """
         owner = str(checked.properties.get("owner"))
         service_url = str(checked.properties.get("service_url"))
-        found = DECLARED_RESOURCES.addresses.take(owner, service_url, checked.addresses)
+        found = DECLARED_RESOURCES.addresses.claim(owner, service_url, checked.addresses)
         if not found or checked.problems:
             return checked
         stood = self._kind.addresses(olds)
@@ -323,33 +337,33 @@ class RegistrationResource:
             parsed = parse_owner(other)
             name = parsed.name if isinstance(parsed, StackOwner) else other
             resource = f"the resource {name!r} of this program"
-            same = same_address(at, checked.addresses[at], resource, stands=at in stood)
+            same = same_address_failure(at, checked.addresses[at], resource, had_address_before=at in stood)
             (warnings if at in stood else problems).append(same)
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
-    def _left_by_an_earlier_run(self, olds: Properties, properties: Properties) -> Properties:
+    def _find_leftover_marks(self, olds: Properties, properties: Properties) -> Properties:
         """Return marks for leftovers of an earlier run in Eureka, so that an update handles them.
 
         A state that was written before that run does not show them. Servers that do not answer are no reason
         to fail: the next refresh shows the leftovers.
         """
         wanted = DesiredState.from_properties(properties)
-        before = None if at_other_servers(olds, properties) else DesiredState.from_properties(olds)
-        # What a refresh has found is a change in any case.
-        is_back = None if before is None or findings(olds) else wanted.returned(before)
+        before = None if has_other_servers(olds, properties) else DesiredState.from_properties(olds)
+        # With findings of a refresh, an update follows in any case.
+        is_back = None if before is None or refresh_findings(olds) else wanted.registered_again_check(before)
         peers = self._peers(wanted)
-        if peers in PEERS.silent:
+        if peers in SHARED_PEERS.unresponsive:
             return {}
         try:
             in_state = {} if before is None else before.instances
-            left = leftovers_of_earlier_run(peers, wanted.instances.values(), in_state, self._tell, is_back)
+            left = leftovers_of_earlier_run(peers, wanted.instances.values(), in_state, self._warn, is_back)
         except RegistryError:
-            PEERS.silent.add(peers)
+            SHARED_PEERS.unresponsive.add(peers)
             return {}
-        self._tell_who_is_beside(wanted.instances.values(), peers, wanted.owner)
+        self._warn_of_shared_addresses(wanted.instances.values(), peers, wanted.owner)
         return dict.fromkeys(sorted(left), True)
 
-    def _tell_who_is_beside(
+    def _warn_of_shared_addresses(
         self, instances: Iterable[Instance], peers: Peers, of_other_stacks_than: str = ""
     ) -> None:
         """Warn of other instances of the application at an address of ours.
@@ -362,59 +376,60 @@ class RegistrationResource:
         """
         listed = {
             each.key: each
-            for each in LISTS.beside(instances, peers)
-            if not are_of_one_stack(each.owner, of_other_stacks_than)
+            for each in REGISTRY_LISTS.listed_at_addresses(instances, peers)
+            if not are_of_same_stack(each.owner, of_other_stacks_than)
         }
-        refused = Refused()
+        refused = RefusalByKey()
         try:
-            read = read_each(peers, list(listed)[:_REPORTED_OF_MANY], refused)
+            read = read_instances(peers, list(listed)[:_MAX_REPORTED], refused)
         except RegistryError:
             return
         there = (*read.values(), *(listed[key] for key in refused))
         found = [each for each in there if each is not None and each.status is Status.UP]
         for each in found:
-            self._tell(
-                f"callers of {each.application} find {self._named(each)} twice, since"
-                f" {each.instance_id} is registered there, too, and {whose(each)}; give one of them another"
+            self._warn(
+                f"callers of {each.application} find {self._displayed_address(each)} twice, since"
+                f" {each.instance_id} is registered there, too, and {describe_owner(each)}; give one of "
+                "them another"
                 " host_name or port, or remove one"
             )
-        if found and len(listed) > _REPORTED_OF_MANY:
-            self._tell(f"and up to {len(listed) - _REPORTED_OF_MANY} more in the same way")
+        if found and len(listed) > _MAX_REPORTED:
+            self._warn(f"and up to {len(listed) - _MAX_REPORTED} more in the same way")
 
-    def _tell_refused(self, refused: Mapping[Key, RegistryRejected]) -> None:
+    def _warn_of_unaddressable(self, refused: Mapping[InstanceKey, RegistryRejected]) -> None:
         """Warn of instances that are listed as the resource's own, and can be neither read nor removed."""
-        for (application, instance_id), error in list(refused.items())[:_REPORTED_OF_MANY]:
-            self._tell(
+        for (application, instance_id), error in list(refused.items())[:_MAX_REPORTED]:
+            self._warn(
                 f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
                 f" left as it is, since no request can name it ({error}); end what registers it"
             )
-        if len(refused) > _REPORTED_OF_MANY:
-            self._tell(f"and {len(refused) - _REPORTED_OF_MANY} more in the same way")
+        if len(refused) > _MAX_REPORTED:
+            self._warn(f"and {len(refused) - _MAX_REPORTED} more in the same way")
 
-    def _peers(self, of: DesiredState) -> Peers:
-        return servers_of(self._setting, of.connection, of.service_urls)
+    def _peers(self, desired: DesiredState) -> Peers:
+        return peers_for_urls(self._setting, desired.connection, desired.service_urls)
 
     def _peers_for_writing(self, wanted: DesiredState) -> Peers:
-        """Return the servers, and forget earlier removals there: a later registration is no leftover of a
-        removal.
+        """Return the servers, and cancel the checks of earlier removals there: the new registration is no
+        leftover of a removal.
         """
         peers = self._peers(wanted)
-        for place in wanted.keys:
+        for place in wanted.program_keys:
             REMOVAL_CHECKS.forget(peers, place)
         return peers
 
 
 @contextmanager
-def _half_done(id_: str, properties: Properties) -> Iterator[None]:
+def _attach_half_made_state(id_: str, properties: Properties) -> Iterator[None]:
     """Attach a state to an error after which registrations may be left, within the context."""
     try:
         yield
     except EurekubeError as error:
-        if error.may_be_left:
-            error.half_made = (id_, {**properties, HALF_DONE: True})
+        if error.may_leave_resource:
+            error.partial_resource = (id_, {**properties, HALF_DONE_MARK: True})
         raise
 
 
-def printed_to_standard_error(sentence: str) -> None:
+def print_to_standard_error(sentence: str) -> None:
     """Print a sentence to standard error, which Pulumi shows of a dynamic provider."""
     print(printable(sentence), file=sys.stderr, flush=True)

@@ -10,20 +10,25 @@ from typing import Any, Unpack, get_type_hints, overload
 import pulumi
 from pulumi.dynamic import Resource
 
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, instance_ids
-from eurekube_provider.registrations.properties import APPLICATION_DERIVED, MEMBER_DERIVED
-from eurekube_provider.registrations.resource import APPLICATION
+from eurekube_provider.registrations.members import (
+    ID_BASE_PROPERTY,
+    MEMBER_INPUTS,
+    MEMBER_OUTPUTS,
+    instance_ids,
+)
+from eurekube_provider.registrations.properties import APPLICATION_DERIVED_FROM, MEMBER_DERIVED_FROM
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_TYPE
 from eurekube_provider.resources.arguments import (
     ApplicationOutputs,
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
+    args_or_keywords,
     as_dictionary,
-    one_form,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import AsProgramError, check_options
-from eurekube_provider.resources.program_inputs import given_properties
-from eurekube_provider.resources.secrecy import with_derived_secrets
+from eurekube_provider.resources.program import AsProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program_inputs import properties_with_configuration
+from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
 
 class ApplicationProvider(RegistrationProvider):
@@ -32,7 +37,7 @@ class ApplicationProvider(RegistrationProvider):
     The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
-    kind = APPLICATION
+    kind = APPLICATION_REGISTRATION_TYPE
 
 
 class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="EurekaApplication"):
@@ -72,16 +77,16 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with AsProgramError(f"EurekaApplication {name!r}: "):
-            args = one_form(args, keywords, "")
-        check_options("EurekaApplication", name, opts, "get_application")
-        given = given_properties(name, args)
+            args = args_or_keywords(args, keywords, "")
+        refuse_unsupported_options("EurekaApplication", name, opts, "get_application")
+        given = properties_with_configuration(name, args)
         instances = given.get("instances")
         given["instances"] = (
-            instances.apply(_plain_instances)
+            instances.apply(_instances_as_dictionaries)
             if isinstance(instances, pulumi.Output)
-            else _plain_instances(instances)
+            else _instances_as_dictionaries(instances)
         )
-        given = with_derived_secrets(given, APPLICATION_DERIVED)
+        given = add_secret_stand_ins(given, APPLICATION_DERIVED_FROM)
         # What is only known afterwards must be among the properties, or it never becomes an output.
         properties = {**dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
@@ -91,7 +96,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         """The id of each instance in Eureka, by key; computed from other outputs, so that the state does
         not hold it.
         """
-        names = ("instances", "application", "port", ID_BASE)
+        names = ("instances", "application", "port", ID_BASE_PROPERTY)
         values = {name: getattr(self, name) for name in names}
         return pulumi.Output.all(**values).apply(
             lambda known: {key: str(id_) for key, id_ in instance_ids(known).items()}
@@ -102,12 +107,13 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 EurekaApplication.__annotations__ = get_type_hints(ApplicationOutputs)
 
 
-def _plain_instances(instances: Any) -> Any:
+def _instances_as_dictionaries(instances: Any) -> Any:
+    """Return an application's instances by key, each as a dictionary; an output unchanged."""
     if not isinstance(instances, Mapping):
         return instances
     return {
         key: value.apply(as_dictionary)
         if isinstance(value, pulumi.Output)
-        else with_derived_secrets(as_dictionary(value), MEMBER_DERIVED)
+        else add_secret_stand_ins(as_dictionary(value), MEMBER_DERIVED_FROM)
         for key, value in instances.items()
     }

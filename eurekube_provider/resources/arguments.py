@@ -12,24 +12,24 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import camel_case, nearest
-from eurekube_provider.registrations.names import snake
+from eurekube_provider.core.wording import camel_case, suggest_name
+from eurekube_provider.registrations.names import to_snake_case
 
 _T = TypeVar("_T")
 
 
-SECRET: Mapping[str, bool] = {"secret": True}
+SECRET_FIELD_METADATA: Mapping[str, bool] = {"secret": True}
 """The field metadata that mark an argument as a secret, in programs of any language."""
 
 
-class Default(Enum):
+class ArgumentDefault(Enum):
     """A stand-in for an argument whose value comes from the stack's configuration."""
 
     FROM_CONFIG = "from-config"
 
 
 @dataclass(kw_only=True, slots=True)
-class ContentsArgs:
+class RegistrationContentsArgs:
     """Contents of a registration beside its name, host and port.
 
     :ivar port_enabled: default True.
@@ -60,8 +60,8 @@ class ContentsArgs:
     secure_health_check_url: pulumi.Input[str] | None = None
 
 
-class ContentsArgsDict(TypedDict):
-    """A dictionary with the keys of :class:`ContentsArgs`."""
+class RegistrationContentsArgsDict(TypedDict):
+    """A dictionary with the keys of :class:`RegistrationContentsArgs`."""
 
     port_enabled: NotRequired[pulumi.Input[bool] | None]
     secure_port: NotRequired[pulumi.Input[int] | None]
@@ -80,7 +80,7 @@ class ContentsArgsDict(TypedDict):
 
 
 @dataclass(kw_only=True, slots=True)
-class ResourceArgs(ContentsArgs):
+class RegistrationArgs(RegistrationContentsArgs):
     """Arguments of both resources.
 
     :ivar application: the application's name in Eureka, which upper-cases it. Another one is a replacement.
@@ -93,14 +93,14 @@ class ResourceArgs(ContentsArgs):
     """
 
     application: pulumi.Input[str]
-    renewer: pulumi.Input[str] | Literal[Default.FROM_CONFIG] | None = Default.FROM_CONFIG
+    renewer: pulumi.Input[str] | Literal[ArgumentDefault.FROM_CONFIG] | None = ArgumentDefault.FROM_CONFIG
     on_conflict: pulumi.Input[str] | None = None
     drain_seconds: pulumi.Input[int] | None = None
     connection: str | None = None
 
 
-class ResourceArgsDict(ContentsArgsDict):
-    """A dictionary with the keys of :class:`ResourceArgs`."""
+class RegistrationArgsDict(RegistrationContentsArgsDict):
+    """A dictionary with the keys of :class:`RegistrationArgs`."""
 
     application: pulumi.Input[str]
     renewer: NotRequired[pulumi.Input[str] | None]
@@ -110,8 +110,8 @@ class ResourceArgsDict(ContentsArgsDict):
 
 
 @dataclass(kw_only=True, slots=True)
-class EurekaInstanceArgs(ResourceArgs):
-    """Arguments of a EurekaInstance, beside :class:`ResourceArgs` and :class:`ContentsArgs`.
+class EurekaInstanceArgs(RegistrationArgs):
+    """Arguments of a EurekaInstance, beside :class:`RegistrationArgs` and :class:`RegistrationContentsArgs`.
 
     :ivar host_name: where Spring calls it: a name or an address that callers can reach.
     :ivar port: 1 to 65535.
@@ -126,7 +126,7 @@ class EurekaInstanceArgs(ResourceArgs):
     instance_id: pulumi.Input[str] | None = None
 
 
-class EurekaInstanceArgsDict(ResourceArgsDict):
+class EurekaInstanceArgsDict(RegistrationArgsDict):
     """A dictionary with the keys of :class:`EurekaInstanceArgs`."""
 
     host_name: pulumi.Input[str]
@@ -136,7 +136,7 @@ class EurekaInstanceArgsDict(ResourceArgsDict):
 
 
 @dataclass(kw_only=True, slots=True)
-class ApplicationInstanceArgs(ContentsArgs):
+class ApplicationInstanceArgs(RegistrationContentsArgs):
     """One instance of a EurekaApplication; what is not said here is the application's.
 
     :ivar host_name: where Spring calls it: a name or an address that callers can reach.
@@ -151,7 +151,7 @@ class ApplicationInstanceArgs(ContentsArgs):
     instance_id: pulumi.Input[str] | None = None
 
 
-class ApplicationInstanceArgsDict(ContentsArgsDict):
+class ApplicationInstanceArgsDict(RegistrationContentsArgsDict):
     """A dictionary with the keys of :class:`ApplicationInstanceArgs`."""
 
     host_name: pulumi.Input[str]
@@ -160,33 +160,34 @@ class ApplicationInstanceArgsDict(ContentsArgsDict):
     instance_id: NotRequired[pulumi.Input[str] | None]
 
 
-Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
+InstancesByKey = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
 """Instances of an application by the program's own keys, by which Pulumi shows additions, changes and
 removals.
 """
 
 
 @dataclass(kw_only=True, slots=True)
-class EurekaApplicationArgs(ResourceArgs):
-    """Arguments of a EurekaApplication, beside :class:`ResourceArgs`.
+class EurekaApplicationArgs(RegistrationArgs):
+    """Arguments of a EurekaApplication, beside :class:`RegistrationArgs`.
 
-    What :class:`ContentsArgs` names is said for all instances, and each may have its own in place of it.
+    The arguments of :class:`RegistrationContentsArgs` apply to all instances; each instance may have its own
+    instead.
 
     :ivar instances: by keys without slash and space; may be empty.
     """
 
-    instances: pulumi.Input[Instances]
+    instances: pulumi.Input[InstancesByKey]
     port: pulumi.Input[int] | None = None
 
 
-class EurekaApplicationArgsDict(ResourceArgsDict):
+class EurekaApplicationArgsDict(RegistrationArgsDict):
     """A dictionary with the keys of :class:`EurekaApplicationArgs`."""
 
-    instances: pulumi.Input[Instances]
+    instances: pulumi.Input[InstancesByKey]
     port: NotRequired[pulumi.Input[int] | None]
 
 
-class ResourceOutputs:
+class RegistrationOutputs:
     """Outputs of both EurekaInstance and EurekaApplication."""
 
     application: pulumi.Output[str]
@@ -204,7 +205,7 @@ class ResourceOutputs:
     incarnation: pulumi.Output[str | None]
 
 
-class InstanceOutputs(ResourceOutputs):
+class InstanceOutputs(RegistrationOutputs):
     """Outputs of a EurekaInstance."""
 
     instance_id: pulumi.Output[str]
@@ -225,7 +226,7 @@ class InstanceOutputs(ResourceOutputs):
     seen_owner: pulumi.Output[str]
 
 
-class ApplicationOutputs(ResourceOutputs):
+class ApplicationOutputs(RegistrationOutputs):
     """Outputs of a EurekaApplication."""
 
     instances: pulumi.Output[Mapping[str, Any]]
@@ -252,12 +253,12 @@ def as_dictionary(args: Any) -> Any:
     if is_dataclass(args) and not isinstance(args, type):
         return {field.name: getattr(args, field.name) for field in fields(args)}
     if isinstance(args, Mapping):
-        return {snake(name) if isinstance(name, str) else name: value for name, value in args.items()}
+        return {to_snake_case(name) if isinstance(name, str) else name: value for name, value in args.items()}
     return args
 
 
-def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
-    """Return a program's arguments: the class or dictionary that it gave, or else its keyword arguments.
+def args_or_keywords(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
+    """Return the arguments that a program gave, as a class, a dictionary or keywords: exactly one of them.
 
     :param where: the text before the sentence of an error.
     :raises ConfigurationError: both were given, or neither.
@@ -287,7 +288,7 @@ def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     for written, value in given.items():
         if written not in names:
             raise ConfigurationError(
-                f"{where}there is no argument {written!r}; {nearest(str(written), known)}"
+                f"{where}there is no argument {written!r}; {suggest_name(str(written), known)}"
             )
         name = names[written]
         if name in found:

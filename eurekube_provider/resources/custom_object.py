@@ -9,23 +9,27 @@ import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from eurekube_provider.resources.arguments import as_arguments, one_form
+from eurekube_provider.resources.arguments import args_or_keywords, as_arguments
 from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.operator_component.pod_arguments import check_labels, check_texts, given
-from eurekube_provider.resources.program import AsProgramError, check_component_aliases
+from eurekube_provider.resources.operator_component.pod_arguments import (
+    check_text_map,
+    refuse_reserved_labels,
+    without_none,
+)
+from eurekube_provider.resources.program import AsProgramError, refuse_native_aliases
 
 
-class ObjectArguments(Protocol):
-    """Arguments that a EurekaSyncer and a EurekaMirror have in common."""
+class CustomObjectArguments(Protocol):
+    """The arguments that EurekaSyncer and EurekaMirror have in common."""
 
     annotations: Any
     labels: Any
 
 
-_Arguments = TypeVar("_Arguments", bound=ObjectArguments)
+_Arguments = TypeVar("_Arguments", bound=CustomObjectArguments)
 
 
-def object_arguments(
+def read_object_arguments(
     kind: str, name: str, type_: type[_Arguments], args: Any, keywords: Mapping[str, Any]
 ) -> _Arguments:
     """Read a component's arguments, given as a class, a dictionary or keywords.
@@ -35,10 +39,10 @@ def object_arguments(
     :raises ProgramError: an argument cannot be used.
     """
     with AsProgramError(f"{kind} {name!r}: "):
-        read = as_arguments(type_, one_form(args, keywords, ""))
-        check_texts("annotations", read.annotations)
-        check_texts("labels", read.labels)
-        check_labels("labels", read.labels)
+        read = as_arguments(type_, args_or_keywords(args, keywords, ""))
+        check_text_map("annotations", read.annotations)
+        check_text_map("labels", read.labels)
+        refuse_reserved_labels("labels", read.labels)
     return read
 
 
@@ -54,7 +58,7 @@ class CustomObject(pulumi.ComponentResource):
     name: pulumi.Output[str]
     namespace: pulumi.Output[str]
 
-    def _make(
+    def _make_object(
         self,
         name: str,
         args: Any,
@@ -66,11 +70,11 @@ class CustomObject(pulumi.ComponentResource):
         """Register the component, its custom resource and its outputs.
 
         :param name: the component's name, and the object's where ``args`` gives none.
-        :param args: arguments from :func:`object_arguments`, with ``namespace`` and ``name``.
+        :param args: arguments from :func:`read_object_arguments`, with ``namespace`` and ``name``.
         :param annotations: further annotations, beside those of ``args``.
         :raises ProgramError: an alias names a component of the native provider.
         """
-        check_component_aliases(self.TYPE, name, opts)
+        refuse_native_aliases(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         CustomResource(
             name,
@@ -80,10 +84,10 @@ class CustomObject(pulumi.ComponentResource):
                 name=args.name or name,
                 namespace=args.namespace,
                 labels={
-                    **given(args.labels),
+                    **without_none(args.labels),
                     **object_labels(self.KIND.removeprefix("Eureka").lower(), name),
                 },
-                annotations={**given(args.annotations), **(annotations or {})} or None,
+                annotations={**without_none(args.annotations), **(annotations or {})} or None,
             ),
             spec=spec,
             opts=pulumi.ResourceOptions(parent=self, custom_timeouts=timeouts),

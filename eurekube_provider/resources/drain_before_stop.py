@@ -1,8 +1,8 @@
 """The transform DrainBeforeStop, by which pods of Deployments and StatefulSets end only when no caller knows
 them.
 
-It wraps :func:`~eurekube_provider.core.prestop.drained_workload`, and adds the handling of Pulumi's secrets
-and unknown values.
+It wraps :func:`~eurekube_provider.core.prestop.add_drain_to_workload`, and adds the handling of Pulumi's
+secrets and unknown values.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import pulumi
 from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.prestop import PreStopHook, Transform, drained_workload
-from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.core.prestop import PreStopHook, ValueTransform, add_drain_to_workload
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL
 from eurekube_provider.resources.program import AsProgramError, ProgramError
 
-_KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:StatefulSet": "StatefulSet"}
+_WORKLOAD_KIND_BY_TYPE = {
+    "kubernetes:apps/v1:Deployment": "Deployment",
+    "kubernetes:apps/v1:StatefulSet": "StatefulSet",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,29 +60,29 @@ class DrainBeforeStop:
 
         :raises ProgramError: one of its containers has a preStop already.
         """
-        kind = _KINDS.get(args.type_)
+        kind = _WORKLOAD_KIND_BY_TYPE.get(args.type_)
         if kind is None or "spec" not in args.props:
             return None
 
         @AsProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
-        def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-            if not self._is_meant(spec):
+        def drain_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+            if not self._applies_to(spec):
                 return spec
-            return drained_workload(
+            return add_drain_to_workload(
                 kind,
                 spec,
                 self.drain,
                 PreStopHook(self.hook),
                 self.containers,
-                _applied_within,
+                _apply_within_output,
                 declares_gate=self.readiness_gate,
             )
 
         return pulumi.ResourceTransformResult(
-            props={**args.props, "spec": _applied_within(args.props["spec"], drained)}, opts=args.opts
+            props={**args.props, "spec": _apply_within_output(args.props["spec"], drain_spec)}, opts=args.opts
         )
 
-    def _is_meant(self, spec: Mapping[str, Any]) -> bool:
+    def _applies_to(self, spec: Mapping[str, Any]) -> bool:
         """Return whether the transform applies to a workload, by the labels of its pods; unknown labels
         match nothing.
         """
@@ -87,13 +90,13 @@ class DrainBeforeStop:
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None
         known = labels if isinstance(labels, Mapping) else {}
-        if known.get(SELECTOR_LABEL) == OPERATOR_APP:
+        if known.get(SELECTOR_LABEL) == OPERATOR_APP_NAME:
             return False
         return all(known.get(key) == value for key, value in self.match_labels.items())
 
 
-def _applied_within(value: Any, change: Transform) -> Any:
-    """Return ``change`` of a value that may be an output, or wrapped as a secret."""
+def _apply_within_output(value: Any, change: ValueTransform) -> Any:
+    """Return ``change(value)``, as an output or a secret if the value is one."""
     if rpc.is_rpc_secret(value):
         return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)
     if isinstance(value, pulumi.Output | pulumi.output.Unknown):

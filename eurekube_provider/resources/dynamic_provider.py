@@ -23,14 +23,14 @@ from pulumi.dynamic import (
 )
 from pulumi.runtime import rpc
 
-from eurekube_provider.registrations.connections import NAMESPACE, connection_problems
-from eurekube_provider.registrations.names import are_schemas
+from eurekube_provider.registrations.connections import CONFIG_NAMESPACE, connection_problems
+from eurekube_provider.registrations.names import has_camel_case_name
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.registrations.resource import RegistrationResource, ResourceType
+from eurekube_provider.registrations.resource import RegistrationResource, RegistrationType
 from eurekube_provider.registrations.secret_values import as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
-from eurekube_provider.resources.plugin import set_up
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.resources.plugin import set_up_plugin_process
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
 
 class RegistrationProvider(ResourceProvider):
@@ -38,8 +38,8 @@ class RegistrationProvider(ResourceProvider):
     of their own.
     """
 
-    kind: ClassVar[ResourceType]
-    serialize_as_secret_always = False  # there is nothing in it
+    kind: ClassVar[RegistrationType]
+    serialize_as_secret_always = False  # the provider's pickle holds no secret
 
     def configure(self, req: ConfigureRequest) -> None:
         """Keep the stack's configuration; credentials come from there, or from the environment.
@@ -48,8 +48,8 @@ class RegistrationProvider(ResourceProvider):
         state can still be read and removed.
         """
         self._config = req.config
-        set_up()
-        self._problems = connection_problems(self._setting)
+        set_up_plugin_process()
+        self._problems = connection_problems(self._read_setting)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties, and refuse those that Eureka could not hold.
@@ -59,23 +59,28 @@ class RegistrationProvider(ResourceProvider):
         """
         if problems := getattr(self, "_problems", ()):
             return CheckResult(news, [CheckFailure("", "; ".join(problems))])
-        if are_schemas(_olds):
-            return refusal_of_native_state(
+        if has_camel_case_name(_olds):
+            return refuse_native_state(
                 news,
                 "keep the native provider's resource in the program, or leave out the alias: then the update"
                 " registers again in the same place, and what stood there goes from the state alone",
             )
-        given = read_in(news)
-        is_update = given.pop(IN_UPDATE, None) is not None
-        checked = self._resource.check(read_in(_olds), given, is_update=is_update)
+        given = from_pulumi_properties(news)
+        is_update = given.pop(IN_UPDATE_KEY, None) is not None
+        checked = self._registration_resource.check(from_pulumi_properties(_olds), given, is_update=is_update)
         return CheckResult(
-            write_out(checked.properties),
-            [CheckFailure("", f"{each.property}: {each.without_value()}") for each in checked.problems],
+            to_pulumi_properties(checked.properties),
+            [
+                CheckFailure("", f"{each.property}: {each.reason_without_value()}")
+                for each in checked.problems
+            ],
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Compare a state with checked properties, by their meaning as instances."""
-        difference = self._resource.diff(read_in(_olds), read_in(_news))
+        """Return the changes between a state and checked properties, compared by what Eureka would hold."""
+        difference = self._registration_resource.diff(
+            from_pulumi_properties(_olds), from_pulumi_properties(_news)
+        )
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
@@ -84,40 +89,42 @@ class RegistrationProvider(ResourceProvider):
 
     def create(self, props: Properties) -> CreateResult:
         """Register the resource's instances, and return its id and state."""
-        created = self._resource.create(read_in(props))
+        created = self._registration_resource.create(from_pulumi_properties(props))
         return CreateResult(created.id, created.properties)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """Return the resource as Eureka holds it; a blank id if Eureka does not hold it."""
-        found = self._resource.read(read_in(props))
+        found = self._registration_resource.read(from_pulumi_properties(props))
         if found is None:
             return ReadResult(id_="", outs={})
         outs, inputs = dict(found.properties), dict(found.inputs)
-        for each in (outs, inputs) if found.unnamed else ():
-            # What no program names may hold what was a secret of one, and no state says so.
-            hidden = {name: as_secret(each["instances"][name]) for name in found.unnamed}
+        for each in (outs, inputs) if found.undeclared_keys else ():
+            # An instance that no program names may hold a value that was a secret in a program: it is hidden.
+            hidden = {name: as_secret(each["instances"][name]) for name in found.undeclared_keys}
             each["instances"] = {**each["instances"], **hidden}
         return ReadResult(id_, outs, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register new and changed instances, then remove those that the program does not have any more."""
-        return UpdateResult(self._resource.update(read_in(_olds), read_in(_news)))
+        return UpdateResult(
+            self._registration_resource.update(from_pulumi_properties(_olds), from_pulumi_properties(_news))
+        )
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Remove the resource's instances from Eureka."""
-        self._resource.delete(read_in(_props))
+        self._registration_resource.delete(from_pulumi_properties(_props))
 
     @property
-    def _resource(self) -> RegistrationResource:
-        return RegistrationResource(self.kind, self._setting)
+    def _registration_resource(self) -> RegistrationResource:
+        return RegistrationResource(self.kind, self._read_setting)
 
-    def _setting(self, key: str) -> str | None:
+    def _read_setting(self, key: str) -> str | None:
         config = getattr(self, "_config", None)
-        value = config.get(f"{NAMESPACE}:{key}") if config is not None else None
+        value = config.get(f"{CONFIG_NAMESPACE}:{key}") if config is not None else None
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def refusal_of_native_state(news: Properties, remedy: str) -> CheckResult:
+def refuse_native_state(news: Properties, remedy: str) -> CheckResult:
     """Refuse a resource whose state the native provider wrote.
 
     :param remedy: the sentence that says what to do instead.
@@ -129,30 +136,31 @@ def refusal_of_native_state(news: Properties, remedy: str) -> CheckResult:
     return CheckResult(news, [CheckFailure("", reason)])
 
 
-def read_in(properties: Mapping[str, Any]) -> Properties:
-    """Return Pulumi's properties in our form: without Pulumi's own keys, with one marker for unknown values.
+def from_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
+    """Return Pulumi's properties in this project's form: without Pulumi's own keys, each unknown value as
+    :data:`~eurekube_provider.registrations.values.UNKNOWN`.
 
     Values that this provider marked as secrets come unwrapped: the engine tracks secrets itself.
     """
-    return {key: _our_value(value) for key, value in properties.items() if not key.startswith("__")}
+    return {key: _from_pulumi_value(value) for key, value in properties.items() if not key.startswith("__")}
 
 
-def write_out(properties: Mapping[str, Any]) -> Properties:
-    """Return our properties in Pulumi's form."""
-    return {key: _pulumi_value(value) for key, value in properties.items()}
+def to_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
+    """Return this project's properties in Pulumi's form, each unknown value as Pulumi's marker."""
+    return {key: _to_pulumi_value(value) for key, value in properties.items()}
 
 
-def _our_value(value: Any) -> Any:
+def _from_pulumi_value(value: Any) -> Any:
     if is_secret(value):
-        return _our_value(value["value"])
+        return _from_pulumi_value(value["value"])
     if isinstance(value, Mapping):
-        return {key: _our_value(item) for key, item in value.items()}
+        return {key: _from_pulumi_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_our_value(item) for item in value]
+        return [_from_pulumi_value(item) for item in value]
     return UNKNOWN if isinstance(value, pulumi.output.Unknown) or value == rpc.UNKNOWN else value
 
 
-def _pulumi_value(value: Any) -> Any:
+def _to_pulumi_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _pulumi_value(item) for key, item in value.items()}
+        return {key: _to_pulumi_value(item) for key, item in value.items()}
     return rpc.UNKNOWN if value is UNKNOWN else value

@@ -14,7 +14,7 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The YAML loader: libyaml's where PyYAML has it, ten times as fast; each program with an operator reads
 the CRDs.
 """
@@ -23,35 +23,39 @@ the CRDs.
 def crd_documents() -> list[dict[str, Any]]:
     """Return the CustomResourceDefinitions, parsed from YAML.
 
-    :raises ConfigurationError: see :func:`documents`.
+    :raises ConfigurationError: see :func:`read_yaml_documents`.
     """
-    return documents("crds", "crds")
+    return read_yaml_documents("crds", "crds")
 
 
-def documents(packaged: str, beside: str) -> list[dict[str, Any]]:
+def read_yaml_documents(in_package: str, in_checkout: str) -> list[dict[str, Any]]:
     """Return all YAML documents of a directory, in the order of the files' names.
 
-    :param packaged: the directory's path inside the package of a wheel.
-    :param beside: the directory's path in a checkout.
+    :param in_package: the directory's path inside the package of a wheel.
+    :param in_checkout: the directory's path in a checkout.
     :raises ConfigurationError: the package was installed without the directory.
     """
     return [
         document
-        for text in texts(packaged, beside)
-        for document in yaml.load_all(text, Loader=Loader)
+        for text in read_yaml_texts(in_package, in_checkout)
+        for document in yaml.load_all(text, Loader=YamlLoader)
         if document
     ]
 
 
-def texts(packaged: str, beside: str) -> list[str]:
-    """Return the texts of a directory's YAML files, in the order of their names; see :func:`documents`."""
-    files = sorted(_directory(packaged, beside).iterdir(), key=lambda entry: entry.name)
+def read_yaml_texts(in_package: str, in_checkout: str) -> list[str]:
+    """Return the texts of a directory's YAML files, in the order of their names; see
+    :func:`read_yaml_documents`.
+    """
+    files = sorted(_find_directory(in_package, in_checkout).iterdir(), key=lambda entry: entry.name)
     return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
 
 
-def _directory(packaged: str, beside: str) -> Traversable:
+def _find_directory(in_package: str, in_checkout: str) -> Traversable:
     package = resources.files("eurekube_provider")
-    for directory in (package / packaged, Path(__file__).parents[2] / beside):
+    for directory in (package / in_package, Path(__file__).parents[2] / in_checkout):
         if directory.is_dir():
             return directory
-    raise ConfigurationError(f"this installation of eurekube-provider lacks its {packaged}: install it again")
+    raise ConfigurationError(
+        f"this installation of eurekube-provider lacks its {in_package}: install it again"
+    )

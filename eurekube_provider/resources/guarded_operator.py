@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.registrations.properties import contains_unknown
-from eurekube_provider.runtime.extras import needing
+from eurekube_provider.runtime.extras import require_extra
 
 
-def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a guard's own properties; leave out Pulumi's keys and None."""
+def guard_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a guard without Pulumi's own keys and without None."""
     own = (item for item in properties.items() if not item[0].startswith("__"))
     return {key: value for key, value in own if value is not None}
 
 
-def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+def changed_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """Return the names of the properties that differ.
 
     Properties that a preview does not know are not reported: it knows no output of a Kubernetes provider that
     the program did not write, and would show a change each time.
     """
-    before, after = guard_inputs(olds), guard_inputs(news)
+    before, after = guard_properties(olds), guard_properties(news)
     names = sorted({*before, *after})
     return [
         name
@@ -32,19 +32,19 @@ def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
 
 def guard_id(properties: Mapping[str, Any]) -> str:
     """Return the id of a guard in Pulumi."""
-    return f"{guard_inputs(properties)['namespace']}/operator"
+    return f"{guard_properties(properties)['namespace']}/operator"
 
 
-def may_go(properties: Mapping[str, Any]) -> None:
+def refuse_deletion_while_needed(properties: Mapping[str, Any]) -> None:
     """Refuse the deletion of an operator that is still needed.
 
     :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
     :raises MissingExtra: the client for Kubernetes is not installed.
     """
-    with needing("kubernetes", "the removal of an operator"):
-        from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_while_needed
-    known = guard_inputs(properties)
-    refuse_while_needed(
+    with require_extra("kubernetes", "the removal of an operator"):
+        from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_removal_while_needed
+    known = guard_properties(properties)
+    refuse_removal_while_needed(
         GuardedOperator(
             namespace=str(known.get("namespace")),
             namespace_uid=known.get("namespace_uid"),

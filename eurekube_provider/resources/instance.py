@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Unpack, get_type_hints, overload
 import pulumi
 from pulumi.dynamic import Resource
 
-from eurekube_provider.registrations.defaults import FIXED
-from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVED, PROPERTIES
-from eurekube_provider.registrations.resource import INSTANCE
+from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
+from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVED_FROM, PROPERTIES
+from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_TYPE
 from eurekube_provider.resources.arguments import (
     EurekaInstanceArgs,
     EurekaInstanceArgsDict,
     InstanceOutputs,
-    one_form,
+    args_or_keywords,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import AsProgramError, check_options
-from eurekube_provider.resources.program_inputs import given_properties
-from eurekube_provider.resources.secrecy import with_derived_secrets
+from eurekube_provider.resources.program import AsProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program_inputs import properties_with_configuration
+from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
 
 class InstanceProvider(RegistrationProvider):
@@ -35,7 +35,7 @@ class InstanceProvider(RegistrationProvider):
     The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
-    kind = INSTANCE
+    kind = INSTANCE_REGISTRATION_TYPE
 
 
 class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaInstance"):
@@ -69,30 +69,34 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with AsProgramError(f"EurekaInstance {name!r}: "):
-            args = one_form(args, keywords, "")
-        check_options("EurekaInstance", name, opts, "get_instance")
-        given = {key: value for key, value in given_properties(name, args).items() if value is not None}
-        given = with_derived_secrets(given, INSTANCE_DERIVED)
+            args = args_or_keywords(args, keywords, "")
+        refuse_unsupported_options("EurekaInstance", name, opts, "get_instance")
+        given = {
+            key: value
+            for key, value in properties_with_configuration(name, args).items()
+            if value is not None
+        }
+        given = add_secret_stand_ins(given, INSTANCE_DERIVED_FROM)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
-        properties = {**dict.fromkeys(_FROM_EUREKA), **given}
+        properties = {**dict.fromkeys(_PROPERTIES_FROM_EUREKA), **given}
         if "secure_port" in given:
             properties.setdefault("secure_port_enabled", None)
         if "metadata" in given:
             properties.setdefault("zone", None)
         super().__init__(InstanceProvider(), name, properties, opts)
-        for key in FIXED.keys() & given.keys() - {"metadata"}:
+        for key in FIXED_DEFAULTS.keys() & given.keys() - {"metadata"}:
             value = given[key]
             if isinstance(value, pulumi.Output):  # it may turn out to be its default
-                setattr(self, key, value.apply(partial(_or_default, key)))
-            elif value == FIXED[key]:
+                setattr(self, key, value.apply(partial(_value_or_default, key)))
+            elif value == FIXED_DEFAULTS[key]:
                 setattr(self, key, pulumi.Output.from_input(value))
 
     if not TYPE_CHECKING:  # a checker shall find misspelt names
 
         def __getattr__(self, name: str) -> pulumi.Output[Any]:
             """Return an output that the state leaves out because it has its default."""
-            described = _LEFT_OUT.get(name)
+            described = _OPTIONAL_PROPERTIES.get(name)
             if described is not None and described.derive is not None and described.derived_from:
                 known = {source: getattr(self, source) for source in described.derived_from}
                 return pulumi.Output.all(**known).apply(lambda found: described.derive(found, {}))
@@ -104,12 +108,23 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 # The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
 EurekaInstance.__annotations__ = get_type_hints(InstanceOutputs)
 
-_FROM_EUREKA = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
+_PROPERTIES_FROM_EUREKA = (
+    "instance_id",
+    "status",
+    "overridden_status",
+    "last_updated",
+    "seen_owner",
+    INCARNATION,
+)
 """Properties whose values come from Eureka, or from the check."""
 
-_LEFT_OUT = {each.name: each for each in PROPERTIES if not each.is_required and each.name not in _FROM_EUREKA}
+_OPTIONAL_PROPERTIES = {
+    each.name: each
+    for each in PROPERTIES
+    if not each.is_required and each.name not in _PROPERTIES_FROM_EUREKA
+}
 """Descriptions of properties that the state may lack, because they are optional or have their default."""
 
 
-def _or_default(key: str, value: Any) -> Any:
-    return FIXED[key] if value is None else value
+def _value_or_default(key: str, value: Any) -> Any:
+    return FIXED_DEFAULTS[key] if value is None else value

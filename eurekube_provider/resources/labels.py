@@ -10,29 +10,29 @@ import pulumi
 from eurekube_provider.core.objects import STACK_LABEL
 
 SELECTOR_LABEL = "app.kubernetes.io/name"
-OPERATOR_APP = "eurekube-operator"
+OPERATOR_APP_NAME = "eurekube-operator"
 """Value of :data:`SELECTOR_LABEL` on the operator's pods."""
 
 _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL = (
     f"app.kubernetes.io/{name}" for name in ("instance", "component", "part-of")
 )
-OWN_LABELS = frozenset((STACK_LABEL, SELECTOR_LABEL, _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL))
-"""The keys of :func:`object_labels`, which no argument may set."""
+RESERVED_LABELS = frozenset((STACK_LABEL, SELECTOR_LABEL, _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL))
+"""The keys of the labels that :func:`object_labels` gives, which no argument may set."""
 
-_LONGEST = 63
+_LONGEST_LABEL = 63
 
 
 def stack_label(project: str, stack: str) -> str:
-    """Return ``<project>.<stack>`` as a label's value.
+    """Return ``<project>.<stack>`` as the value of a label.
 
     Where characters must be replaced or cut, a hash at the end keeps two similar stacks apart.
     """
     text = f"{project}.{stack}"
     fitted = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-") or "stack"
-    if fitted == text and len(text) <= _LONGEST:
+    if fitted == text and len(text) <= _LONGEST_LABEL:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{fitted[: _LONGEST - len(digest) - 1].rstrip('._-')}-{digest}"
+    return f"{fitted[: _LONGEST_LABEL - len(digest) - 1].rstrip('._-')}-{digest}"
 
 
 def object_labels(component: str, instance: str) -> dict[str, str]:

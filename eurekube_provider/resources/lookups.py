@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pulumi
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.connections import NAMESPACE, OFFLINE_VARIABLE
+from eurekube_provider.registrations.connections import CONFIG_NAMESPACE, OFFLINE_VARIABLE
 from eurekube_provider.registrations.discovered import (
     FoundApplication,
     FoundEndpoints,
@@ -23,7 +23,7 @@ from eurekube_provider.registrations.discovered import (
     find_endpoints,
     find_instance,
 )
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.program import (
     AsProgramError,
     ProgramError,
@@ -45,14 +45,14 @@ def get_application(
     :param offline: the answer in an offline preview.
     :raises ProgramError: Eureka cannot be asked; or an offline preview has no answer.
     """
-    return _answer("get_application", offline, lambda: find_application(_peers(connection), name))
+    return _ask_unless_offline("get_application", offline, lambda: find_application(_peers(connection), name))
 
 
 def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
     """Return an application as an output, for a name that may be an output; unknown in an offline preview."""
-    return _output(name, lambda known: find_application(_peers(connection), known))
+    return _ask_as_output(name, lambda known: find_application(_peers(connection), known))
 
 
 def get_instance(
@@ -66,7 +66,7 @@ def get_instance(
 
     :raises ProgramError: as with :func:`get_application`.
     """
-    return _answer(
+    return _ask_unless_offline(
         "get_instance", offline, lambda: find_instance(_peers(connection), application, instance_id)
     )
 
@@ -76,7 +76,7 @@ def get_instance_output(
 ) -> pulumi.Output[FoundInstance | None]:
     """Return an instance as an output, for arguments that may be outputs; unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
-    return _output(both, lambda known: find_instance(_peers(connection), known[0], known[1]))
+    return _ask_as_output(both, lambda known: find_instance(_peers(connection), known[0], known[1]))
 
 
 def get_endpoints(
@@ -92,7 +92,9 @@ def get_endpoints(
     :param kubeconfig: default ``eurekube:kubeconfig``, else as kubectl finds it.
     :raises ProgramError: as with :func:`get_application`.
     """
-    return _answer("get_endpoints", offline, lambda: _endpoints(service, namespace, kubeconfig, context))
+    return _ask_unless_offline(
+        "get_endpoints", offline, lambda: _find_endpoints(service, namespace, kubeconfig, context)
+    )
 
 
 def get_endpoints_output(
@@ -106,43 +108,45 @@ def get_endpoints_output(
     preview.
     """
     both = pulumi.Output.all(service, namespace)
-    return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
+    return _ask_as_output(both, lambda known: _find_endpoints(known[0], known[1], kubeconfig, context))
 
 
-def _answer(name: str, offline: Any, ask: Callable[[], T]) -> T:
+def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
     """Return the answer of ``ask``; in an offline preview the placeholder ``offline`` instead."""
     if not is_offline_preview():
         with AsProgramError():
             return ask()
     if offline is None:
         raise ProgramError(
-            f"{name} has no answer in an offline preview ({NAMESPACE}:offline, {OFFLINE_VARIABLE}): use"
-            f" {name}_output, which is unknown then, or give it a placeholder with offline=..."
+            f"{name} has no answer in an offline preview ({CONFIG_NAMESPACE}:offline, {OFFLINE_VARIABLE}): "
+            "use"
+            f" {name}_ask_as_output, which is unknown then, or give it a placeholder with offline=..."
         )
     placeholder: T = offline
     return placeholder
 
 
-def _output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
+def _ask_as_output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
+    """Return the answer of ``ask`` as an output; in an offline preview an unknown output."""
     if is_offline_preview():
-        return _unknown()
+        return _unknown_output()
     return pulumi.Output.from_input(known).apply(AsProgramError()(ask))
 
 
-def _unknown() -> pulumi.Output[Any]:
+def _unknown_output() -> pulumi.Output[Any]:
     """Return an output whose value is not known in this preview."""
 
-    async def no() -> bool:
+    async def is_false() -> bool:
         return False
 
-    return pulumi.Output(set(), no(), no())
+    return pulumi.Output(set(), is_false(), is_false())
 
 
 def _peers(connection: str | None) -> Peers:
-    return PEERS.of(program_connection(connection))
+    return SHARED_PEERS.get(program_connection(connection))
 
 
-def _endpoints(
+def _find_endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None, context: str | None
 ) -> FoundEndpoints:
     # The program runs in the project's directory, which the path may be relative to.

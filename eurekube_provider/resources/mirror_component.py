@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, object_arguments
-from eurekube_provider.resources.operator_component.pod_arguments import Texts
+from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
-Text = pulumi.Input[str]
+TextInput = pulumi.Input[str]
 
-_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
-_SPELLED = {"allowed_cidrs": "allowedCIDRs"}
+_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
+_CRD_SPELLINGS = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
 
 
@@ -51,57 +51,57 @@ class EurekaMirrorArgs:
     :ivar labels: labels of the object.
     """
 
-    namespace: Text
-    application: Text | None = None
-    pattern: Text | None = None
-    allow: pulumi.Input[Sequence[Text]] | None = None
-    name: Text | None = None
-    eureka: Text | None = None
-    service_name: Text | None = None
-    service_labels: pulumi.Input[Mapping[str, Text]] | None = None
-    service_annotations: pulumi.Input[Mapping[str, Text]] | None = None
+    namespace: TextInput
+    application: TextInput | None = None
+    pattern: TextInput | None = None
+    allow: pulumi.Input[Sequence[TextInput]] | None = None
+    name: TextInput | None = None
+    eureka: TextInput | None = None
+    service_name: TextInput | None = None
+    service_labels: pulumi.Input[Mapping[str, TextInput]] | None = None
+    service_annotations: pulumi.Input[Mapping[str, TextInput]] | None = None
     headless: pulumi.Input[bool] | None = None
-    attach_to: Text | None = None
+    attach_to: TextInput | None = None
     port: pulumi.Input[int] | None = None
-    port_name: Text | None = None
+    port_name: TextInput | None = None
     secure_port: pulumi.Input[int] | None = None
-    secure_port_name: Text | None = None
-    allowed_cidrs: pulumi.Input[Sequence[Text]] | None = None
-    zones: pulumi.Input[Mapping[str, Text]] | None = None
+    secure_port_name: TextInput | None = None
+    allowed_cidrs: pulumi.Input[Sequence[TextInput]] | None = None
+    zones: pulumi.Input[Mapping[str, TextInput]] | None = None
     include_other_clusters: pulumi.Input[bool] | None = None
     hold_seconds: pulumi.Input[int] | None = None
     max_services: pulumi.Input[int] | None = None
     paused: pulumi.Input[bool] | None = None
-    annotations: Texts = field(default_factory=dict)
-    labels: Texts = field(default_factory=dict)
+    annotations: TextMap = field(default_factory=dict)
+    labels: TextMap = field(default_factory=dict)
 
 
 class EurekaMirrorArgsDict(TypedDict):
     """A dictionary with the keys of :class:`EurekaMirrorArgs`."""
 
-    namespace: Text
-    application: NotRequired[Text | None]
-    pattern: NotRequired[Text | None]
-    allow: NotRequired[pulumi.Input[Sequence[Text]] | None]
-    name: NotRequired[Text | None]
-    eureka: NotRequired[Text | None]
-    service_name: NotRequired[Text | None]
-    service_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
-    service_annotations: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    namespace: TextInput
+    application: NotRequired[TextInput | None]
+    pattern: NotRequired[TextInput | None]
+    allow: NotRequired[pulumi.Input[Sequence[TextInput]] | None]
+    name: NotRequired[TextInput | None]
+    eureka: NotRequired[TextInput | None]
+    service_name: NotRequired[TextInput | None]
+    service_labels: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
+    service_annotations: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
     headless: NotRequired[pulumi.Input[bool] | None]
-    attach_to: NotRequired[Text | None]
+    attach_to: NotRequired[TextInput | None]
     port: NotRequired[pulumi.Input[int] | None]
-    port_name: NotRequired[Text | None]
+    port_name: NotRequired[TextInput | None]
     secure_port: NotRequired[pulumi.Input[int] | None]
-    secure_port_name: NotRequired[Text | None]
-    allowed_cidrs: NotRequired[pulumi.Input[Sequence[Text]] | None]
-    zones: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    secure_port_name: NotRequired[TextInput | None]
+    allowed_cidrs: NotRequired[pulumi.Input[Sequence[TextInput]] | None]
+    zones: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
     include_other_clusters: NotRequired[pulumi.Input[bool] | None]
     hold_seconds: NotRequired[pulumi.Input[int] | None]
     max_services: NotRequired[pulumi.Input[int] | None]
     paused: NotRequired[pulumi.Input[bool] | None]
-    annotations: NotRequired[Texts]
-    labels: NotRequired[Texts]
+    annotations: NotRequired[TextMap]
+    labels: NotRequired[TextMap]
 
 
 class EurekaMirror(CustomObject):
@@ -144,7 +144,7 @@ class EurekaMirror(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = object_arguments("EurekaMirror", name, EurekaMirrorArgs, args, keywords)
+        args = read_object_arguments("EurekaMirror", name, EurekaMirrorArgs, args, keywords)
         if (args.application is None) is (args.pattern is None):
             raise ProgramError(f"EurekaMirror {name!r}: either application or pattern must say what is meant")
         if args.pattern is not None and args.allow is None:
@@ -152,10 +152,16 @@ class EurekaMirror(CustomObject):
                 f"EurekaMirror {name!r}: pattern needs allow, the applications that may become Services:"
                 " anyone who registers in Eureka chooses their names"
             )
-        self._make(name, args, mirror_spec(args), opts)
+        self._make_object(name, args, mirror_spec(args), opts)
 
 
 def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaMirror: the given arguments, under the names of the CRD."""
-    said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
-    return {_SPELLED.get(name, camel_case(name)): value for name, value in said.items() if value is not None}
+    said = {
+        item.name: getattr(args, item.name)
+        for item in fields(args)
+        if item.name not in _ARGUMENTS_NOT_IN_SPEC
+    }
+    return {
+        _CRD_SPELLINGS.get(name, camel_case(name)): value for name, value in said.items() if value is not None
+    }

@@ -13,10 +13,10 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
-_CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
-_NO_PROPERTIES = ("__provider", IN_UPDATE)
+_CHECK_BY_TYPE = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
+_REMOVED_INPUTS = ("__provider", IN_UPDATE_KEY)
 """Inputs that a provider removes before its check."""
 
 
@@ -33,7 +33,7 @@ class MockedRegistrations(mocks.Mocks):
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
-        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
+        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECK_BY_TYPE}
         self.refused: dict[str, str] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
@@ -43,11 +43,11 @@ class MockedRegistrations(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         """Record a resource, and return its id and outputs."""
         self.resources.append(args)
-        if args.typ not in _CHECKS:
+        if args.typ not in _CHECK_BY_TYPE:
             return f"{args.name}-id", args.inputs
-        written = plain_value(args.inputs)
-        checked = _CHECKS[args.typ](
-            {}, {key: value for key, value in written.items() if key not in _NO_PROPERTIES}
+        written = unwrap_mock_value(args.inputs)
+        checked = _CHECK_BY_TYPE[args.typ](
+            {}, {key: value for key, value in written.items() if key not in _REMOVED_INPUTS}
         )
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
@@ -56,13 +56,13 @@ class MockedRegistrations(mocks.Mocks):
         return f"{args.name}-id", checked.properties
 
 
-def plain_value(value: Any) -> Any:
+def unwrap_mock_value(value: Any) -> Any:
     """Return a mock's inputs without secrets' wrappings, with whole numbers as integers."""
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
-        return {key: plain_value(item) for key, item in value.items() if item is not None}
+        return {key: unwrap_mock_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [plain_value(item) for item in value]
+        return [unwrap_mock_value(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

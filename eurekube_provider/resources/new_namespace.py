@@ -13,47 +13,47 @@ import pulumi
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_taken_namespace
-from eurekube_provider.resources.operator_guard import cluster_inputs
-from eurekube_provider.resources.program import AsProgramError, is_rendered
+from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_existing_namespace
+from eurekube_provider.resources.operator_guard import kubeconfig_inputs
+from eurekube_provider.resources.program import AsProgramError, runs_without_engine
 
-_hooks = itertools.count(1)
+_hook_numbers = itertools.count(1)
 """Numbers that make the names of hooks unique, as the engine requires."""
 
 
-def new_namespace(
+def make_new_namespace(
     title: str,
     name: str,
     labels: Mapping[str, str],
     options: pulumi.ResourceOptions,
     *,
     asked_by: str,
-    way_out: str,
+    remedy: str,
 ) -> Namespace:
-    """Return a new namespace; before its creation, a hook asks the cluster and refuses an existing one.
+    """Make a namespace; before its creation, a hook asks the cluster and refuses a namespace that exists.
 
     :param options: the options of the resource, to which the hook is added.
     :param asked_by: the beginning of the refusal.
-    :param way_out: the remedy where others made the namespace.
+    :param remedy: the remedy where others made the namespace.
     """
-    if not is_rendered.get():
+    if not runs_without_engine.get():
         provider = options.provider
         if provider is None and options.parent is not None:
             provider = options.parent.get_provider("kubernetes:core/v1:Namespace")
-        refuse = _refusal(name, provider, asked_by, way_out)
-        hook = pulumi.ResourceHook(f"{asked_by}-{title}-{next(_hooks)}", refuse)
+        refuse = _make_refusal_hook(name, provider, asked_by, remedy)
+        hook = pulumi.ResourceHook(f"{asked_by}-{title}-{next(_hook_numbers)}", refuse)
         options.hooks = pulumi.ResourceHookBinding(before_create=[hook])
     return Namespace(title, metadata=ObjectMetaArgs(name=name, labels=labels), opts=options)
 
 
-def _refusal(
-    namespace: str, provider: pulumi.ProviderResource | None, asked_by: str, way_out: str
+def _make_refusal_hook(
+    namespace: str, provider: pulumi.ProviderResource | None, asked_by: str, remedy: str
 ) -> Callable[[pulumi.ResourceHookArgs], Awaitable[None]]:
-    cluster = pulumi.Output.all(**cluster_inputs(provider))
+    cluster = pulumi.Output.all(**kubeconfig_inputs(provider))
 
-    async def refuse_taken(_: pulumi.ResourceHookArgs) -> None:
+    async def refuse_if_existing(_: pulumi.ResourceHookArgs) -> None:
         operator = GuardedOperator(namespace, None, "", **dict(await cluster.future() or {}))
         with AsProgramError(f"{asked_by}: "):
-            await asyncio.to_thread(refuse_taken_namespace, operator, way_out)
+            await asyncio.to_thread(refuse_existing_namespace, operator, remedy)
 
-    return refuse_taken
+    return refuse_if_existing

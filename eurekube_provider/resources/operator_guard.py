@@ -15,10 +15,15 @@ import pulumi
 from pulumi.dynamic import CheckResult, CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
 from pulumi.runtime import get_config
 
-from eurekube_provider.registrations.names import are_schemas
-from eurekube_provider.resources.dynamic_provider import read_in, refusal_of_native_state
-from eurekube_provider.resources.guarded_operator import changed, guard_id, guard_inputs, may_go
-from eurekube_provider.resources.plugin import set_up
+from eurekube_provider.registrations.names import has_camel_case_name
+from eurekube_provider.resources.dynamic_provider import from_pulumi_properties, refuse_native_state
+from eurekube_provider.resources.guarded_operator import (
+    changed_properties,
+    guard_id,
+    guard_properties,
+    refuse_deletion_while_needed,
+)
+from eurekube_provider.resources.plugin import set_up_plugin_process
 
 
 class OperatorGuardProvider(ResourceProvider):
@@ -26,36 +31,38 @@ class OperatorGuardProvider(ResourceProvider):
     states name it.
     """
 
-    serialize_as_secret_always = False  # there is nothing in it
+    serialize_as_secret_always = False  # the provider's pickle holds no secret
 
     def configure(self, _req: Any) -> None:
         """Prepare the plugin process, so that it shows our errors as one sentence."""
-        set_up()
+        set_up_plugin_process()
 
     def check(self, _olds: Any, news: Any) -> CheckResult:
         """Accept the inputs unchanged: only the component writes this resource."""
-        if are_schemas(_olds):
-            return refusal_of_native_state(news, "keep the component eurekube.Operator in the program")
+        if has_camel_case_name(_olds):
+            return refuse_native_state(news, "keep the component eurekube.Operator in the program")
         return CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
         """Compare the guard's properties; a change is an update."""
-        return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))))
+        return DiffResult(
+            changes=bool(changed_properties(from_pulumi_properties(_olds), from_pulumi_properties(_news)))
+        )
 
     def create(self, props: Any) -> CreateResult:
         """Store the properties that the deletion needs; ask no cluster."""
-        return CreateResult(guard_id(props), guard_inputs(props))
+        return CreateResult(guard_id(props), guard_properties(props))
 
     def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:
         """Store the properties that the deletion needs."""
-        return UpdateResult(guard_inputs(_news))
+        return UpdateResult(guard_properties(_news))
 
     def delete(self, _id: str, _props: Any) -> None:
         """Refuse the deletion while the operator is needed.
 
         :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
         """
-        may_go(_props)
+        refuse_deletion_while_needed(_props)
 
 
 class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
@@ -65,7 +72,7 @@ class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
         super().__init__(OperatorGuardProvider(), name, dict(inputs), opts)
 
 
-def cluster_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi.Input[Any]]:
+def kubeconfig_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi.Input[Any]]:
     """Return the kubeconfig and context of an operator's Kubernetes provider, so that the guard asks the same
     cluster.
 

@@ -17,17 +17,17 @@ from typing import Any
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.registrations.cancellation import CANCELLATION
 
-MOST_CALLS = 1024
-"""Calls served at once. The SDK serves four, so that a fifth drain would wait for the end of another. The
-engine makes as many calls at once as ``--parallel`` allows.
+MAX_CONCURRENT_CALLS = 1024
+"""The greatest number of calls that are served at once. The SDK serves four, so that a fifth drain would wait
+for the end of another. The engine makes as many calls at once as ``--parallel`` allows.
 """
 
 
-def set_up() -> None:
+def set_up_plugin_process() -> None:
     """Prepare Pulumi's plugin process for our providers; do nothing in any other process."""
     answer_errors_without_traceback()
     end_drains_on_cancel()
-    _serve_more_calls()
+    _raise_call_limit()
 
 
 def end_drains_on_cancel() -> None:
@@ -40,16 +40,16 @@ def end_drains_on_cancel() -> None:
     cancel = getattr(servicer, "Cancel", None)
     code = getattr(cancel, "__code__", None)
     # gRPC holds the bound method since the server started: only its code can be another one.
-    if code is None or code is _cancel.__code__:  # a process serves one run of the engine
+    if code is None or code is _answer_cancel.__code__:  # a process serves one run of the engine
         return
     if code.co_varnames[: code.co_argcount] == ("self", "request", "context"):
         CANCELLATION.begin_run()
-        cancel.__code__ = _cancel.__code__  # type: ignore[union-attr]
+        cancel.__code__ = _answer_cancel.__code__  # type: ignore[union-attr]
         # Drains may have all threads that there are for calls.
         cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[union-attr]
 
 
-def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
+def _answer_cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
     """Answer Cancel in the SDK's place; this code runs in the SDK's module, and so imports all that it
     needs.
     """
@@ -61,15 +61,16 @@ def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
-def _serve_more_calls() -> None:
+def _raise_call_limit() -> None:
+    """Let the plugin process' gRPC server serve :data:`MAX_CONCURRENT_CALLS` calls at once."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the server keeps its threads to itself
     while frame is not None:
         reference = frame.f_locals.get("executor_reference")
         executor: Any = reference() if callable(reference) else None
         if isinstance(getattr(executor, "_max_workers", None), int):
-            executor._max_workers = max(executor._max_workers, MOST_CALLS)  # noqa: SLF001
+            executor._max_workers = max(executor._max_workers, MAX_CONCURRENT_CALLS)  # noqa: SLF001
             for _ in range(executor._work_queue.qsize()):  # noqa: SLF001
-                executor.submit(int)  # has a thread started for what already waits
+                executor.submit(int)  # makes the executor start a thread for a call that already waits
             return
         frame = frame.f_back
 
@@ -86,5 +87,6 @@ def answer_errors_without_traceback() -> None:
 
 
 def _error_text() -> str:
+    """Return the message of the current exception if it is ours, else its traceback."""
     error = sys.exc_info()[1]
     return str(error) if isinstance(error, EurekubeError) else traceback.format_exc()

@@ -20,15 +20,15 @@ from pulumi.runtime import get_config, is_config_secret
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
+    CONFIG_NAMESPACE,
     DEFAULT_CONNECTION,
     DEFAULT_OPERATOR_NAME,
-    NAMESPACE,
     OFFLINE_VARIABLE,
     configured_connection,
     connection_problems,
 )
 
-is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
+runs_without_engine: ContextVar[bool] = ContextVar("runs_without_engine", default=False)
 """True while the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""
 
 
@@ -61,7 +61,7 @@ def program_setting(key: str) -> str | None:
     The value is read past :class:`pulumi.Config`, which warns of secrets that are read in clear: callers must
     keep secrets out of properties.
     """
-    value = get_config(f"{NAMESPACE}:{key}")
+    value = get_config(f"{CONFIG_NAMESPACE}:{key}")
     return str(value) if value not in (None, "") else None
 
 
@@ -76,7 +76,7 @@ def program_connection(name: str | None = None) -> Connection:
         return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
 
 
-def program_renewer() -> str:
+def default_renewer() -> str:
     """Return the renewer of resources that name none: ``eurekube:operatorName``, else ``eurekube``."""
     return program_setting("operatorName") or DEFAULT_OPERATOR_NAME
 
@@ -92,11 +92,13 @@ def program_organization() -> str:
     """
     said = program_setting("organization") or pulumi.get_organization() or "organization"
     if "/" in said:
-        raise ProgramError(f"{NAMESPACE}:organization: {said!r} must have no slash")
+        raise ProgramError(f"{CONFIG_NAMESPACE}:organization: {said!r} must have no slash")
     return said
 
 
-def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str) -> None:
+def refuse_unsupported_options(
+    kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str
+) -> None:
     """Refuse resource options that Pulumi's dynamic resources do not support.
 
     :raises ProgramError: ``id`` or ``import_`` is given.
@@ -128,7 +130,7 @@ _NATIVE_COMPONENTS: Mapping[str, str] = {
 """The name of the native provider's component, by the type of the Python component."""
 
 
-def check_component_aliases(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
+def refuse_native_aliases(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
     """Refuse a Python component with an alias of a component of the native provider.
 
     :param type_: the component's type; a component that the native provider hosts may have any alias.
@@ -152,7 +154,7 @@ def is_offline_preview() -> bool:
     :raises ProgramError: a value is neither true nor false.
     """
     given = {
-        f"{NAMESPACE}:offline": program_setting("offline"),
+        f"{CONFIG_NAMESPACE}:offline": program_setting("offline"),
         OFFLINE_VARIABLE: os.environ.get(OFFLINE_VARIABLE),
     }
     for where, text in given.items():
@@ -162,26 +164,28 @@ def is_offline_preview() -> bool:
     return said and pulumi.runtime.is_dry_run()
 
 
-def warn_of_open_credentials() -> None:
+def warn_of_plaintext_credentials() -> None:
     """Warn where ``eurekube:url`` carries credentials in clear, which the state would then hold, too."""
     url = program_setting("url") or ""
-    if "@" in url and not is_config_secret(f"{NAMESPACE}:url"):
+    if "@" in url and not is_config_secret(f"{CONFIG_NAMESPACE}:url"):
         pulumi.log.warn(
-            f"{NAMESPACE}:url carries credentials in clear: set {NAMESPACE}:user and, with --secret,"
-            f" {NAMESPACE}:password instead"
+            f"{CONFIG_NAMESPACE}:url carries credentials in clear: set {CONFIG_NAMESPACE}:user and, with "
+            "--secret,"
+            f" {CONFIG_NAMESPACE}:password instead"
         )
     for key in ("password", "token"):
-        if program_setting(key) and not is_config_secret(f"{NAMESPACE}:{key}"):
+        if program_setting(key) and not is_config_secret(f"{CONFIG_NAMESPACE}:{key}"):
             pulumi.log.warn(
-                f"{NAMESPACE}:{key} stands in clear: pulumi config set --secret {NAMESPACE}:{key} ..."
+                f"{CONFIG_NAMESPACE}:{key} stands in clear: pulumi config set --secret "
+                f"{CONFIG_NAMESPACE}:{key} ..."
             )
     connections = program_setting("connections") or ""
     if any(f'"{key}"' in connections for key in ("password", "token")) and not is_config_secret(
-        f"{NAMESPACE}:connections"
+        f"{CONFIG_NAMESPACE}:connections"
     ):
         pulumi.log.warn(
-            f"{NAMESPACE}:connections has credentials in clear: pulumi config set --path --secret"
-            f" {NAMESPACE}:connections.NAME.password ..."
+            f"{CONFIG_NAMESPACE}:connections has credentials in clear: pulumi config set --path --secret"
+            f" {CONFIG_NAMESPACE}:connections.NAME.password ..."
         )
 
 

@@ -9,34 +9,34 @@ import pulumi
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.resources.arguments import Default, as_dictionary
+from eurekube_provider.resources.arguments import ArgumentDefault, as_dictionary
 from eurekube_provider.resources.program import (
-    is_rendered,
+    default_renewer,
     program_connection,
     program_organization,
-    program_renewer,
+    runs_without_engine,
 )
 
-IN_UPDATE = "in_update"
+IN_UPDATE_KEY = "in_update"
 """The input that a program adds outside of previews, kept out of the state: only with it may a check ask
 Eureka.
 """
 
 
-def given_properties(name: str, args: Any) -> Properties:
+def properties_with_configuration(name: str, args: Any) -> Properties:
     """Return the arguments of the resource ``name``, with the values from the running program's
     configuration.
 
     :raises ProgramError: no Eureka is configured, or the named connection is missing.
     """
-    given = {"renewer": Default.FROM_CONFIG, **as_dictionary(args)}
-    if given["renewer"] is Default.FROM_CONFIG:
-        given["renewer"] = program_renewer()
+    given = {"renewer": ArgumentDefault.FROM_CONFIG, **as_dictionary(args)}
+    if given["renewer"] is ArgumentDefault.FROM_CONFIG:
+        given["renewer"] = default_renewer()
     elif given["renewer"] is None:
         given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
     connection = given.get("connection") or DEFAULT_CONNECTION
-    if not is_rendered.get() and not pulumi.runtime.is_dry_run():
-        given[IN_UPDATE] = True
+    if not runs_without_engine.get() and not pulumi.runtime.is_dry_run():
+        given[IN_UPDATE_KEY] = True
     return {
         **given,
         "connection": None if connection == DEFAULT_CONNECTION else connection,

@@ -13,43 +13,43 @@ from typing import Any
 
 import pulumi
 
-from eurekube_provider.registrations.properties import FROM_SECRET
-from eurekube_provider.resources.program import is_rendered
+from eurekube_provider.registrations.properties import SECRET_PLACEHOLDER
+from eurekube_provider.resources.program import runs_without_engine
 
 
-def with_derived_secrets(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def add_secret_stand_ins(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return properties with a stand-in for each one that derives from a possible secret.
 
     :param sources: the derived properties, each with its sources.
     """
     result = dict(given)
-    if is_rendered.get():  # without an engine there is no state; what is printed is masked by its text
+    if (
+        runs_without_engine.get()
+    ):  # without an engine there is no state; what is printed is masked by its text
         return result
     for name, others in sources.items():
         if given.get(name) is not None:
             continue
-        values = [given[other] for other in others if _holds_output(given.get(other))]
+        values = [given[other] for other in others if _contains_output(given.get(other))]
         if values:
-            result[name] = _if_secret(values)
+            result[name] = _stand_in_if_secret(values)
     return result
 
 
-def _holds_output(value: Any) -> bool:
+def _contains_output(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(map(_holds_output, value.values()))
+        return any(map(_contains_output, value.values()))
     return isinstance(value, pulumi.Output)
 
 
-def _if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
-    """Return an output of :data:`FROM_SECRET`, as a secret, where one of the values is a secret; else of
-    None.
-    """
+def _stand_in_if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
+    """Return a secret output of :data:`SECRET_PLACEHOLDER` if one of the values is a secret, else of None."""
     every: pulumi.Output[Any] = pulumi.Output.all(*values)
 
-    async def text() -> str | None:
-        return FROM_SECRET if await every.is_secret() else None
+    async def stand_in() -> str | None:
+        return SECRET_PLACEHOLDER if await every.is_secret() else None
 
-    async def always() -> bool:
+    async def is_known() -> bool:
         return True
 
-    return pulumi.Output(set(), text(), always(), every.is_secret())
+    return pulumi.Output(set(), stand_in(), is_known(), every.is_secret())

@@ -12,9 +12,9 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import camel_case, nearest
+from eurekube_provider.core.wording import camel_case, suggest_name
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
+from eurekube_provider.registrations.connections import CONFIG_NAMESPACE, DEFAULT_CONNECTION, connection_names
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.operator_component.credentials import EurekaSecretArgs
 from eurekube_provider.resources.operator_component.eureka_arguments import EurekaConnectionArgs
@@ -22,11 +22,11 @@ from eurekube_provider.resources.operator_component.operator_arguments import Eu
 from eurekube_provider.resources.operator_component.pod_arguments import PodArgs
 from eurekube_provider.resources.program import (
     AsProgramError,
-    is_rendered,
+    default_renewer,
     program_connection,
-    program_renewer,
     program_setting,
-    warn_of_open_credentials,
+    runs_without_engine,
+    warn_of_plaintext_credentials,
 )
 from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
 
@@ -83,49 +83,55 @@ class StackSettings:
 
         :raises ProgramError: a key is missing or wrong; one sentence that names it.
         """
-        warn_of_open_credentials()
+        warn_of_plaintext_credentials()
         return cls(
-            operator=_operator(),
-            kubeconfig=_kubeconfig(),
+            operator=_read_operator(),
+            kubeconfig=_read_kubeconfig_path(),
             context=program_setting("context"),
-            namespaces=tuple(_texts("namespaces")),
-            syncers=_by_name("syncers", EurekaSyncerArgs),
-            registrations=_by_name("registrations", EurekaInstanceArgs),
+            namespaces=tuple(_read_text_list("namespaces")),
+            syncers=_read_arguments_by_name("syncers", EurekaSyncerArgs),
+            registrations=_read_arguments_by_name("registrations", EurekaInstanceArgs),
         )
 
 
-def _operator() -> EurekubeOperatorArgs:
-    written = _setting("operator", dict) or {}
-    given = _arguments("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
+def _read_operator() -> EurekubeOperatorArgs:
+    """Return the operator's arguments from ``eurekube:operator`` and the keys about Eureka."""
+    written = _read_json_setting("operator", dict) or {}
+    given = _parse_object("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
     connection = program_connection()
-    secret = given["eureka_secret"] = _eureka_secret(given.get("eureka_secret"))
+    secret = given["eureka_secret"] = _read_eureka_secret(given.get("eureka_secret"))
     ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
     return EurekubeOperatorArgs(
         **given,
-        connections=_connections(is_own="CONFIG" in (given.get("environment") or {}), secret=secret),
-        **(_credentials(connection) if secret is None else {}),
+        connections=_read_connections(
+            has_own_config_file="CONFIG" in (given.get("environment") or {}), secret=secret
+        ),
+        **(_credential_arguments(connection) if secret is None else {}),
         eureka_urls=connection.service_urls,
         ca_certificate=None if secret is not None and secret.ca_certificate_key else ca_certificate,
-        operator_name=program_renewer(),
+        operator_name=default_renewer(),
         cluster_name=program_setting("clusterName"),
     )
 
 
-def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
+def _read_connections(
+    *, has_own_config_file: bool, secret: EurekaSecretArgs | None
+) -> dict[str, EurekaConnectionArgs]:
     """Return the stack's named connections, so that its operator renews the stack's instances there.
 
-    :param is_own: True if the operator has somebody else's configuration file, which has the connections.
+    :param has_own_config_file: True if the program gives the operator a configuration file, which has the
+        connections.
     :param secret: an existing Secret, with which the operator gets none of the stack's own credentials, and
         no connection with credentials.
     """
-    if is_own:
+    if has_own_config_file:
         return {}
     found = {}
     for name in connection_names(program_setting):
         if name == DEFAULT_CONNECTION:
             continue
         one = program_connection(name)
-        credentials = _credentials(one)
+        credentials = _credential_arguments(one)
         if secret is not None and any(credentials.values()):
             continue
         found[name] = EurekaConnectionArgs(
@@ -137,14 +143,14 @@ def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, 
     return found
 
 
-def _credentials(connection: Connection) -> dict[str, Any]:
+def _credential_arguments(connection: Connection) -> dict[str, Any]:
     """Return this stack's own credentials for Eureka as operator arguments; all but the user are secrets."""
     files = (connection.client_certificate, connection.client_key)
     certificate, key = (path.read_text("utf-8") if path else None for path in files)
     secrets = {
         "password": connection.password,
         "token": connection.token,
-        # the key may stand in it
+        # the file of the certificate may hold the key, too
         "client_certificate": certificate,
         "client_key": key,
     }
@@ -152,85 +158,89 @@ def _credentials(connection: Connection) -> dict[str, Any]:
     return {"user": connection.user, **kept}
 
 
-def _eureka_secret(written: Any) -> EurekaSecretArgs | None:
+def _read_eureka_secret(written: Any) -> EurekaSecretArgs | None:
     if written is None:
         return None
     where = "operator.eurekaSecret"
     if not isinstance(written, dict):
-        raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
-    known = [item.name for item in _fields(EurekaSecretArgs)]
-    return EurekaSecretArgs(**_arguments(where, EurekaSecretArgs, written, known))
+        raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where} must be an object with a name")
+    known = [item.name for item in _dataclass_fields(EurekaSecretArgs)]
+    return EurekaSecretArgs(**_parse_object(where, EurekaSecretArgs, written, known))
 
 
-def _kubeconfig() -> Path | None:
+def _read_kubeconfig_path() -> Path | None:
     text = program_setting("kubeconfig")
     if text is None:
         return None
     # Relative as it is written: it is an input of Pulumi's Kubernetes provider, which runs in the program's
     # directory as well, and the state is shared by machines that keep the project in folders of their own.
     path = Path(text).expanduser()
-    if not path.is_file() and not is_rendered.get():  # only the engine's provider reads it here
+    if not path.is_file() and not runs_without_engine.get():  # only the engine's provider reads it here
         raise ConfigurationError(
-            f"{NAMESPACE}:kubeconfig: {path.absolute()} does not exist; start the cluster first"
-            f" (make lab-up), or set {NAMESPACE}:kubeconfig to one that is there"
+            f"{CONFIG_NAMESPACE}:kubeconfig: {path.absolute()} does not exist; start the cluster first"
+            f" (make lab-up), or set {CONFIG_NAMESPACE}:kubeconfig to one that is there"
         )
     return path
 
 
-def _texts(key: str) -> list[str]:
-    values = _setting(key, list) or []
+def _read_text_list(key: str) -> list[str]:
+    values = _read_json_setting(key, list) or []
     for value in values:
         if not isinstance(value, str):
-            raise ConfigurationError(f"{NAMESPACE}:{key}: {value!r} must be a name")
+            raise ConfigurationError(f"{CONFIG_NAMESPACE}:{key}: {value!r} must be a name")
     return values
 
 
-def _by_name(key: str, kind: type[_T]) -> dict[str, _T]:
+def _read_arguments_by_name(key: str, kind: type[_T]) -> dict[str, _T]:
     """Read a list of objects that each have a ``name``, and return their arguments by that name."""
     result: dict[str, _T] = {}
-    for number, entry in enumerate(_setting(key, list) or []):
+    for number, entry in enumerate(_read_json_setting(key, list) or []):
         where = f"{key}[{number}]"
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
+            raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where} must be an object with a name")
         name = entry["name"]
         if name in result:
-            raise ConfigurationError(f"{NAMESPACE}:{where}: there are two of the name {name!r}")
-        known = tuple(item.name for item in _fields(kind) if item.name != "name")
+            raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where}: there are two of the name {name!r}")
+        known = tuple(item.name for item in _dataclass_fields(kind) if item.name != "name")
         rest = {item: value for item, value in entry.items() if item != "name"}
-        result[name] = kind(**_arguments(where, kind, rest, known))
+        result[name] = kind(**_parse_object(where, kind, rest, known))
     return result
 
 
-def _arguments(
+def _parse_object(
     where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
 ) -> dict[str, Any]:
-    """Return an object of the configuration as arguments: its keys changed from camel case, unknown ones
+    """Return an object of the configuration as arguments of ``kind``: keys in snake case, unknown keys
     refused.
     """
     names = {camel_case(name): name for name in known}
     for key in written:
         if key not in names:
-            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {nearest(key, names)}")
+            raise ConfigurationError(
+                f"{CONFIG_NAMESPACE}:{where}: there is no key {key!r}; {suggest_name(key, names)}"
+            )
     given = {names[key]: value for key, value in written.items() if value is not None}
-    for item in _fields(kind):
+    for item in _dataclass_fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING
         if required and item.name in names.values() and item.name not in given:
-            raise ConfigurationError(f"{NAMESPACE}:{where}: {camel_case(item.name)} is required")
+            raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where}: {camel_case(item.name)} is required")
     return given
 
 
-def _fields(kind: type[Any]) -> tuple[Any, ...]:
+def _dataclass_fields(kind: type[Any]) -> tuple[Any, ...]:
     return fields(kind)
 
 
-def _setting(key: str, kind: type[_T]) -> _T | None:
+def _read_json_setting(key: str, kind: type[_T]) -> _T | None:
+    """Return the list or object of ``eurekube:<key>``; None where the key is not set."""
     text = program_setting(key)
     if text is None:
         return None
-    if is_config_secret(f"{NAMESPACE}:{key}"):
+    if is_config_secret(f"{CONFIG_NAMESPACE}:{key}"):
         raise ConfigurationError(
-            f"{NAMESPACE}:{key} must not be a secret, since its parts go into properties in clear: only"
-            f" {NAMESPACE}:url, {NAMESPACE}:user and {NAMESPACE}:password may be one"
+            f"{CONFIG_NAMESPACE}:{key} must not be a secret, since its parts go into properties in clear: "
+            "only"
+            f" {CONFIG_NAMESPACE}:url, {CONFIG_NAMESPACE}:user and {CONFIG_NAMESPACE}:password may be one"
         )
     try:
         value = json.loads(text)
@@ -238,5 +248,5 @@ def _setting(key: str, kind: type[_T]) -> _T | None:
         value = text
     if not isinstance(value, kind):
         word = "a list" if kind is list else "an object"
-        raise ConfigurationError(f"{NAMESPACE}:{key} must be {word}, not {text!r}")
+        raise ConfigurationError(f"{CONFIG_NAMESPACE}:{key} must be {word}, not {text!r}")
     return value

@@ -9,28 +9,28 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overl
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, object_arguments
-from eurekube_provider.resources.operator_component.pod_arguments import Texts
+from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
-Text = pulumi.Input[str]
-_WAIT_FOR = "pulumi.com/waitFor"
-_WAITING = {_WAIT_FOR: "condition=Ready"}
+TextInput = pulumi.Input[str]
+_WAIT_FOR_ANNOTATION = "pulumi.com/waitFor"
+_WAIT_FOR_READY = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
-_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
-_SELECTOR = {
+_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
+_SELECTOR_KEYS = {
     "selector_namespace": "namespace",
     "app": "app",
     "match_labels": "matchLabels",
     "service": "service",
     "services": "services",
 }
-_RENAMED = {"service_annotations": "annotations"}
+_RENAMED_ARGUMENTS = {"service_annotations": "annotations"}
 """Arguments whose name in the spec is another argument's, which is the object's own."""
 
-_LEASE = ("renewal_interval_seconds", "duration_seconds")
-_GATE = ("callers_seconds", "when_eureka_is_away")
+_LEASE_ARGUMENTS = ("renewal_interval_seconds", "duration_seconds")
+_READINESS_GATE_ARGUMENTS = ("callers_seconds", "when_eureka_is_away")
 """Arguments that the CRD has below ``readinessGate``."""
 
 Advertise = Literal[
@@ -101,88 +101,88 @@ class EurekaSyncerArgs:
         that the syncer asks for is in Eureka then. Default: it does not wait.
     """
 
-    namespace: Text
-    app: Text | None = None
-    match_labels: pulumi.Input[Mapping[str, Text]] | None = None
-    service: Text | None = None
-    services: pulumi.Input[Literal["Annotated", "All"]] | Text | None = None
-    service_annotations: pulumi.Input[Sequence[Text]] | None = None
-    selector_namespace: Text | None = None
-    mode: pulumi.Input[Literal["pod", "service"]] | Text = "pod"
-    name: Text | None = None
-    application: Text | None = None
-    vip_address: Text | None = None
-    secure_vip_address: Text | None = None
-    port: pulumi.Input[int] | Text | None = None
-    secure_port: pulumi.Input[int] | Text | None = None
-    advertise: pulumi.Input[Advertise] | Text | None = None
-    address: Text | None = None
+    namespace: TextInput
+    app: TextInput | None = None
+    match_labels: pulumi.Input[Mapping[str, TextInput]] | None = None
+    service: TextInput | None = None
+    services: pulumi.Input[Literal["Annotated", "All"]] | TextInput | None = None
+    service_annotations: pulumi.Input[Sequence[TextInput]] | None = None
+    selector_namespace: TextInput | None = None
+    mode: pulumi.Input[Literal["pod", "service"]] | TextInput = "pod"
+    name: TextInput | None = None
+    application: TextInput | None = None
+    vip_address: TextInput | None = None
+    secure_vip_address: TextInput | None = None
+    port: pulumi.Input[int] | TextInput | None = None
+    secure_port: pulumi.Input[int] | TextInput | None = None
+    advertise: pulumi.Input[Advertise] | TextInput | None = None
+    address: TextInput | None = None
     nodes: pulumi.Input[int] | None = None
-    metadata: pulumi.Input[Mapping[str, Text]] | None = None
-    metadata_from_labels: pulumi.Input[Sequence[Text]] | None = None
-    metadata_from_pod_labels: pulumi.Input[Sequence[Text]] | None = None
-    metadata_from_ports: pulumi.Input[Mapping[str, Text]] | None = None
-    metadata_from_annotations: pulumi.Input[Mapping[str, Text]] | None = None
-    home_page_path: Text | None = None
-    status_page_path: Text | None = None
-    health_check_path: Text | None = None
-    health_check_port: pulumi.Input[int] | Text | None = None
+    metadata: pulumi.Input[Mapping[str, TextInput]] | None = None
+    metadata_from_labels: pulumi.Input[Sequence[TextInput]] | None = None
+    metadata_from_pod_labels: pulumi.Input[Sequence[TextInput]] | None = None
+    metadata_from_ports: pulumi.Input[Mapping[str, TextInput]] | None = None
+    metadata_from_annotations: pulumi.Input[Mapping[str, TextInput]] | None = None
+    home_page_path: TextInput | None = None
+    status_page_path: TextInput | None = None
+    health_check_path: TextInput | None = None
+    health_check_port: pulumi.Input[int] | TextInput | None = None
     renewal_interval_seconds: pulumi.Input[int] | None = None
     duration_seconds: pulumi.Input[int] | None = None
-    policy: pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None = None
+    policy: pulumi.Input[Literal["Sync", "UpsertOnly"]] | TextInput | None = None
     paused: pulumi.Input[bool] | None = None
-    not_ready: pulumi.Input[Literal["Down", "Remove"]] | Text | None = None
-    on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None = None
+    not_ready: pulumi.Input[Literal["Down", "Remove"]] | TextInput | None = None
+    on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | TextInput | None = None
     remove_dead_self_registered: pulumi.Input[bool] | None = None
-    callers_seconds: pulumi.Input[int] | Text | None = None
-    when_eureka_is_away: pulumi.Input[Literal["Wait", "Open"]] | Text | None = None
-    eureka: Text | None = None
-    annotations: Texts = field(default_factory=dict)
-    labels: Texts = field(default_factory=dict)
+    callers_seconds: pulumi.Input[int] | TextInput | None = None
+    when_eureka_is_away: pulumi.Input[Literal["Wait", "Open"]] | TextInput | None = None
+    eureka: TextInput | None = None
+    annotations: TextMap = field(default_factory=dict)
+    labels: TextMap = field(default_factory=dict)
     wait_ready_seconds: int | None = None
 
 
 class EurekaSyncerArgsDict(TypedDict):
     """A dictionary with the keys of :class:`EurekaSyncerArgs`."""
 
-    namespace: Text
-    app: NotRequired[Text | None]
-    match_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
-    service: NotRequired[Text | None]
-    services: NotRequired[pulumi.Input[Literal["Annotated", "All"]] | Text | None]
-    service_annotations: NotRequired[pulumi.Input[Sequence[Text]] | None]
-    selector_namespace: NotRequired[Text | None]
-    mode: NotRequired[pulumi.Input[Literal["pod", "service"]] | Text]
-    name: NotRequired[Text | None]
-    application: NotRequired[Text | None]
-    vip_address: NotRequired[Text | None]
-    secure_vip_address: NotRequired[Text | None]
-    port: NotRequired[pulumi.Input[int] | Text | None]
-    secure_port: NotRequired[pulumi.Input[int] | Text | None]
-    advertise: NotRequired[pulumi.Input[Advertise] | Text | None]
-    address: NotRequired[Text | None]
+    namespace: TextInput
+    app: NotRequired[TextInput | None]
+    match_labels: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
+    service: NotRequired[TextInput | None]
+    services: NotRequired[pulumi.Input[Literal["Annotated", "All"]] | TextInput | None]
+    service_annotations: NotRequired[pulumi.Input[Sequence[TextInput]] | None]
+    selector_namespace: NotRequired[TextInput | None]
+    mode: NotRequired[pulumi.Input[Literal["pod", "service"]] | TextInput]
+    name: NotRequired[TextInput | None]
+    application: NotRequired[TextInput | None]
+    vip_address: NotRequired[TextInput | None]
+    secure_vip_address: NotRequired[TextInput | None]
+    port: NotRequired[pulumi.Input[int] | TextInput | None]
+    secure_port: NotRequired[pulumi.Input[int] | TextInput | None]
+    advertise: NotRequired[pulumi.Input[Advertise] | TextInput | None]
+    address: NotRequired[TextInput | None]
     nodes: NotRequired[pulumi.Input[int] | None]
-    metadata: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
-    metadata_from_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
-    metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
-    metadata_from_ports: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
-    metadata_from_annotations: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
-    home_page_path: NotRequired[Text | None]
-    status_page_path: NotRequired[Text | None]
-    health_check_path: NotRequired[Text | None]
-    health_check_port: NotRequired[pulumi.Input[int] | Text | None]
+    metadata: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
+    metadata_from_labels: NotRequired[pulumi.Input[Sequence[TextInput]] | None]
+    metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[TextInput]] | None]
+    metadata_from_ports: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
+    metadata_from_annotations: NotRequired[pulumi.Input[Mapping[str, TextInput]] | None]
+    home_page_path: NotRequired[TextInput | None]
+    status_page_path: NotRequired[TextInput | None]
+    health_check_path: NotRequired[TextInput | None]
+    health_check_port: NotRequired[pulumi.Input[int] | TextInput | None]
     renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
     duration_seconds: NotRequired[pulumi.Input[int] | None]
-    policy: NotRequired[pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None]
+    policy: NotRequired[pulumi.Input[Literal["Sync", "UpsertOnly"]] | TextInput | None]
     paused: NotRequired[pulumi.Input[bool] | None]
-    not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | Text | None]
-    on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None]
+    not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | TextInput | None]
+    on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | TextInput | None]
     remove_dead_self_registered: NotRequired[pulumi.Input[bool] | None]
-    callers_seconds: NotRequired[pulumi.Input[int] | Text | None]
-    when_eureka_is_away: NotRequired[pulumi.Input[Literal["Wait", "Open"]] | Text | None]
-    eureka: NotRequired[Text | None]
-    annotations: NotRequired[Texts]
-    labels: NotRequired[Texts]
+    callers_seconds: NotRequired[pulumi.Input[int] | TextInput | None]
+    when_eureka_is_away: NotRequired[pulumi.Input[Literal["Wait", "Open"]] | TextInput | None]
+    eureka: NotRequired[TextInput | None]
+    annotations: NotRequired[TextMap]
+    labels: NotRequired[TextMap]
     wait_ready_seconds: NotRequired[int | None]
 
 
@@ -226,10 +226,11 @@ class EurekaSyncer(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = object_arguments("EurekaSyncer", name, EurekaSyncerArgs, args, keywords)
-        if args.wait_ready_seconds is not None and _WAIT_FOR in args.annotations:
+        args = read_object_arguments("EurekaSyncer", name, EurekaSyncerArgs, args, keywords)
+        if args.wait_ready_seconds is not None and _WAIT_FOR_ANNOTATION in args.annotations:
             raise ProgramError(
-                f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR} beside wait_ready_seconds"
+                f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR_ANNOTATION} beside "
+                "wait_ready_seconds"
             )
         if all(one is None for one in (args.app, args.match_labels, args.service, args.services)):
             raise ProgramError(
@@ -244,18 +245,22 @@ class EurekaSyncer(CustomObject):
             )
         # Not for the deletion, which waits for the operator, and that for Eureka.
         timeouts = pulumi.CustomTimeouts(create=f"{patience}s", update=f"{patience}s") if patience else None
-        waiting = _WAITING if patience else None
-        self._make(name, args, syncer_spec(args), opts, waiting, timeouts)
+        waiting = _WAIT_FOR_READY if patience else None
+        self._make_object(name, args, syncer_spec(args), opts, waiting, timeouts)
 
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaSyncer: the given arguments, under the names of the CRD."""
-    said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
+    said = {
+        item.name: getattr(args, item.name)
+        for item in fields(args)
+        if item.name not in _ARGUMENTS_NOT_IN_SPEC
+    }
     said = {name: value for name, value in said.items() if value is not None}
-    selector = {key: said.pop(name) for name, key in _SELECTOR.items() if name in said}
+    selector = {key: said.pop(name) for name, key in _SELECTOR_KEYS.items() if name in said}
     groups = {
         group: {camel_case(name): said.pop(name) for name in names if name in said}
-        for group, names in (("lease", _LEASE), ("readinessGate", _GATE))
+        for group, names in (("lease", _LEASE_ARGUMENTS), ("readinessGate", _READINESS_GATE_ARGUMENTS))
     }
-    spec = {_RENAMED.get(name, camel_case(name)): value for name, value in said.items()}
+    spec = {_RENAMED_ARGUMENTS.get(name, camel_case(name)): value for name, value in said.items()}
     return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}

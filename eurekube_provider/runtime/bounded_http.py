@@ -1,8 +1,8 @@
-"""HTTP answers with one deadline for the whole of each, and with a bound on their size.
+"""HTTP responses with one deadline for a whole response, and with a maximum size.
 
-The read time-out of a socket counts from the last byte, so that an answer of one byte a second is read for
-ever, and an endless answer until no memory is left. Here the time-out counts from the request; the bytes that
-arrive extend it in proportion, so that a large answer over a slow network is read to its end.
+The read time-out of a socket starts again with each byte, so that an answer of one byte a second is read for
+ever, and an endless answer until no memory is left. Here the time-out starts with the request; the bytes that
+arrive extend the time-out in proportion, so that a large answer over a slow network is read to its end.
 
 An answer that is requested with ``preload_content=False`` is read by its caller piece by piece, like a watch
 of the Kubernetes API, and has neither a deadline nor a bound.
@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import urllib3
 import urllib3.connection
 
-PIECE_BYTES = 512 * 1024
+BYTES_PER_TIMEOUT = 512 * 1024
 """The number of bytes for which an answer's time-out is extended once: 100 kB a second, for a time-out of
 five seconds.
 """
 
-MOST_TIMEOUTS = 60
+MAX_TIMEOUTS = 60
 """The number of time-outs after which an answer ends, however much arrives: five minutes, for a time-out of
 five seconds.
 
@@ -33,19 +33,19 @@ instances that it renews.
 """
 
 
-class SlowAnswer(Exception):
+class AnswerTooSlow(Exception):
     """An answer began and did not end in time.
 
     No :class:`OSError`: urllib3 would repeat the request, or take the error for a broken connection.
     """
 
 
-class LargeAnswer(Exception):
+class AnswerTooLarge(Exception):
     """An answer is larger than its bound."""
 
 
 class _AnswerReader(io.RawIOBase):
-    """The socket of one answer, as :class:`http.client.HTTPResponse` reads it.
+    """A reader of one answer from a socket, for :class:`http.client.HTTPResponse`.
 
     The first bytes have the time-out of the socket. A small answer arrives with them, and costs nothing more.
     """
@@ -73,29 +73,31 @@ class _AnswerReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         """Read the bytes that have arrived.
 
-        :raises SlowAnswer: the answer's time is over.
-        :raises LargeAnswer: the answer is too large.
+        :raises AnswerTooSlow: the answer's time is over.
+        :raises AnswerTooLarge: the answer is too large.
         """
         if self._count and self._timeout_seconds is not None:
-            times = min(1 + self._count / PIECE_BYTES, MOST_TIMEOUTS)
+            times = min(1 + self._count / BYTES_PER_TIMEOUT, MAX_TIMEOUTS)
             left = self._began_at + self._timeout_seconds * times - time.monotonic()
             if left <= 0:
-                raise SlowAnswer
+                raise AnswerTooSlow
             self._sock.settimeout(left)
         try:
             count = self._raw.readinto(buffer)
         except TimeoutError:
             if self._count:
-                raise SlowAnswer from None
+                raise AnswerTooSlow from None
             raise
         self._count += count or 0
         if self._count > self._most_bytes:
-            raise LargeAnswer
+            raise AnswerTooLarge
         return count
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """An answer that is refused before its body is read if its head says that it is too large."""
+    """An HTTP response that raises AnswerTooLarge before its body is read if its head gives too large a
+    length.
+    """
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
         super().__init__(_AnswerReader(sock, most_bytes), method=method)  # type: ignore[arg-type]
@@ -104,21 +106,21 @@ class _BoundedResponse(http.client.HTTPResponse):
     def begin(self) -> None:
         """Read the head.
 
-        :raises LargeAnswer: the body is too large.
+        :raises AnswerTooLarge: the body is too large.
         """
         super().begin()
         if self.length is not None and self.length > self._most_bytes:
-            raise LargeAnswer
+            raise AnswerTooLarge
 
     def read(self, amt: int | None = None) -> bytes:
         """Read the body.
 
-        :raises LargeAnswer: a chunk claims a size for which there is no memory.
+        :raises AnswerTooLarge: a chunk claims a size for which there is no memory.
         """
         try:
             return super().read(amt)
         except (MemoryError, OverflowError):
-            raise LargeAnswer from None
+            raise AnswerTooLarge from None
 
 
 class BoundedConnection(urllib3.connection.HTTPConnection):
@@ -142,7 +144,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         method: str | None = None,
         url: str | None = None,  # noqa: ARG002 - likewise
     ) -> http.client.HTTPResponse:
-        """Return the reader of the next answer; also of a proxy's answer to CONNECT."""
+        """Return the response object of the next answer, also of a proxy's answer to CONNECT."""
         if not self._is_preloaded:
             return http.client.HTTPResponse(sock, method=method)
         return _BoundedResponse(sock, self.most_bytes, method)

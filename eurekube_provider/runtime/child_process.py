@@ -12,8 +12,8 @@ from pathlib import Path
 
 STOP_SECONDS = 15.0
 
-# Runs in the child before it becomes the program; the second check is for a parent that died in between.
-_DIE_WITH_PARENT = """\
+# Runs in the child before the program; getppid is checked in case the parent died before prctl.
+_DIE_WITH_PARENT_SCRIPT = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[1]):
@@ -22,11 +22,13 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def dying_with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command that Linux kills when the thread that started it ends; unchanged on other systems."""
+def wrap_to_die_with_parent(command: Sequence[str]) -> list[str]:
+    """Return a command whose process Linux kills when its parent's thread ends; unchanged on other
+    systems.
+    """
     if sys.platform != "linux":
         return [*command]
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT_SCRIPT, str(os.getpid()), *command]
 
 
 class ChildProcess:
@@ -40,7 +42,7 @@ class ChildProcess:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                dying_with_parent(command),
+                wrap_to_die_with_parent(command),
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -59,17 +61,17 @@ class ChildProcess:
 
     def stop(self) -> None:
         """Ask the program to end, and kill it if it has not after :data:`STOP_SECONDS`."""
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         self.kill()
 
     def kill(self) -> None:
         """Kill the program and the processes that it started, at once."""
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         if self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

@@ -1,4 +1,4 @@
-"""The clock by which leases are renewed, and times as people and Kubernetes write them."""
+"""A clock that counts while the machine sleeps, and Unix times as RFC 3339 text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional dependencies: an error of one sentence names the extra that an installation lacks.
+"""Errors for missing optional packages, which name the extra to install.
 
 The core registers and looks up in Eureka. The parts that talk to Kubernetes, the operator and some commands
 need more packages, see ``[project.optional-dependencies]`` of pyproject.toml.
@@ -14,7 +14,9 @@ from eurekube_provider.core.errors import ConfigurationError
 
 Extra = Literal["kubernetes", "operator", "cli", "demo"]
 
-_OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi", "pulumi_kubernetes", "rich"})
+_OPTIONAL_MODULES = frozenset(
+    {"jinja2", "kubernetes", "prometheus_client", "pulumi", "pulumi_kubernetes", "rich"}
+)
 """Modules that only extras install; the package ``eurekube-operator`` does not install Pulumi."""
 
 
@@ -23,7 +25,7 @@ class MissingExtra(ConfigurationError):
 
 
 @contextmanager
-def needing(extra: Extra, what: str) -> Iterator[None]:
+def require_extra(extra: Extra, what: str) -> Iterator[None]:
     """Turn a failed import within the block into an error that names the missing extra.
 
     :param what: the part that needs the extra, as the subject of a sentence.
@@ -33,7 +35,7 @@ def needing(extra: Extra, what: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
-        if module not in _OPTIONAL:
+        if module not in _OPTIONAL_MODULES:
             raise
         raise MissingExtra(
             f"{what} needs the package {module.replace('_', '-')}, which is not installed:"

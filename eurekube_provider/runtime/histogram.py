@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 
-from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
+from eurekube_provider.core.durations import BUCKET_BOUNDS_SECONDS, Distribution
 
 
 class Histogram:
@@ -13,12 +13,12 @@ class Histogram:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self._counts = [0] * (len(BUCKET_BOUNDS_SECONDS) + 1)
         self._total_seconds = 0.0
 
     def observe(self, seconds: float) -> None:
         """Count one duration."""
-        place = bisect_left(BOUNDS_SECONDS, seconds)
+        place = bisect_left(BUCKET_BOUNDS_SECONDS, seconds)
         with self._lock:
             self._counts[place] += 1
             self._total_seconds += seconds

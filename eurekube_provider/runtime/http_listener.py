@@ -57,7 +57,7 @@ class HttpListener(ThreadingHTTPServer):
             super().__init__((place, port), handler)
         except OSError as error:
             raise ConfigurationError(
-                f"{name} cannot listen on {shown_address(host, port)} ({error.strerror or error}): {advice}"
+                f"{name} cannot listen on {format_address(host, port)} ({error.strerror or error}): {advice}"
             ) from None
 
     def server_bind(self) -> None:
@@ -75,7 +75,7 @@ class HttpListener(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """The server's URL, such as ``http://127.0.0.1:8761``."""
-        return f"http://{shown_address(str(self.server_address[0]), self.port)}"
+        return f"http://{format_address(str(self.server_address[0]), self.port)}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -89,7 +89,7 @@ class HttpListener(ThreadingHTTPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering, and end all connections: their threads read the end, and close them."""
+        """Stop answering, and shut down all connections, which their threads then close."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
@@ -111,15 +111,15 @@ class HttpListener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the error: a client that went away is no error of the server."""
+        """Ignore the error: a client that disconnects is no error of the server."""
 
 
 def end_connection(connection: socket.socket) -> None:
-    """Wake the thread that waits for this connection, so that it reads the end, and closes the connection."""
+    """Shut a connection down, so that the thread that reads from it closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def shown_address(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """Return an address in the form of a URL, with brackets for IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -15,10 +15,10 @@ from types import TracebackType
 
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def set_up(log_format: str, level: str) -> None:
+def set_up_logging(log_format: str, level: str) -> None:
     """Send all logs to standard error.
 
     :param log_format: ``json``, ``text``, or ``auto``: text where standard error is a terminal, else JSON.
@@ -31,20 +31,22 @@ def set_up(log_format: str, level: str) -> None:
     # It warns of each try that failed; the sender reports what becomes of the request.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.captureWarnings(capture=True)
-    sys.excepthook = _uncaught
-    threading.excepthook = lambda failed: _uncaught(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda failed: _log_uncaught(
+        failed.exc_type, failed.exc_value, failed.exc_traceback
+    )
 
 
-def _uncaught(
+def _log_uncaught(
     kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
 ) -> None:
     if error is not None and not issubclass(kind, SystemExit):
         logging.getLogger("eurekube_provider.operator.logs").critical(
-            "an exception that nobody caught", exc_info=(kind, error, traceback)
+            "uncaught exception, the thread or the process ends", exc_info=(kind, error, traceback)
         )
 
 
-_OF_LINES = frozenset({"plan", "said", "where"})
+_MULTILINE_FIELDS = frozenset({"plan", "said", "where"})
 """Keys whose values may have several lines."""
 
 
@@ -77,7 +79,7 @@ class TextFormatter(logging.Formatter):
         """Return the record as one line, with its traceback below."""
         stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
         pairs = "".join(
-            f" {key}={printable_lines(str(value)) if key in _OF_LINES else printable(str(value))}"
+            f" {key}={printable_lines(str(value)) if key in _MULTILINE_FIELDS else printable(str(value))}"
             for key, value in _extra_fields(record).items()
         )
         clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
@@ -88,4 +90,4 @@ class TextFormatter(logging.Formatter):
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}

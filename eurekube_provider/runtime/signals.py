@@ -1,4 +1,4 @@
-"""The signals that end a process that would run for ever."""
+"""A stop event for processes that run until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import signal
 import threading
 
 
-def stopping() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set from now on. Call on the main thread, once in a process.
+def stop_event_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set from now on. Call it on the main thread, once in a process.
 
     A signal handler runs on the main thread between any two of its steps, even while that thread holds the
     event's own lock. So the handler only writes a byte, and another thread sets the event.
@@ -16,11 +16,11 @@ def stopping() -> threading.Event:
     stop = threading.Event()
     reader, writer = os.pipe()
 
-    def listen() -> None:
+    def wait_for_signal() -> None:
         os.read(reader, 1)
         stop.set()
 
-    threading.Thread(target=listen, name="signals", daemon=True).start()
+    threading.Thread(target=wait_for_signal, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.write(writer, b"."))
     return stop

@@ -13,16 +13,21 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.render import RenderedStack
 from eurekube_provider.stateless.secret_masks import KubernetesObject
-from eurekube_provider.stateless.server_side_apply import Effect, Objects, describe, identity
-from eurekube_provider.stateless.stack_registrations import Report, StackRegistrations
+from eurekube_provider.stateless.server_side_apply import (
+    ApplyEffect,
+    ClusterObjects,
+    describe_object,
+    object_identity,
+)
+from eurekube_provider.stateless.stack_registrations import LineReporter, StackRegistrations
 
-SYNCER = ("eurekube.io/v1alpha1", "EurekaSyncer")
-MIRROR = ("eurekube.io/v1alpha1", "EurekaMirror")
-NAMESPACE = ("v1", "Namespace")
-_CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_OTHERS = (
+SYNCER_KIND = ("eurekube.io/v1alpha1", "EurekaSyncer")
+MIRROR_KIND = ("eurekube.io/v1alpha1", "EurekaMirror")
+NAMESPACE_KIND = ("v1", "Namespace")
+_CRD_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_OTHER_REMOVED_KINDS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
@@ -36,12 +41,12 @@ _OTHERS = (
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
     ("v1", "ServiceAccount"),
 )
-"""Further kinds of objects that the components make, in the order of their removal."""
+"""Further kinds of objects that the components make, as apiVersion and kind, in the order of removal."""
 
-DEFAULT_PATIENCE_SECONDS = 60.0
+DEFAULT_REMOVAL_WAIT_SECONDS = 60.0
 
 
-def apply_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:
+def apply_rendered(rendered: RenderedStack, access: KubeAccess | None, report: LineReporter) -> None:
     """Write the stack's objects and registrations, and remove those that its program no longer has.
 
     :param access: the cluster; None for a stack without objects.
@@ -50,19 +55,19 @@ def apply_rendered(rendered: Rendered, access: KubeAccess | None, report: Report
     registries = StackRegistrations(rendered, report)
     if access is None:
         registries.register()
-        registries.remove_forgotten()
+        registries.remove_unrendered()
         return
-    objects = Objects(access)
+    objects = ClusterObjects(access)
     for item in rendered.objects:
-        report(_line(objects.apply(item), item))
+        report(_format_effect(objects.apply(item), item))
     registries.register()
-    syncers, others = _left_over(rendered, objects)
-    _remove_syncers(syncers, objects, report, DEFAULT_PATIENCE_SECONDS)
-    registries.remove_forgotten()
-    _remove_objects(others, objects, report, DEFAULT_PATIENCE_SECONDS)
+    syncers, others = _find_unrendered(rendered, objects)
+    _remove_syncers(syncers, objects, report, DEFAULT_REMOVAL_WAIT_SECONDS)
+    registries.remove_unrendered()
+    _remove_objects(others, objects, report, DEFAULT_REMOVAL_WAIT_SECONDS)
 
 
-def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:
+def preview_rendered(rendered: RenderedStack, access: KubeAccess | None, report: LineReporter) -> None:
     """Report the changes that :func:`apply_rendered` would make, and make none.
 
     :raises EurekubeError: cluster or Eureka cannot be asked.
@@ -71,20 +76,20 @@ def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Repo
     if access is None:
         registries.preview()
         return
-    objects = Objects(access)
+    objects = ClusterObjects(access)
     for item in rendered.objects:
-        report(_line(objects.preview(item), item))
+        report(_format_effect(objects.preview(item), item))
     registries.preview()
-    syncers, others = _left_over(rendered, objects)
+    syncers, others = _find_unrendered(rendered, objects)
     for item in (*syncers, *others):
-        report(f"- {describe(item)}")
+        report(f"- {describe_object(item)}")
 
 
 def remove_rendered(
-    rendered: Rendered,
+    rendered: RenderedStack,
     access: KubeAccess | None,
-    report: Report,
-    patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
+    report: LineReporter,
+    patience_seconds: float = DEFAULT_REMOVAL_WAIT_SECONDS,
 ) -> None:
     """Remove a stack: its syncers, its registrations, then its other objects. CRDs are kept, as by the
     component.
@@ -98,41 +103,49 @@ def remove_rendered(
     if access is None:
         registries.remove_all()
         return
-    objects = Objects(access)
-    syncers, others = _left_over(replace(rendered, objects=[]), objects, rendered.objects)
+    objects = ClusterObjects(access)
+    syncers, others = _find_unrendered(replace(rendered, objects=[]), objects, rendered.objects)
     _remove_syncers(syncers, objects, report, patience_seconds)
     registries.remove_all()
     _remove_objects(others, objects, report, patience_seconds)
 
 
-def _line(effect: Effect, item: KubernetesObject) -> str:
-    left = " is there already, of somebody else, and is left as it is" if effect is Effect.LEFT else ""
-    return f"{effect.value} {describe(item)}{left}"
+def _format_effect(effect: ApplyEffect, item: KubernetesObject) -> str:
+    left = (
+        " is there already, of somebody else, and is left as it is" if effect is ApplyEffect.NOT_OWNED else ""
+    )
+    return f"{effect.value} {describe_object(item)}{left}"
 
 
-def _left_over(
-    rendered: Rendered, objects: Objects, also: Iterable[KubernetesObject] = ()
+def _find_unrendered(
+    rendered: RenderedStack, objects: ClusterObjects, more_objects: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """Return the objects that have the stack's label and are not rendered: syncers and mirrors, then the
-    rest in the order of removal.
+    """Return the cluster's objects that have the stack's label and are not rendered: syncers and mirrors,
+    then the rest in the order of removal.
+
+    :param more_objects: objects whose kinds are looked for, too.
     """
-    kept = {identity(item) for item in rendered.objects}
-    named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *also)}
-    unusual = sorted(named - {SYNCER, MIRROR, NAMESPACE, _CRD, *_OTHERS})
+    kept = {object_identity(item) for item in rendered.objects}
+    named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}
+    unusual = sorted(named - {SYNCER_KIND, MIRROR_KIND, NAMESPACE_KIND, _CRD_KIND, *_OTHER_REMOVED_KINDS})
 
-    def left(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
-        return [item for item in objects.of_stack(rendered.label, kinds) if identity(item) not in kept]
+    def unrendered_of(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
+        return [
+            item for item in objects.list_of_stack(rendered.label, kinds) if object_identity(item) not in kept
+        ]
 
-    return left([SYNCER, MIRROR]), left([*unusual, *_OTHERS, NAMESPACE])
+    return unrendered_of([SYNCER_KIND, MIRROR_KIND]), unrendered_of(
+        [*unusual, *_OTHER_REMOVED_KINDS, NAMESPACE_KIND]
+    )
 
 
 def _remove_syncers(
-    syncers: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
+    syncers: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
 ) -> None:
     """Delete the syncers, and wait until the operator has deregistered their instances."""
-    stuck = _delete(syncers, objects, report, patience_seconds)
+    stuck = _delete_and_wait(syncers, objects, report, patience_seconds)
     if stuck:
-        names = ", ".join(describe(item) for item in stuck)
+        names = ", ".join(describe_object(item) for item in stuck)
         raise KubernetesError(
             f"{names}: still there after {patience_seconds:.0f} s, since no operator serves the finalizer;"
             " start the operator and try again; without one, `eurekube operator --once` takes out of Eureka"
@@ -142,14 +155,14 @@ def _remove_syncers(
 
 
 def _remove_objects(
-    others: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
+    others: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
 ) -> None:
-    for item in _delete(others, objects, report, patience_seconds):
-        report(f"- {describe(item)} (still being removed by the cluster)")
+    for item in _delete_and_wait(others, objects, report, patience_seconds):
+        report(f"- {describe_object(item)} (still being removed by the cluster)")
 
 
-def _delete(
-    items: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
+def _delete_and_wait(
+    items: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
 ) -> list[KubernetesObject]:
     """Delete objects, and report each that is gone; return those that still exist after
     ``patience_seconds``.
@@ -160,7 +173,7 @@ def _delete(
     left = list(items)
     while left:
         for item in [each for each in left if objects.is_gone(each)]:
-            report(f"- {describe(item)}")
+            report(f"- {describe_object(item)}")
             left.remove(item)
         if not left or time.monotonic() >= deadline:
             break

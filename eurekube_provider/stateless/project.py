@@ -35,7 +35,7 @@ class Project:
         :raises ConfigurationError: the file is missing, or is no Pulumi.yaml.
         """
         directory = directory.resolve()
-        document = _document(directory / "Pulumi.yaml", "is this the project's directory? Use --project")
+        document = _read_yaml(directory / "Pulumi.yaml", "is this the project's directory? Use --project")
         name = document.get("name")
         if not isinstance(name, str):
             raise ConfigurationError(f"{directory / 'Pulumi.yaml'} has no name")
@@ -44,7 +44,7 @@ class Project:
             name=name,
             program=program if program.suffix == ".py" else program / "__main__.py",
             stack_directory=directory / str(document.get("stackConfigDir") or "."),
-            defaults=_defaults(name, document.get("config") or {}),
+            defaults=_default_settings(name, document.get("config") or {}),
         )
 
     @property
@@ -64,9 +64,10 @@ class Project:
             known = ", ".join(self.stacks) or "none"
             raise ConfigurationError(f"there is no stack {stack!r}: {file} does not exist; there are {known}")
         written = {
-            _key(self.name, key): value for key, value in (_document(file).get("config") or {}).items()
+            _qualified_key(self.name, key): value
+            for key, value in (_read_yaml(file).get("config") or {}).items()
         }
-        given = {_key(self.name, key): value for key, value in overrides.items()}
+        given = {_qualified_key(self.name, key): value for key, value in overrides.items()}
         for key, value in written.items():
             if key not in given and _has_secret(value):
                 raise ConfigurationError(
@@ -78,9 +79,9 @@ class Project:
         return dict(sorted({**self.defaults, **stacked, **given}.items()))
 
 
-def _document(file: Path, hint: str = "") -> dict[str, Any]:
+def _read_yaml(file: Path, hint: str = "") -> dict[str, Any]:
     try:
-        document = yaml.load(file.read_text("utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(file.read_text("utf-8"), _PulumiYamlLoader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigurationError(
             f"{file} cannot be read ({error.strerror}){f'; {hint}' if hint else ''}"
@@ -92,7 +93,7 @@ def _document(file: Path, hint: str = "") -> dict[str, Any]:
     return document or {}
 
 
-def _defaults(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
+def _default_settings(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of Pulumi.yaml for all stacks: a declared key's value or default, or a plain
     scalar.
     """
@@ -102,11 +103,11 @@ def _defaults(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(declaration, dict):
             value = declaration.get("value", declaration.get("default"))
         if value is not None:
-            defaults[_key(project, key)] = _setting_text(value)
+            defaults[_qualified_key(project, key)] = _setting_text(value)
     return defaults
 
 
-def _key(project: str, key: str) -> str:
+def _qualified_key(project: str, key: str) -> str:
     return key if ":" in key else f"{project}:{key}"
 
 
@@ -122,15 +123,15 @@ def _setting_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class _Loader(yaml.SafeLoader):
+class _PulumiYamlLoader(yaml.SafeLoader):
     """A YAML loader that reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is
     a number.
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML declares it
 
-    def timestamp(self, node: yaml.ScalarNode) -> str:
-        """Return a date as Go prints it."""
+    def construct_timestamp(self, node: yaml.ScalarNode) -> str:
+        """Return a YAML date as the text that Go prints for it."""
         try:
             found = self.construct_yaml_timestamp(node)
         except ValueError:
@@ -141,25 +142,25 @@ class _Loader(yaml.SafeLoader):
         fraction = f"{found:.%f}".rstrip("0") if found.microsecond else ""
         return f"{found:%Y-%m-%d %H:%M:%S}{fraction} {zone}"
 
-    def number(self, node: yaml.ScalarNode) -> int | float:
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
         """Return a float, or an integer where it has no fraction, as in JSON."""
         found = float(self.construct_yaml_float(node))
         return int(found) if found.is_integer() else found
 
 
-_TAG = "tag:yaml.org,2002:"
-_STAMP = dict(yaml.SafeLoader.yaml_implicit_resolvers["0"])[_TAG + "timestamp"]
-_WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)$")
-_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")
+_YAML_TAG_PREFIX = "tag:yaml.org,2002:"
+_TIMESTAMP_PATTERN = dict(yaml.SafeLoader.yaml_implicit_resolvers["0"])[_YAML_TAG_PREFIX + "timestamp"]
+_INTEGER_PATTERN = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)$")
+_FLOAT_PATTERN = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")
 
 for _tag, _pattern, _first in (
     ("bool", re.compile("(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
     ("null", re.compile("(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("merge", re.compile("<<$"), "<"),
-    ("timestamp", _STAMP, "0123456789"),
-    ("int", _WHOLE, "-+0123456789"),
-    ("float", _NUMBER, "-+.0123456789"),
+    ("timestamp", _TIMESTAMP_PATTERN, "0123456789"),
+    ("int", _INTEGER_PATTERN, "-+0123456789"),
+    ("float", _FLOAT_PATTERN, "-+.0123456789"),
 ):
-    _Loader.add_implicit_resolver(_TAG + _tag, _pattern, list(_first))
-_Loader.add_constructor(_TAG + "timestamp", _Loader.timestamp)
-_Loader.add_constructor(_TAG + "float", _Loader.number)
+    _PulumiYamlLoader.add_implicit_resolver(_YAML_TAG_PREFIX + _tag, _pattern, list(_first))
+_PulumiYamlLoader.add_constructor(_YAML_TAG_PREFIX + "timestamp", _PulumiYamlLoader.construct_timestamp)
+_PulumiYamlLoader.add_constructor(_YAML_TAG_PREFIX + "float", _PulumiYamlLoader.construct_number)

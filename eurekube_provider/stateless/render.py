@@ -28,31 +28,35 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
-from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.core.quoting import HIDDEN
+from eurekube_provider.core.quoting import HIDDEN_TEXT
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
-from eurekube_provider.registrations.members import members
-from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
+from eurekube_provider.registrations.connections import (
+    CONFIG_NAMESPACE,
+    configured_connection,
+    connection_names,
+)
+from eurekube_provider.registrations.members import member_properties
+from eurekube_provider.registrations.properties import ID_IS_DEFAULT, Properties
 from eurekube_provider.resources.labels import stack_label
-from eurekube_provider.resources.mocked_registrations import MockedRegistrations, plain_value
-from eurekube_provider.resources.program import is_rendered
+from eurekube_provider.resources.mocked_registrations import MockedRegistrations, unwrap_mock_value
+from eurekube_provider.resources.program import runs_without_engine
 from eurekube_provider.stateless.project import Project
 from eurekube_provider.stateless.secret_masks import (
     KubernetesObject,
-    Place,
-    masked,
-    masked_at,
-    secret_places,
+    ValuePath,
+    mask_paths,
+    mask_secret_data,
+    mask_texts,
+    secret_paths,
     secret_texts,
-    without_data,
 )
 
-_CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
+_CREDENTIAL_KEYS = frozenset({f"{CONFIG_NAMESPACE}:password", f"{CONFIG_NAMESPACE}:token"})
 
-_ORDER = (
+_KINDS_IN_APPLY_ORDER = (
     "CustomResourceDefinition",
     "Namespace",
     "ServiceAccount",
@@ -70,7 +74,7 @@ _ORDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedStack:
     """The resources of a stack's program.
 
     :ivar objects: Kubernetes objects, in the order in which they can be applied.
@@ -79,8 +83,8 @@ class Rendered:
     :ivar kubeconfig: the file in ``eurekube:kubeconfig``; None for kubectl's default.
     :ivar connections: the stack's connection to each Eureka that is configured or in use, by name.
     :ivar secrets: the secret texts of all registrations and applications.
-    :ivar secrets_of: the secret texts of each registration and application, by its name.
-    :ivar secret_fields: the places of the secrets in each object, in the order of ``objects``.
+    :ivar secrets_by_name: the secret texts of each registration and application, by its name.
+    :ivar secret_paths_of_objects: the paths of the secrets in each object, in the order of ``objects``.
     """
 
     project: str
@@ -93,8 +97,8 @@ class Rendered:
     context: str | None
     connections: dict[str, Connection]
     secrets: frozenset[str]
-    secrets_of: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
-    secret_fields: tuple[frozenset[Place], ...] = ()
+    secrets_by_name: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY_MAPPING)
+    secret_paths_of_objects: tuple[frozenset[ValuePath], ...] = ()
 
     @property
     def label(self) -> str:
@@ -113,19 +117,19 @@ class Rendered:
         )
 
     @property
-    def masked(self) -> list[KubernetesObject]:
-        """The objects that contain hidden secrets when secrets are not shown."""
+    def objects_with_secrets(self) -> list[KubernetesObject]:
+        """The objects of which :meth:`objects_yaml` hides a secret by default."""
         return [item for item, shown in zip(self.objects, self._masked_objects, strict=True) if item != shown]
 
     @property
     def _masked_objects(self) -> list[KubernetesObject]:
-        pairs = zip(self.objects, self.secret_fields, strict=True)
-        return [without_data(masked_at(item, fields)) for item, fields in pairs]
+        pairs = zip(self.objects, self.secret_paths_of_objects, strict=True)
+        return [mask_secret_data(mask_paths(item, fields)) for item, fields in pairs]
 
-    def concealed(self, line: str) -> str:
+    def hide_secrets(self, line: str) -> str:
         """Return a line about a registration with all secrets of the program hidden."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            line = line.replace(secret, HIDDEN)
+            line = line.replace(secret, HIDDEN_TEXT)
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
@@ -136,27 +140,29 @@ class Rendered:
         """
         everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():
-            everything |= {f"{name}/{key}": (name, full) for key, full in members(application).items()}
+            everything |= {
+                f"{name}/{key}": (name, full) for key, full in member_properties(application).items()
+            }
         shown = {}
         for title, (name, properties) in everything.items():
-            written = {key: value for key, value in properties.items() if key != DEFAULT_ID}
+            written = {key: value for key, value in properties.items() if key != ID_IS_DEFAULT}
             shown[title] = (
-                written if show_secrets else masked(written, self.secrets_of.get(name, frozenset()))
+                written if show_secrets else mask_texts(written, self.secrets_by_name.get(name, frozenset()))
             )
         return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
-class _Collector(MockedRegistrations):
+class _ResourceCollector(MockedRegistrations):
     """Pulumi mocks that record every resource and the secrets in it.
 
-    :ivar secrets: the value of ``secrets_of`` in :class:`Rendered`.
-    :ivar secret_fields: the places of secrets, by a resource's type and name.
+    :ivar secrets: the value of ``secrets_by_name`` in :class:`RenderedStack`.
+    :ivar secret_paths_of_objects: the paths of secrets, by a resource's type and name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.secrets: dict[str, set[str]] = defaultdict(set)
-        self.secret_fields: dict[tuple[str, str], frozenset[Place]] = {}
+        self.secret_paths_of_objects: dict[tuple[str, str], frozenset[ValuePath]] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         raise ConfigurationError(
@@ -170,13 +176,13 @@ class _Collector(MockedRegistrations):
         return answer
 
 
-class _Monitor(mocks.MockMonitor):
-    """A mocked engine that hands resources to the collector, and records the places of secrets.
+class _CollectingMonitor(mocks.MockMonitor):
+    """A mocked engine that hands resources to the collector, and records the paths of secrets.
 
     The SDK's own mocks mark a whole property as secret as soon as a part of it is.
     """
 
-    def __init__(self, collector: _Collector) -> None:
+    def __init__(self, collector: _ResourceCollector) -> None:
         super().__init__(collector)
         self._collector = collector
 
@@ -184,7 +190,7 @@ class _Monitor(mocks.MockMonitor):
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
         if request.type in self._collector.registrations:
             self._collector.secrets[request.name].update(secret_texts(inputs))
-        self._collector.secret_fields[request.type, request.name] = frozenset(secret_places(inputs))
+        self._collector.secret_paths_of_objects[request.type, request.name] = frozenset(secret_paths(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 
@@ -193,7 +199,7 @@ def render(
     stack: str,
     overrides: Mapping[str, str] | None = None,
     organization: str = DEFAULT_ORGANIZATION,
-) -> Rendered:
+) -> RenderedStack:
     """Run the program of a project for one of its stacks, and collect its resources.
 
     :param overrides: configuration that wins over the stack's file, e.g. ``{"eurekube:url": ...}``.
@@ -203,26 +209,26 @@ def render(
     """
     project = Project.load(project_directory)
     configuration = project.configuration(stack, overrides or {})
-    organization = configuration.get(f"{NAMESPACE}:organization") or organization
-    kubeconfig = configuration.get(f"{NAMESPACE}:kubeconfig")
+    organization = configuration.get(f"{CONFIG_NAMESPACE}:organization") or organization
+    kubeconfig = configuration.get(f"{CONFIG_NAMESPACE}:kubeconfig")
     directory = project.program.parent
-    collector = _Collector()
+    collector = _ResourceCollector()
     with _in_directory(directory):
-        # Nobody wrote them into the stack's file, where they would stand in clear.
-        given = [key for key in overrides or {} if key in _CREDENTIALS]
-        _run(project, stack, organization, configuration, given, collector)
+        # Overrides are not in the stack's file, where they would stand in clear.
+        given = [key for key in overrides or {} if key in _CREDENTIAL_KEYS]
+        _run_program(project, stack, organization, configuration, given, collector)
         made = collector.registrations
         connections = _connections(
             configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
         )
     label = stack_label(project.name, stack)
     made_objects = [
-        (_object(resource, label), collector.secret_fields[resource.typ, resource.name])
+        (_kubernetes_object(resource, label), collector.secret_paths_of_objects[resource.typ, resource.name])
         for resource in collector.resources
         if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
     ]
-    objects = sorted(_crds_once(made_objects), key=lambda made: _place(made[0]))
-    return Rendered(
+    objects = sorted(_drop_repeated_crds(made_objects), key=lambda made: _apply_order(made[0]))
+    return RenderedStack(
         project=project.name,
         stack=stack,
         organization=organization,
@@ -230,21 +236,21 @@ def render(
         registrations=dict(sorted(made[INSTANCE_TYPE].items())),
         applications=dict(sorted(made[APPLICATION_TYPE].items())),
         kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
-        context=configuration.get(f"{NAMESPACE}:context") or None,
+        context=configuration.get(f"{CONFIG_NAMESPACE}:context") or None,
         connections=connections,
         secrets=frozenset[str]().union(*collector.secrets.values()),
-        secrets_of={name: frozenset(texts) for name, texts in collector.secrets.items()},
-        secret_fields=tuple(fields for _, fields in objects),
+        secrets_by_name={name: frozenset(texts) for name, texts in collector.secrets.items()},
+        secret_paths_of_objects=tuple(fields for _, fields in objects),
     )
 
 
-def _run(
+def _run_program(
     project: Project,
     stack: str,
     organization: str,
     configuration: dict[str, str],
     secret_keys: list[str],
-    collector: _Collector,
+    collector: _ResourceCollector,
 ) -> None:
     def program() -> None:
         runpy.run_path(str(project.program), run_name="__main__")
@@ -263,22 +269,22 @@ def _run(
             stack=stack,
             preview=False,
             logger=quiet,
-            monitor=_Monitor(collector),
+            monitor=_CollectingMonitor(collector),
             organization=organization,
         )
         set_all_config(configuration, secret_keys)
-        is_rendered.set(True)
+        runs_without_engine.set(True)
         loop.run_until_complete(run_pulumi_func(program))
     except pulumi.RunError as error:
         raise ConfigurationError(str(error)) from None
     finally:
         signal.signal(signal.SIGINT, interrupt)  # the program set its own, for Pulumi's sake
-        _cancel_all(loop)
+        _cancel_all_tasks(loop)
         loop.close()
         asyncio.set_event_loop(None)
 
 
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+def _cancel_all_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel tasks that a failure left waiting, so that they print no messages above the error's sentence."""
     waiting = asyncio.all_tasks(loop)
     for task in waiting:
@@ -299,11 +305,11 @@ def _in_directory(directory: Path) -> Any:
             sys.path.remove(str(directory))
 
 
-def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
+def _kubernetes_object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     """Return a mocked resource as the API's object: whole numbers, no wrapped secrets, no keys of
     Pulumi's.
     """
-    made: KubernetesObject = plain_value(resource.inputs)
+    made: KubernetesObject = unwrap_mock_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
         raise ConfigurationError(
@@ -321,32 +327,36 @@ def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     return made
 
 
-def _crds_once(
-    objects: Iterable[tuple[KubernetesObject, frozenset[Place]]],
-) -> list[tuple[KubernetesObject, frozenset[Place]]]:
+def _drop_repeated_crds(
+    objects: Iterable[tuple[KubernetesObject, frozenset[ValuePath]]],
+) -> list[tuple[KubernetesObject, frozenset[ValuePath]]]:
     """Return the objects with each CRD only once, since several operators each make the same CRDs."""
-    found: list[tuple[KubernetesObject, frozenset[Place]]] = []
+    found: list[tuple[KubernetesObject, frozenset[ValuePath]]] = []
     for made in objects:
         if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
             found.append(made)
     return found
 
 
-def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
+def _apply_order(item: KubernetesObject) -> tuple[int, str, str, str]:
     kind = str(item["kind"])
-    rank = _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + (kind == "EurekaSyncer")
+    rank = (
+        _KINDS_IN_APPLY_ORDER.index(kind)
+        if kind in _KINDS_IN_APPLY_ORDER
+        else len(_KINDS_IN_APPLY_ORDER) + (kind == "EurekaSyncer")
+    )
     return rank, kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """Return the connections that are in use or configured, by name; old registrations may be at the
-    latter.
+    """Return the connections that are in use or configured, by name; an earlier run may have registered at a
+    configured one that is not in use any more.
     """
 
     def setting(key: str) -> str | None:
-        return configuration.get(f"{NAMESPACE}:{key}")
+        return configuration.get(f"{CONFIG_NAMESPACE}:{key}")
 
     used = {str(properties["connection"]) for properties in registrations}
     names = sorted(used.union(connection_names(setting)))

@@ -8,12 +8,12 @@ from typing import Any
 
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.quoting import HIDDEN
+from eurekube_provider.core.quoting import HIDDEN_TEXT
 
-_SHORTEST_HIDDEN = 3
+_MIN_MASKED_LETTERS = 3
 
 KubernetesObject = dict[str, Any]
-Place = tuple[str | int, ...]
+ValuePath = tuple[str | int, ...]
 """The path of a value in an object, as keys and indices."""
 
 
@@ -26,60 +26,60 @@ def secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
             yield from secret_texts(item, inside=inside)
-    elif inside and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN:
+    elif inside and isinstance(value, str) and len(value) >= _MIN_MASKED_LETTERS:
         yield value
 
 
-def secret_places(value: Any, at: Place = ()) -> Iterator[Place]:
+def secret_paths(value: Any, at: ValuePath = ()) -> Iterator[ValuePath]:
     """Yield the paths of the secrets in a resource's inputs."""
     if rpc.is_rpc_secret(value):
         yield at
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from secret_places(item, (*at, key))
+            yield from secret_paths(item, (*at, key))
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from secret_places(item, (*at, number))
+            yield from secret_paths(item, (*at, number))
 
 
-def masked_at(value: Any, fields: Iterable[Place]) -> Any:
+def mask_paths(value: Any, fields: Iterable[ValuePath]) -> Any:
     """Return ``value`` with the values at ``fields`` hidden."""
-    below: dict[str | int, list[Place]] = defaultdict(list)
+    below: dict[str | int, list[ValuePath]] = defaultdict(list)
     for place in fields:
         if not place:
-            return _all_hidden(value)
+            return _mask_everything(value)
         below[place[0]].append(place[1:])
     if isinstance(value, dict):
-        return {key: masked_at(item, below[key]) if key in below else item for key, item in value.items()}
+        return {key: mask_paths(item, below[key]) if key in below else item for key, item in value.items()}
     if isinstance(value, list):
-        return [masked_at(item, below[at]) if at in below else item for at, item in enumerate(value)]
+        return [mask_paths(item, below[at]) if at in below else item for at, item in enumerate(value)]
     return value
 
 
-def _all_hidden(value: Any) -> Any:
+def _mask_everything(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _all_hidden(item) for key, item in value.items()}
-    return [_all_hidden(item) for item in value] if isinstance(value, list) else HIDDEN
+        return {key: _mask_everything(item) for key, item in value.items()}
+    return [_mask_everything(item) for item in value] if isinstance(value, list) else HIDDEN_TEXT
 
 
-def masked(value: Any, secrets: frozenset[str]) -> Any:
+def mask_texts(value: Any, secrets: frozenset[str]) -> Any:
     """Return a registration's properties with each text hidden that contains one of ``secrets``.
 
     A secret may be part of other properties as well: an address is derived from a host name.
     """
     if isinstance(value, dict):
-        return {key: masked(item, secrets) for key, item in value.items()}
-    return HIDDEN if isinstance(value, str) and any(secret in value for secret in secrets) else value
+        return {key: mask_texts(item, secrets) for key, item in value.items()}
+    return HIDDEN_TEXT if isinstance(value, str) and any(secret in value for secret in secrets) else value
 
 
-def without_data(item: KubernetesObject) -> KubernetesObject:
-    """Return an object, of a Secret only the keys of its data.
+def mask_secret_data(item: KubernetesObject) -> KubernetesObject:
+    """Return an object; for a Secret, hide all values of its data.
 
-    All values are hidden under ``data``, where a cluster refuses text that is no base64: an existing Secret
+    The hidden values stand under ``data``, where a cluster refuses text that is no base64: an existing Secret
     keeps its contents if somebody applies the rendered output.
     """
     names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
     if item["kind"] != "Secret" or not names:
         return item
     rest = {key: value for key, value in item.items() if key != "stringData"}
-    return {**rest, "data": dict.fromkeys(names, HIDDEN)}
+    return {**rest, "data": dict.fromkeys(names, HIDDEN_TEXT)}

@@ -1,4 +1,4 @@
-"""A rendered stack's registrations at each Eureka that it uses: made, shown and removed without a state.
+"""Registration, preview and removal of a rendered stack's instances at its Eurekas, without a state.
 
 Instances that the stack made before are found again by their owner in Eureka. The dynamic providers use the
 same functions.
@@ -14,22 +14,22 @@ from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.uncached_reads import Refused, read_everywhere
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_everywhere
 from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import RegisteredAt, drain
+from eurekube_provider.registrations.draining import InstanceAtServers, drain
 from eurekube_provider.registrations.values import OnConflict
-from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.render import RenderedStack
 
-LATE = (
+STALE_LIST_WARNING = (
     "  Eureka's list is older than this apply: what another apply registered in the last 30 s, and the"
     " program does not have, may be there still; apply once more in 30 s"
 )
 
-Report = Callable[[str], None]
-"""A function that takes one line for a person."""
+LineReporter = Callable[[str], None]
+"""A function that prints one line for a person."""
 
 
 class StackRegistrations:
@@ -39,11 +39,11 @@ class StackRegistrations:
         unless that is the default one.
     """
 
-    def __init__(self, rendered: Rendered, report: Report) -> None:
+    def __init__(self, rendered: RenderedStack, report: LineReporter) -> None:
         self._rendered = rendered
         self._report = report
         made = (*rendered.registrations.values(), *rendered.applications.values())
-        self._resources = [DesiredState.from_properties(each).without_state() for each in made]
+        self._resources = [DesiredState.from_properties(each).for_any_incarnation() for each in made]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
         self._made: dict[str, list[Instance]] = {}
 
@@ -57,29 +57,30 @@ class StackRegistrations:
             peers = self._peers[desired.connection]
             lines = lifecycle.preview(desired, peers)
             held = lifecycle.update(desired, desired, peers)
-            self._made.setdefault(desired.connection, []).extend(held.ours.values())
+            self._made.setdefault(desired.connection, []).extend(held.owned.values())
             for line in lines:
-                self._say(line, desired.connection)
+                self._report_line(line, desired.connection)
 
-    def remove_forgotten(self) -> None:
-        """Remove the stack's instances that are not rendered, as far as Eureka's list shows them. :raises
-        EurekubeError: the first removal that failed.
+    def remove_unrendered(self) -> None:
+        """Remove the stack's instances that are not rendered, as far as Eureka's list shows them.
+
+        :raises EurekubeError: the first removal that failed.
         """
-        late = [name for name in self._peers if self._is_late(name)]
-        self._remove(self._forgotten(self._resources))
+        late = [name for name in self._peers if self._is_list_stale(name)]
+        self._remove_instances(self._find_unrendered(self._resources))
         for name in late:
-            self._say(LATE, name)
+            self._report_line(STALE_LIST_WARNING, name)
 
     def preview(self) -> None:
-        """Report the changes that :meth:`register` and :meth:`remove_forgotten` would make.
+        """Report the changes that :meth:`register` and :meth:`remove_unrendered` would make.
 
         :raises RegistryError: a Eureka cannot be asked.
         """
         for desired in self._resources:
             for line in lifecycle.preview(desired, self._peers[desired.connection]):
-                self._say(line, desired.connection)
-        for connection, instance in self._forgotten(self._resources):
-            self._say_removed(instance, connection)
+                self._report_line(line, desired.connection)
+        for connection, instance in self._find_unrendered(self._resources):
+            self._report_removed(instance, connection)
 
     def remove_all(self) -> None:
         """Remove all instances of the stack; rendered ones are drained first as they ask for, in one common
@@ -87,29 +88,31 @@ class StackRegistrations:
 
         :raises EurekubeError: the first removal that failed.
         """
-        registered_again = self._drain()
+        registered_again = self._drain_all()
         checks = RemovalChecks()
         for desired in self._resources:
             self._remove_resource(replace(desired, drain_seconds=0), checks, registered_again.__contains__)
-        checks.finish()
-        self._remove(each for each in self._forgotten([]) if each[1].key not in registered_again)
+        checks.check_all()
+        self._remove_instances(
+            each for each in self._find_unrendered([]) if each[1].key not in registered_again
+        )
 
-    def _drain(self) -> Container[tuple[str, str]]:
+    def _drain_all(self) -> Container[tuple[str, str]]:
         """Take instances that ask for a drain out of service, and wait for the longest drain.
 
         :returns: applications and ids of instances that another run of the stack has registered again
             meanwhile.
         """
-        leaving: list[RegisteredAt] = []
+        leaving: list[InstanceAtServers] = []
         for desired in self._resources:
             if desired.drain_seconds:
                 peers = self._peers[desired.connection]
                 held = read_actual(desired, [desired.owner], peers)
-                leaving += [(peers, each) for each in held.ours.values()]
+                leaving += [(peers, each) for each in held.owned.values()]
         longest = max((each.drain_seconds for each in self._resources), default=0)
         return drain(leaving, longest, time.sleep)
 
-    def _forgotten(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
+    def _find_unrendered(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
         """Return the stack's listed instances that ``resources`` do not ask for, each with its connection's
         name.
 
@@ -119,33 +122,35 @@ class StackRegistrations:
         wanted: dict[tuple[str, str], str] = {}
         updated: set[tuple[str, str | None, str]] = set()
         for desired in resources:
-            wanted |= dict.fromkeys(desired.keys, desired.connection)
-            if desired.has_members:  # an update removes what it has too many
+            wanted |= dict.fromkeys(desired.program_keys, desired.connection)
+            if desired.has_members:  # the update of an application removes its surplus
                 updated.add((desired.connection, desired.owner, desired.application))
         found: list[tuple[str, Instance]] = []
         for name, peers in self._peers.items():
-            for instance in self._held_at(peers):
+            for instance in self._read_owned_instances(peers):
                 is_member = MEMBER_KEY in instance.metadata
                 if is_member and (name, instance.owner, instance.application) in updated:
                     continue
                 elsewhere = wanted.get(instance.key)
-                if elsewhere is None or not self._is_the_same(instance, name, elsewhere):
+                if elsewhere is None or not self._is_same_registration(instance, name, elsewhere):
                     found.append((name, instance))
         return sorted(found, key=lambda each: (each[0], each[1].key))
 
-    def _held_at(self, peers: Peers) -> list[Instance]:
+    def _read_owned_instances(self, peers: Peers) -> list[Instance]:
         """Return the stack's instances that the servers of one Eureka list, each read again as it is now."""
-        there, _ = peers.list_everywhere()  # one may have forgotten what another one holds
+        there, _ = peers.list_everywhere()  # a server may lack instances that another one holds
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        # No stack registers what no request can name: somebody else wrote its owner there.
-        reads = read_everywhere(peers, [one.key for one in listed], Refused())
+        # No stack registers an id that no request can name: somebody else wrote the stack's owner there.
+        reads = read_everywhere(peers, [one.key for one in listed], RefusalByKey())
         held = (reads.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
 
-    def _is_late(self, name: str) -> bool:
-        """Return whether a list lacks instances of this run, and so may lack those of an earlier run, too."""
+    def _is_list_stale(self, name: str) -> bool:
+        """Return whether the connection's list lacks instances that this run registered, so that the list may
+        lack those of an earlier run, too.
+        """
         made = self._made.get(name, ())
         listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
         return any(
@@ -158,7 +163,7 @@ class StackRegistrations:
         owner = parse_owner(instance.owner)
         return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
 
-    def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
+    def _is_same_registration(self, instance: Instance, here: str, wanted_at: str) -> bool:
         """Return whether an instance held ``here`` is the wanted one: two connections may lead to one
         Eureka.
         """
@@ -167,7 +172,7 @@ class StackRegistrations:
         there = self._peers[wanted_at].read(*instance.key)
         return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
 
-    def _remove(self, forgotten: Iterable[tuple[str, Instance]]) -> None:
+    def _remove_instances(self, forgotten: Iterable[tuple[str, Instance]]) -> None:
         checks = RemovalChecks()
         members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
         for connection, instance in forgotten:
@@ -176,15 +181,17 @@ class StackRegistrations:
                 members.setdefault(group, set()).add(instance.key)
             else:
                 alone = {instance.instance_id: Registration(instance)}
-                single = replace(self._resource(*group), registrations=alone, has_members=False)
+                single = replace(
+                    self._resource_without_registrations(*group), registrations=alone, has_members=False
+                )
                 self._remove_resource(single, checks)
         for group, keys in members.items():
-            resource = self._resource(*group)
+            resource = self._resource_without_registrations(*group)
             self._remove_resource(resource, checks, lambda place: place not in keys)  # noqa: B023 - at once
-        checks.finish()
+        checks.check_all()
 
-    def _resource(self, connection: str, owner: str, application: str) -> DesiredState:
-        """Return a resource without registrations, by which all instances of an owner are removed."""
+    def _resource_without_registrations(self, connection: str, owner: str, application: str) -> DesiredState:
+        """Return a resource without registrations; its removal removes all instances of the owner."""
         urls = self._rendered.connections[connection].service_urls
         return DesiredState(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
 
@@ -196,13 +203,13 @@ class StackRegistrations:
     ) -> None:
         removal = lifecycle.delete(desired, self._peers[desired.connection], spare, checks)
         for instance in removal.removed:
-            self._say_removed(instance, desired.connection)
-        for instance in removal.left:
-            self._say(f"! {lifecycle.left_alone(instance)}", desired.connection)
+            self._report_removed(instance, desired.connection)
+        for instance in removal.not_removed:
+            self._report_line(f"! {lifecycle.not_removed_message(instance)}", desired.connection)
 
-    def _say_removed(self, instance: Instance, connection: str) -> None:
-        self._say(f"- {instance.application} {instance.instance_id}", connection)
+    def _report_removed(self, instance: Instance, connection: str) -> None:
+        self._report_line(f"- {instance.application} {instance.instance_id}", connection)
 
-    def _say(self, line: str, connection: str) -> None:
-        line = self._rendered.concealed(line)
+    def _report_line(self, line: str, connection: str) -> None:
+        line = self._rendered.hide_secrets(line)
         self._report(line if connection == DEFAULT_CONNECTION else f"{line} [{connection}]")

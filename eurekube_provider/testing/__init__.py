@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Eureka", "EurekubeMocks", "StartEureka"]
 
-_MODULES = {"Eureka": "eureka", "EurekubeMocks": "mocks", "StartEureka": "eureka"}
+_MODULE_BY_NAME = {"Eureka": "eureka", "EurekubeMocks": "mocks", "StartEureka": "eureka"}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
-    if name not in _MODULES:
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)

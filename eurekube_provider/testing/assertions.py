@@ -9,16 +9,16 @@ from dataclasses import fields
 from itertools import chain
 from typing import Any
 
-from eurekube_provider.core.wording import nearest
+from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.registrations.discovered import FoundInstance
 
-Expected = Mapping[str, Mapping[str, Any]]
+ExpectedInstances = Mapping[str, Mapping[str, Any]]
 """Expected instances by id, each with the fields to compare: names and values of :class:`FoundInstance`.
 
 Of ``metadata`` only the given keys are compared. A key whose value is None must be absent.
 """
 
-_FIELDS = [each.name for each in fields(FoundInstance)]
+_INSTANCE_FIELDS = [each.name for each in fields(FoundInstance)]
 
 
 class RegistrationAssertions(ABC):
@@ -35,7 +35,7 @@ class RegistrationAssertions(ABC):
             held.setdefault((one.application, one.instance_id), one)
         return [held[key] for key in sorted(held) if application.upper() in ("", key[0])]
 
-    def assert_registered(self, application: str, expected: Expected | None = None) -> None:
+    def assert_registered(self, application: str, expected: ExpectedInstances | None = None) -> None:
         """Require that the instances of an application are these and no others, at every server.
 
         :param expected: the instances by id; None to require only that there is at least one.
@@ -43,7 +43,7 @@ class RegistrationAssertions(ABC):
         :raises ValueError: ``expected`` names a field that no instance has.
         """
         __tracebackhide__ = True
-        if difference := self._difference(application, expected):
+        if difference := self._describe_differences(application, expected):
             raise AssertionError(difference)
 
     def assert_not_registered(self, application: str) -> None:
@@ -54,14 +54,14 @@ class RegistrationAssertions(ABC):
         __tracebackhide__ = True
         self.assert_registered(application, {})
 
-    def _difference(self, application: str, expected: Expected | None) -> str:
+    def _describe_differences(self, application: str, expected: ExpectedInstances | None) -> str:
         """Return the differences from ``expected``, server by server; empty without any."""
-        for wrong in {name for each in (expected or {}).values() for name in each} - {*_FIELDS}:
-            raise ValueError(f"an instance has no field {wrong!r}: {nearest(wrong, _FIELDS)}")
+        for wrong in {name for each in (expected or {}).values() for name in each} - {*_INSTANCE_FIELDS}:
+            raise ValueError(f"an instance has no field {wrong!r}: {suggest_name(wrong, _INSTANCE_FIELDS)}")
         places: dict[str, list[str]] = {}
         for place, registered in self.instances_by_place().items():
             found = {one.instance_id: one for one in registered if one.application == application.upper()}
-            if differing := list(_differences(expected, found)):
+            if differing := list(_instance_differences(expected, found)):
                 counts = Counter(one.application for one in registered)
                 there = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
                 text = "\n".join((*differing, f"  registered there: {there or 'nothing'}"))
@@ -72,7 +72,9 @@ class RegistrationAssertions(ABC):
         )
 
 
-def _differences(expected: Expected | None, found: Mapping[str, FoundInstance]) -> Iterator[str]:
+def _instance_differences(
+    expected: ExpectedInstances | None, found: Mapping[str, FoundInstance]
+) -> Iterator[str]:
     if expected is None:
         yield from () if found else ("- any instance: expected, not registered",)
         return

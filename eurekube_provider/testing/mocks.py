@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.core.model import Status
-from eurekube_provider.registrations.discovered import FoundInstance, found_instance
-from eurekube_provider.registrations.instance_fields import instance_of
-from eurekube_provider.registrations.members import members
+from eurekube_provider.registrations.discovered import FoundInstance, to_found_instance
+from eurekube_provider.registrations.instance_fields import properties_to_instance
+from eurekube_provider.registrations.members import member_properties
 from eurekube_provider.resources.mocked_registrations import MockedRegistrations
 from eurekube_provider.testing.assertions import RegistrationAssertions
 
@@ -43,6 +43,6 @@ class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
             raise AssertionError("\n".join(self.refused.values()))
         made = list(self.registrations[INSTANCE_TYPE].values())
         for application in self.registrations[APPLICATION_TYPE].values():
-            made += members(application).values()
-        asked = (instance_of(each, Status(each.get("status") or Status.UP), {}) for each in made)
-        return {"the program": [found_instance(each) for each in asked]}
+            made += member_properties(application).values()
+        asked = (properties_to_instance(each, Status(each.get("status") or Status.UP), {}) for each in made)
+        return {"the program": [to_found_instance(each) for each in asked]}

@@ -17,16 +17,16 @@ from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
 from eurekube_provider.core.registry_kinds import ZOOKEEPER, Capabilities
 
-ROOT = "/services"
+DEFAULT_ROOT = "/services"
 """Spring Cloud Zookeeper's default node (``spring.cloud.zookeeper.discovery.root``)."""
 
-SESSION_SECONDS = 6.0
+SESSION_TIMEOUT_SECONDS = 6.0
 """The session's time-out: after two thirds of it the client leaves a silent server. No node ends with it."""
 
-_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
-_FILES = ("ca-file", "client-certificate", "client-key")
-_quiet = logging.getLogger("eurekube_provider.zookeeper.kazoo")
-_quiet.setLevel(logging.CRITICAL)  # a lost connection is reported by the registry's condition, once
+_HOST_PATTERN = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
+_FILE_SETTINGS = ("ca-file", "client-certificate", "client-key")
+_quiet_log = logging.getLogger("eurekube_provider.zookeeper.kazoo")
+_quiet_log.setLevel(logging.CRITICAL)  # a lost connection is reported by the registry's condition, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ZooKeeperConnection:
     """One ensemble and how to talk to it. A connection never shows its credentials."""
 
     hosts: tuple[str, ...]
-    root: str = ROOT
+    root: str = DEFAULT_ROOT
     user: str | None = None  # who alone may change what is written then, and everybody read it
     password: str | None = field(default=None, repr=False)
     is_encrypted: bool = False
@@ -59,7 +59,7 @@ class ZooKeeperConnection:
         scheme = "zookeepers" if self.is_encrypted else "zookeeper"
         return tuple(f"{scheme}://{host}{self.root}" for host in self.hosts)
 
-    def client(self) -> KazooClient:
+    def create_client(self) -> KazooClient:
         """Return a client, not started, that tries to connect as long as it runs."""
         ways: dict[str, Any] = {}
         if self.user is not None:
@@ -75,24 +75,26 @@ class ZooKeeperConnection:
         tries.retry_exceptions = (Exception,)  # else one broken answer would end the client for good
         return KazooClient(
             hosts=",".join(self.hosts),
-            timeout=SESSION_SECONDS,
+            timeout=SESSION_TIMEOUT_SECONDS,
             connection_retry=tries,
-            logger=_quiet,
+            logger=_quiet_log,
             **ways,
         )
 
     @classmethod
-    def configured(cls, known: Callable[[str], Any]) -> ZooKeeperConnection:
+    def from_settings(cls, get_setting: Callable[[str], Any]) -> ZooKeeperConnection:
         """Build a connection from Eureka's setting names; raise ConfigurationError."""
         for name in ("token", "proxy", "zone", "mode"):
-            if str(known(name) or "auto") != "auto":
+            if str(get_setting(name) or "auto") != "auto":
                 raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
-        hosts, root, scheme, user, password = _parsed(str(known("url")))
-        user, password = (known("user"), known("password")) if known("user") else (user, password)
-        if known("password") and not user:
+        hosts, root, scheme, user, password = _parse_url(str(get_setting("url")))
+        user, password = (
+            (get_setting("user"), get_setting("password")) if get_setting("user") else (user, password)
+        )
+        if get_setting("password") and not user:
             raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
         is_encrypted = scheme == "zookeepers"
-        files = [Path(one) if (one := known(name)) else None for name in _FILES]
+        files = [Path(one) if (one := get_setting(name)) else None for name in _FILE_SETTINGS]
         if any(files) and not is_encrypted:
             raise ConfigurationError("certificates are for TLS: write zookeepers://, or leave them out")
         for path in files:
@@ -101,14 +103,14 @@ class ZooKeeperConnection:
         return cls(hosts, root, user or None, password or None, is_encrypted, *files)
 
 
-def _parsed(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
+def _parse_url(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
     """Return hosts, root, scheme, user and password of a URL; all hosts or the first have the scheme."""
     scheme = url.partition("://")[0].strip()
     credentials, at, rest = url.replace(f"{scheme}://", "").rpartition("@")
     port = 2281 if scheme == "zookeepers" else 2181
-    found = [_HOST.fullmatch(text.strip()) for text in rest.split(",")]
+    found = [_HOST_PATTERN.fullmatch(text.strip()) for text in rest.split(",")]
     hosts = tuple(dict.fromkeys(f"{one[1]}:{one[2] or port}" for one in found if one))
-    roots = {f"/{one[3].strip('/')}" for one in found if one and (one[3] or "").strip("/")} or {ROOT}
+    roots = {f"/{one[3].strip('/')}" for one in found if one and (one[3] or "").strip("/")} or {DEFAULT_ROOT}
     if not all(found) or len(roots) > 1:
         raise ConfigurationError(
             f"the ZooKeeper URL{'' if at else f' {url!r}'} cannot be used: it must look like"

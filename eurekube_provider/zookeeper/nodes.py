@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from eurekube_provider.core.brake import counts
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, cluster_of
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.brake import counts_for_brake
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, cluster_name_of_owner
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.zookeeper.codec import Node
 
 
@@ -18,7 +18,7 @@ class Nodes:
         self._lock = threading.Lock()
         self._nodes, self._removed = dict[str, Node](), dict[str, int]()
 
-    def put(self, node: Node) -> set[str]:
+    def store_and_return_owners(self, node: Node) -> set[str]:
         """Store a node that was read or written, unless it is older; return the changed owners."""
         with self._lock:
             before = self._nodes.get(node.path)
@@ -29,7 +29,7 @@ class Nodes:
             self._nodes[node.path] = node
             return {one.instance.owner or "" for one in (before, node) if one is not None}
 
-    def drop(self, path: str, *, by_us: bool = False) -> set[str]:
+    def remove_and_return_owners(self, path: str, *, by_us: bool = False) -> set[str]:
         """Remove a node that is gone; after our own removal, late answers do not bring it back."""
         with self._lock:
             before = self._nodes.pop(path, None)
@@ -39,52 +39,55 @@ class Nodes:
                 self._removed.pop(path, None)
             return {before.instance.owner or ""} if before is not None else set()
 
-    def all(self) -> list[Node]:
+    def all_nodes(self) -> list[Node]:
         """Return all nodes."""
         with self._lock:
             return list(self._nodes.values())
 
-    def paths(self, below: str = "") -> list[str]:
+    def paths(self, service_path: str = "") -> list[str]:
         """Return the paths of all nodes, or of those below one service's node."""
         with self._lock:
-            return [path for path in self._nodes if not below or path.rpartition("/")[0] == below]
+            return [
+                path for path in self._nodes if not service_path or path.rpartition("/")[0] == service_path
+            ]
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all.
 
         Of two with the same key the older one comes last, so that a plan replaces the older one.
         """
         name, is_all = application.upper(), not (owner or application)
-        found = [one for one in self.all() if owner in ("", one.instance.owner)]
+        found = [one for one in self.all_nodes() if owner in ("", one.instance.owner)]
         found = [one for one in found if name in ("", one.instance.application)]
-        found = [one for one in found if is_all or not self.is_of_another_cluster(one.instance)]
+        found = [one for one in found if is_all or not self.is_of_same_named_cluster(one.instance)]
         return [one.instance for one in sorted(found, key=lambda one: -one.mzxid)]
 
-    def of_key(self, key: Key) -> list[Node]:
+    def nodes_of_key(self, key: InstanceKey) -> list[Node]:
         """Return the nodes of a key: one, except where names differ in case, or the name has just changed."""
-        return [one for one in self.all() if one.instance.key == key]
+        return [one for one in self.all_nodes() if one.instance.key == key]
 
-    def owners(self, *, called: str = "") -> set[str]:
-        """Return the owners of instances, or of those under a name; empty for foreign instances."""
-        there = [one.instance for one in self.all()]
-        if not called:
+    def owners(self, *, lookup_name: str = "") -> set[str]:
+        """Return the owners of instances, or of those under a name; the empty owner stands for foreign
+        instances."""
+        there = [one.instance for one in self.all_nodes()]
+        if not lookup_name:
             return {one.owner for one in there if one.owner}
-        return {one.owner or "" for one in there if called.lower() in one.names}
+        return {one.owner or "" for one in there if lookup_name.lower() in one.names}
 
-    def clusters(self) -> set[str]:
+    def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have instances."""
-        return {name for owner in self.owners() if (name := cluster_of(owner)) is not None}
+        return {name for owner in self.owners() if (name := cluster_name_of_owner(owner)) is not None}
 
-    def up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return sum(
-            one.status is Status.UP and counts(one)
-            for one in self.known(owner=owner)
-            if one.owner and (owner or cluster_of(one.owner) == cluster)
+            one.status is Status.UP and counts_for_brake(one)
+            for one in self.known_instances(owner=owner)
+            if one.owner and (owner or cluster_name_of_owner(one.owner) == cluster)
         )
 
-    def is_of_another_cluster(self, instance: Instance) -> bool:
+    def is_of_same_named_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self._cluster.uid
-        is_named_so = self._cluster.syncer_of(instance.owner) is not None
+        is_named_so = self._cluster.parse_own_syncer(instance.owner) is not None
         return self._checks_cluster and uid != self._cluster.uid and is_named_so

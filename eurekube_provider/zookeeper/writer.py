@@ -18,15 +18,15 @@ from kazoo.exceptions import NoNodeError, RolledBackError
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, whose
-from eurekube_provider.zookeeper.codec import Node, decode, encode
-from eurekube_provider.zookeeper.ensemble import CALL_SECONDS, OTHERS_WROTE, Ensemble
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, describe_owner
+from eurekube_provider.zookeeper.codec import Node, decode_node, encode_node
+from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, CONFLICT_ERRORS, Ensemble
 from eurekube_provider.zookeeper.nodes import Nodes
 
-THREADS, ATTEMPTS = 16, 5
+WRITE_THREADS, WRITE_ATTEMPTS = 16, 5
 """The changes that are made at once, and the tries of one change while other clients write first."""
 
-MARKED_SECONDS = 30.0
+MARKER_INTERVAL_SECONDS = 30.0
 """Seconds between two updates of the cluster's marker by the leading operator."""
 
 
@@ -39,7 +39,7 @@ class Writer:
         self._ensemble, self._client, self._root = ensemble, ensemble.client, ensemble.connection.root
         self._nodes, self._cluster, self._operator = nodes, cluster, operator
         self._may_write = may_write
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="zookeeper-apply")
+        self._pool = ThreadPoolExecutor(WRITE_THREADS, thread_name_prefix="zookeeper-apply")
         self._marking = threading.Lock()
         self._marked_at: float | None = None
 
@@ -53,117 +53,129 @@ class Writer:
         if not plan:
             return outcome
         try:
-            self.mark()
+            self.update_marker()
         except RegistryError as error:
             return Outcome.of(plan.changes, [error] * len(plan.changes))
         for action in Action:
             changes = plan.of(action)
-            outcome += Outcome.of(changes, list(self._pool.map(lambda one: self._apply(one, owner), changes)))
+            outcome += Outcome.of(
+                changes, list(self._pool.map(lambda one: self._apply_change(one, owner), changes))
+            )
         return outcome
 
     def remove(self, instance: Instance) -> ChangeError | None:
         """Remove the instance if it still belongs to its owner; return why it is still there."""
-        return self._until_done(lambda _: self._remove(instance, {instance.owner or ""}))
+        return self._retry_conflicts(lambda _: self._remove_nodes(instance, {instance.owner or ""}))
 
-    def mark(self) -> None:
+    def update_marker(self) -> None:
         """Note in the marker node that this cluster's operator writes here; at most twice a minute."""
         with self._marking:
-            self._require_right()
-            if self._marked_at is not None and time.monotonic() - self._marked_at < MARKED_SECONDS:
+            self._require_may_write()
+            if self._marked_at is not None and time.monotonic() - self._marked_at < MARKER_INTERVAL_SECONDS:
                 return
             path = marker_path(self._root, self._cluster.name)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             said = {"uid": self._cluster.uid, "operator": self._operator, "writtenAt": at}
-            with self._ensemble.asked(f"write the marker {path}"), suppress(NoNodeError):  # written next time
-                self._ensemble.make_shared(path)
-                self._client.set_async(path, json.dumps(said).encode()).get(timeout=CALL_SECONDS)
+            with (
+                self._ensemble.translate_errors(f"write the marker {path}"),
+                suppress(NoNodeError),
+            ):  # written next time
+                self._ensemble.create_shared_node(path)
+                self._client.set_async(path, json.dumps(said).encode()).get(timeout=CALL_TIMEOUT_SECONDS)
             self._marked_at = time.monotonic()
 
-    def _require_right(self) -> None:
+    def _require_may_write(self) -> None:
         if not self._may_write():
             raise LeadershipLost("another replica may lead by now")
         self._ensemble.require_connection()
 
-    def _apply(self, change: Change, owner: str) -> ChangeError | None:
+    def _apply_change(self, change: Change, owner: str) -> ChangeError | None:
         want, owners = change.instance, {owner}
         if change.adopts and change.actual is not None:
             owners.add(change.actual.owner or "")
         if change.action is Action.DEREGISTER:
-            return self._until_done(lambda _: self._remove(want, owners))
-        return self._until_done(lambda attempt: self._write(change, owners, is_first=not attempt))
+            return self._retry_conflicts(lambda _: self._remove_nodes(want, owners))
+        return self._retry_conflicts(lambda attempt: self._write_node(change, owners, is_first=not attempt))
 
-    def _until_done(self, act: Callable[[int], None]) -> ChangeError | None:
+    def _retry_conflicts(self, act: Callable[[int], None]) -> ChangeError | None:
         """Call ``act`` again while another client writes first, a limited number of times."""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(WRITE_ATTEMPTS):
             try:
-                self._require_right()
+                self._require_may_write()
                 act(attempt)
-            except OTHERS_WROTE:
+            except CONFLICT_ERRORS:
                 continue
             except (RegistryError, OwnershipConflict) as error:
                 return error
             return None
-        return RegistryRejected(f"others changed the node {ATTEMPTS} times on end ({self._ensemble.url})")
+        return RegistryRejected(
+            f"others changed the node {WRITE_ATTEMPTS} times on end ({self._ensemble.url})"
+        )
 
-    def _write(self, change: Change, owners: set[str], *, is_first: bool) -> None:
+    def _write_node(self, change: Change, owners: set[str], *, is_first: bool) -> None:
         want, is_new = change.instance, change.action is Action.REGISTER
-        path = path_of(self._root, want)
-        held = self._nodes.of_key(want.key)  # elsewhere is what a changed VIP address leaves behind
+        path = instance_path(self._root, want)
+        held = self._nodes.nodes_of_key(want.key)  # elsewhere is what a changed VIP address leaves behind
         others = [one.path for one in held if one.path != path and one.instance.owner in owners - {""}]
-        there = None if is_new and is_first else self._ensemble.nodes([path])[path]
+        there = None if is_new and is_first else self._ensemble.read_nodes([path])[path]
         if there is not None:
             self._require_owner(there, owners)
-            data = encode(want, there.registered_ms, there)
+            data = encode_node(want, there.registered_ms, there)
             if data != there.data:
-                with self._ensemble.asked(f"write {path}"):
-                    stat = self._client.set_async(path, data, version=there.version).get(timeout=CALL_SECONDS)
-                self._nodes.put(decode(path, data, stat))
+                with self._ensemble.translate_errors(f"write {path}"):
+                    stat = self._client.set_async(path, data, version=there.version).get(
+                        timeout=CALL_TIMEOUT_SECONDS
+                    )
+                self._nodes.store_and_return_owners(decode_node(path, data, stat))
         elif is_new or others:  # else somebody removed it, as a watch tells the one that wants it
-            self._create(path, encode(want, round(time.time() * 1000)))
+            self._create_node(path, encode_node(want, round(time.time() * 1000)))
         for other in others:
-            self._delete(other, owners)
+            self._delete_node(other, owners)
 
-    def _create(self, path: str, data: bytes) -> None:
-        with self._ensemble.asked(f"create {path}"):
+    def _create_node(self, path: str, data: bytes) -> None:
+        with self._ensemble.translate_errors(f"create {path}"):
             both = self._client.transaction()
             both.create(path, data)
             both.set_data(path, data)
-            created, written = both.commit_async().get(timeout=CALL_SECONDS)
+            created, written = both.commit_async().get(timeout=CALL_TIMEOUT_SECONDS)
             if isinstance(created, NoNodeError):  # which is tried again
-                self._ensemble.make_shared(self._root)
-                self._client.ensure_path_async(path.rpartition("/")[0]).get(timeout=CALL_SECONDS)
+                self._ensemble.create_shared_node(self._root)
+                self._client.ensure_path_async(path.rpartition("/")[0]).get(timeout=CALL_TIMEOUT_SECONDS)
             if isinstance(created, Exception):
                 raise written if isinstance(created, RolledBackError) else created
-        self._nodes.put(decode(path, data, written))
+        self._nodes.store_and_return_owners(decode_node(path, data, written))
 
-    def _remove(self, instance: Instance, owners: set[str]) -> None:
-        meant = path_of(self._root, instance)
-        there = self._nodes.of_key(instance.key)
+    def _remove_nodes(self, instance: Instance, owners: set[str]) -> None:
+        meant = instance_path(self._root, instance)
+        there = self._nodes.nodes_of_key(instance.key)
         for path in sorted({meant, *(one.path for one in there if (one.instance.owner or "") in owners)}):
-            self._delete(path, owners)
+            self._delete_node(path, owners)
 
-    def _delete(self, path: str, owners: set[str]) -> None:
-        there = self._ensemble.nodes([path])[path]
+    def _delete_node(self, path: str, owners: set[str]) -> None:
+        there = self._ensemble.read_nodes([path])[path]
         if there is not None:
             self._require_owner(there, owners)
-            with self._ensemble.asked(f"remove {path}"), suppress(NoNodeError):  # somebody else did
-                self._client.delete_async(path, version=there.version).get(timeout=CALL_SECONDS)
-            self._nodes.put(there)
-        self._nodes.drop(path, by_us=True)
+            with (
+                self._ensemble.translate_errors(f"remove {path}"),
+                suppress(NoNodeError),
+            ):  # somebody else did
+                self._client.delete_async(path, version=there.version).get(timeout=CALL_TIMEOUT_SECONDS)
+            self._nodes.store_and_return_owners(there)
+        self._nodes.remove_and_return_owners(path, by_us=True)
 
     def _require_owner(self, there: Node, owners: set[str]) -> None:
         """Refuse to change a node that belongs to another owner, or cannot be read."""
         one = there.instance
         why = one.unreadable
         if not why and (one.owner or "") not in owners:
-            why = f"it {whose(one)}"
-        elif not why and self._nodes.is_of_another_cluster(one):
+            why = f"it {describe_owner(one)}"
+        elif not why and self._nodes.is_of_same_named_cluster(one):
             why = "it belongs to another cluster of this name"
         if why:
             raise OwnershipConflict(f"{there.path} was left as it is: {why}")
 
 
-def path_of(root: str, instance: Instance) -> str:
+def instance_path(root: str, instance: Instance) -> str:
     """Return the path of an instance's node: below the name that callers use, in its own case."""
     return f"{root}/{instance.vip_address}/{instance.instance_id}"
 

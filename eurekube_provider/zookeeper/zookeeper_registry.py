@@ -12,18 +12,18 @@ from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict, RegistryDenied
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Outcome, Plan
-from eurekube_provider.core.registry import Figures, Reading, RegistryListener, Server
+from eurekube_provider.core.registry import Figures, RegistryListener, RegistryServer, UncachedReading
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
 from eurekube_provider.zookeeper.nodes import Nodes
-from eurekube_provider.zookeeper.reader import AGAIN_SECONDS, Reader
+from eurekube_provider.zookeeper.reader import RETRY_SECONDS, Reader
 from eurekube_provider.zookeeper.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-DENIED_SECONDS = 60.0  # until a removal that an ACL denied is tried again
+DENIED_RETRY_SECONDS = 60.0  # until a removal that an ACL denied is tried again
 
 
 class ZooKeeperRegistry:
@@ -43,14 +43,16 @@ class ZooKeeperRegistry:
         self._cluster, self._may_write = cluster, may_write
         self._ensemble = Ensemble(connection)
         self._nodes = nodes = Nodes(cluster, checks_cluster=check_cluster)
-        self._reader = Reader(self._ensemble, nodes, self._refusal)
+        self._reader = Reader(self._ensemble, nodes, self._find_refusal)
         self._writer = Writer(self._ensemble, nodes, cluster, operator_name, may_write)
-        self.condition, self.known = self._reader.condition, nodes.known
-        self.owners, self.clusters, self.up = nodes.owners, nodes.clusters, nodes.up
+        self.condition, self.known_instances = self._reader.condition, nodes.known_instances
+        self.owners, self.cluster_names, self.count_up = nodes.owners, nodes.cluster_names, nodes.count_up
         self._leads, self._stopped = threading.Event(), threading.Event()
         # Each with the reason why its removal failed, and the time at which that is tried again.
-        self._lock, self._leaving = threading.Lock(), dict[Key, tuple[Instance, str, float]]()
-        self._thread = threading.Thread(target=self._run, name="zookeeper-removals", daemon=True)
+        self._lock, self._leaving = threading.Lock(), dict[InstanceKey, tuple[Instance, str, float]]()
+        self._thread = threading.Thread(
+            target=self._run_pending_removals, name="zookeeper-removals", daemon=True
+        )
 
     def start(self, listener: RegistryListener | None = None) -> None:
         """Begin to read."""
@@ -64,50 +66,58 @@ class ZooKeeperRegistry:
         self._writer.close()
         self._ensemble.close()
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return one instance as far as it is known; None for an unknown one."""
-        return next((one.instance for one in self._nodes.of_key(key)), None)
+        return next((one.instance for one in self._nodes.nodes_of_key(key)), None)
 
-    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read the known ones of these instances again, if ``known_too``; a watch reports unknown ones."""
-        paths = [one.path for key in keys for one in self._nodes.of_key(key)] if known_too else []
-        for path, node in self._ensemble.nodes(paths).items() if paths else ():
-            self._reader.tell(self._nodes.drop(path) if node is None else self._nodes.put(node))
+    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+        """Read the known ones among these instances again if ``known_too`` is True; a watch reports
+        unknown ones."""
+        paths = [one.path for key in keys for one in self._nodes.nodes_of_key(key)] if known_too else []
+        for path, node in self._ensemble.read_nodes(paths).items() if paths else ():
+            self._reader.notify_owners(
+                self._nodes.remove_and_return_owners(path)
+                if node is None
+                else self._nodes.store_and_return_owners(node)
+            )
 
-    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+    def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read these instances from the ensemble now; one that no watch has reported counts as absent."""
         wanted = dict.fromkeys(keys)
-        held = self._ensemble.nodes(one.path for one in self._nodes.all() if one.instance.key in wanted)
+        held = self._ensemble.read_nodes(
+            one.path for one in self._nodes.all_nodes() if one.instance.key in wanted
+        )
         found = {one.instance.key: one.instance for one in held.values() if one is not None}
-        return Reading({self._ensemble.url: {**wanted, **found}})
+        return UncachedReading({self._ensemble.url: {**wanted, **found}})
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``."""
         for change in plan.changes:
-            self.keep(change.instance)
+            self.keep_registered(change.instance)
         return self._writer.apply(plan, owner)
 
-    def keep(self, instance: Instance) -> None:
+    def keep_registered(self, instance: Instance) -> None:
         """Keep a registered instance: cancel a pending removal."""
         with self._lock:
             self._leaving.pop(instance.key, None)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Remove an instance of this cluster as soon as the ensemble answers: it forgets nothing."""
-        is_named_so = self._cluster.syncer_of(instance.owner) is not None
-        if is_named_so and not self._nodes.is_of_another_cluster(instance):
+        """Remove an instance of this cluster as soon as the ensemble answers, since ZooKeeper lets no
+        instance lapse."""
+        is_named_so = self._cluster.parse_own_syncer(instance.owner) is not None
+        if is_named_so and not self._nodes.is_of_same_named_cluster(instance):
             with self._lock:
                 failed = self._leaving.get(instance.key, (instance, "", 0.0))[1:]
                 self._leaving[instance.key] = instance, *failed
 
-    def forgotten(self, _owner: str) -> list[Instance]:
+    def lost_instances(self, _owner: str) -> list[Instance]:
         """Return nothing: ZooKeeper forgets no instance, so that a missing one was removed."""
         return []
 
-    def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
+    def drop_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
         """Do nothing: ZooKeeper forgets no instance."""
 
-    def take_over(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed
+    def start_leading(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed
         """Begin to update the marker of this cluster's operator, and to make pending removals."""
         self._leads.set()
 
@@ -121,19 +131,19 @@ class ZooKeeperRegistry:
         """Return the figures for metrics, without renewals: ZooKeeper has none."""
         read_at = self._reader.answered_at if self._reader.read_at is not None else None
         is_up = self._ensemble.client.connected or (None if read_at is None else False)
-        error = "" if is_up else str(self._ensemble.unreachable())
+        error = "" if is_up else str(self._ensemble.unreachable_error())
         url, since, times = self._ensemble.url, self._reader.changed_at, Distribution()
-        server = Server(url, is_up, since, error, None, {}, times, answered_at=read_at)
+        server = RegistryServer(url, is_up, since, error, None, {}, times, answered_at=read_at)
         return Figures([server], read_at=read_at, registered=len(self._nodes.paths()))
 
     def liveness(self) -> list[Liveness]:
         """Return whether the registry's threads live and make progress."""
         return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
 
-    def _refusal(self) -> ConfigurationError | None:
+    def _find_refusal(self) -> ConfigurationError | None:
         """Return why this ensemble must not be used: another cluster of the same name writes here."""
-        for one in self._nodes.all():
-            if self._nodes.is_of_another_cluster(one.instance):
+        for one in self._nodes.all_nodes():
+            if self._nodes.is_of_same_named_cluster(one.instance):
                 uid = one.instance.metadata.get(CLUSTER_UID_KEY)
                 return ConfigurationError(
                     f"the cluster name {self._cluster.name!r} is in use at {self._ensemble.url} by another"
@@ -142,28 +152,28 @@ class ZooKeeperRegistry:
                 )
         return None
 
-    def _run(self) -> None:
+    def _run_pending_removals(self) -> None:
         """Make pending removals and update the marker, repeatedly, while this replica leads."""
-        while not self._stopped.wait(AGAIN_SECONDS):
+        while not self._stopped.wait(RETRY_SECONDS):
             if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
                 with suppress(EurekubeError):  # which the next change meets as well, and says
-                    self._writer.mark()
+                    self._writer.update_marker()
                     for one, why, at in list(self._leaving.values()):
                         if one.key in self._leaving and time.monotonic() >= at:  # else it is wanted again
-                            self._remove(one, why)
+                            self._remove_unwanted(one, why)
 
-    def _remove(self, instance: Instance, said: str) -> None:
+    def _remove_unwanted(self, instance: Instance, last_error: str) -> None:
         fields = {"application": instance.application, "instance": instance.instance_id}
         error = self._writer.remove(instance)
         if error is None or isinstance(error, OwnershipConflict):  # which is not ours any more
-            self.keep(instance)
+            self.keep_registered(instance)
         if error is None:
             _log.info("removed an instance that no syncer wants", extra=fields)
-        elif str(error) != said:
+        elif str(error) != last_error:
             _log.warning(
                 "failed to remove an instance that no syncer wants", extra={**fields, "error": str(error)}
             )
-        again_at = time.monotonic() + (DENIED_SECONDS if isinstance(error, RegistryDenied) else 0.0)
+        again_at = time.monotonic() + (DENIED_RETRY_SECONDS if isinstance(error, RegistryDenied) else 0.0)
         with self._lock:
             if instance.key in self._leaving:
                 self._leaving[instance.key] = instance, str(error), again_at

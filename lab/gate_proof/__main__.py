@@ -12,56 +12,56 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from eurekube_provider.core.drain_time import QUICK
-from eurekube_provider.core.prestop import drained_workload
+from eurekube_provider.core.drain_time import QUICK_CACHES_DRAIN
+from eurekube_provider.core.prestop import add_drain_to_workload
 from lab.eureka import EurekaServer
-from lab.gate_proof import REPLICAS, SURGE, GateFormName
+from lab.gate_proof import REPLICAS, SURGE, GateProofVariant
 from lab.lab import Lab
-from lab.listing import LISTED_WITHIN_SECONDS
+from lab.listing import LONGEST_LIST_DELAY_SECONDS
 from lab.operators import operator_process
-from lab.pod import Life
+from lab.pod import PodLife
 from lab.processes import Process
 from lab.progress import say
-from lab.proof.calls import Call, read_calls, tally
-from lab.proof.form import FORMS, Form
+from lab.proof.calls import Call, read_calls, tally_calls
+from lab.proof.form import PROOF_SETTINGS, ProofSettings
 from lab.proof.subjects import PORT, Scenario, Strategy, Subject
 from lab.spring import SpringClient, SpringGateway
-from lab.staging import Staged
+from lab.staging import ProofStage
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NAMESPACE = "proof"
-NAME = "rating"
-FEW, FEW_REPLICAS = "review", 2
+APPLICATION = "rating"
+SMALL_APPLICATION, SMALL_REPLICAS = "review", 2
 """The application that is scaled to zero and back, and called through a Spring Cloud Gateway."""
 
 GATEWAY_PAUSE_SECONDS = 0.1
 CALLS_PER_SECOND = 20
-_AWAY_SECONDS = 25.0
-_EMPTY_SECONDS = 5.0
-_CHANGES = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
-_PATIENCE_SECONDS = 400.0
+_FREEZE_SECONDS = 25.0
+_SCALED_TO_ZERO_SECONDS = 5.0
+_LIFE_TIME_FIELDS = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
+_TIMEOUT_SECONDS = 400.0
 _READY_SECONDS = 120.0
 
 
-_ESTABLISHED = "01"
+_ESTABLISHED_STATE = "01"
 """State of an established connection in /proc/net/tcp."""
 
-_QUICK = replace(
-    FORMS["full"],
-    drain=QUICK,
-    eureka_settings={
-        "eureka.server.response-cache-update-interval-ms": f"{QUICK.server_cache_seconds * 1000:g}"
-    },
+_QUICK_SERVER_CACHE_MS = QUICK_CACHES_DRAIN.server_cache_seconds * 1000
+
+_QUICK_SETTINGS = replace(
+    PROOF_SETTINGS["full"],
+    drain=QUICK_CACHES_DRAIN,
+    eureka_settings={"eureka.server.response-cache-update-interval-ms": f"{_QUICK_SERVER_CACHE_MS:g}"},
     client_settings={
-        "eureka.client.registry-fetch-interval-seconds": f"{QUICK.client_fetch_seconds:g}",
-        "spring.cloud.loadbalancer.cache.ttl": f"{QUICK.load_balancer_cache_seconds:g}s",
+        "eureka.client.registry-fetch-interval-seconds": f"{QUICK_CACHES_DRAIN.client_fetch_seconds:g}",
+        "spring.cloud.loadbalancer.cache.ttl": f"{QUICK_CACHES_DRAIN.load_balancer_cache_seconds:g}s",
     },
 )
-"""The form with the cache settings that the doctor advises, and all else as by default."""
+"""Settings of a proof with the caches that the doctor advises, and all else as by default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Rollout:
     """One rollout.
 
     :ivar began: seconds since 1970, as are all times; ``opened`` is when the last gate opened.
@@ -79,10 +79,10 @@ class Act:
     may_fail: bool = False
 
 
-class Stage(Staged):
+class Stage(ProofStage):
     """A lab with real pods, three Eurekas, two operators that serve gates, and two kinds of callers."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: ProofSettings) -> None:
         super().__init__()
         self.form = form
         self.operators: dict[str, Process] = {}
@@ -102,21 +102,21 @@ class Stage(Staged):
         self.cluster.namespace(NAMESPACE)
         for name in ("operator-a", "operator-b"):
             self.start_operator(name)
-        for name, replicas in ((NAME, REPLICAS), (FEW, FEW_REPLICAS)):
-            self.cluster.apply(DEPLOYMENTS, self._deployment(name, replicas))
+        for name, replicas in ((APPLICATION, REPLICAS), (SMALL_APPLICATION, SMALL_REPLICAS)):
+            self.cluster.apply(DEPLOYMENTS, self._deployment_object(name, replicas))
             self.cluster.service(NAMESPACE, name, PORT)
-            self.cluster.syncer(NAMESPACE, name, **self._gate)
-        wait_for(lambda: self.is_rolled, "ten pods", _PATIENCE_SECONDS)
-        client = self.caller(self.lab, "caller", **self.form.client_settings)
+            self.cluster.syncer(NAMESPACE, name, **self._gate_spec)
+        wait_for(lambda: self.is_rollout_complete, "ten pods", _TIMEOUT_SECONDS)
+        client = self.launch_caller(self.lab, "caller", **self.form.client_settings)
         self.clients.append(client)
         client.wait_until_ready()
 
         def knows_all() -> bool:
-            return len(client.get(f"/instances/{NAME}").json()) == REPLICAS
+            return len(client.get(f"/instances/{APPLICATION}").json()) == REPLICAS
 
-        wait_for(knows_all, "ten pods in the caller", LISTED_WITHIN_SECONDS)
+        wait_for(knows_all, "ten pods in the caller", LONGEST_LIST_DELAY_SECONDS)
         file = self.lab.directory / "calls.csv"
-        client.begin_calls([NAME], [NAME], CALLS_PER_SECOND, file)
+        client.begin_calls([APPLICATION], [APPLICATION], CALLS_PER_SECOND, file)
         self.call_files.append(file)
 
     def start_operator(self, name: str) -> None:
@@ -142,7 +142,7 @@ class Stage(Staged):
         self.operators[holder].kill()
         return holder
 
-    def eurekas_by_use(self) -> list[EurekaServer]:
+    def sort_eurekas_by_use(self) -> list[EurekaServer]:
         """Return the Eureka servers, first those to which the caller is connected."""
         folder = Path(f"/proc/{self.clients[0].pid}")
         sockets = {str(one.readlink()) for one in (folder / "fd").iterdir()}
@@ -150,36 +150,36 @@ class Stage(Staged):
         for table in ("tcp", "tcp6"):
             for line in (folder / "net" / table).read_text().splitlines()[1:]:
                 _, _, remote, state, *_, inode = line.split()[:10]
-                if state == _ESTABLISHED and f"socket:[{inode}]" in sockets:
+                if state == _ESTABLISHED_STATE and f"socket:[{inode}]" in sockets:
                     used.add(int(remote.rpartition(":")[2], 16))
         return sorted(self.lab.eurekas, key=lambda one: one.port not in used)
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[PodLife]:
         """Lives of all pods so far, in the order of their starts."""
         return list(self.lab.kubernetes.kubelet.lives)
 
     @property
-    def is_rolled(self) -> bool:
+    def is_rollout_complete(self) -> bool:
         """True if the Deployment's rollout is complete."""
-        return self.cluster.is_rolled(NAMESPACE, NAME, REPLICAS)
+        return self.cluster.is_rollout_complete(NAMESPACE, APPLICATION, REPLICAS)
 
     @property
-    def _gate(self) -> dict[str, Any]:
-        if self.form is FORMS["full"]:
+    def _gate_spec(self) -> dict[str, Any]:
+        if self.form is PROOF_SETTINGS["full"]:
             return {}
         return {"readinessGate": {"callersSeconds": self.form.drain.known_after_seconds}}
 
-    def open_without_eureka(self) -> None:
-        """Have gates open while no Eureka answers."""
-        gate = {**self._gate.get("readinessGate", {}), "whenEurekaIsAway": "Open"}
-        self.cluster.syncer(NAMESPACE, NAME, readinessGate=gate)
+    def allow_open_gates_without_eureka(self) -> None:
+        """Change the syncer so that gates open while no Eureka server answers."""
+        gate = {**self._gate_spec.get("readinessGate", {}), "whenEurekaIsAway": "Open"}
+        self.cluster.syncer(NAMESPACE, APPLICATION, readinessGate=gate)
 
     def remove_gate(self) -> None:
-        """Roll the application out without the gate."""
-        self.cluster.apply(DEPLOYMENTS, self._deployment(declares_gate=False))
+        """Roll the application out with pods that declare no readiness gate."""
+        self.cluster.apply(DEPLOYMENTS, self._deployment_object(declares_gate=False))
 
-    def gateway(self) -> SpringGateway:
+    def start_gateway(self) -> SpringGateway:
         """Start a Spring Cloud Gateway, and return it once it routes to the small application."""
         gateway = SpringGateway(
             self.lab.eureka_urls,
@@ -190,16 +190,18 @@ class Stage(Staged):
         self.ends.callback(gateway.close)
         gateway.start()
         wait_for(
-            lambda: gateway.get(f"/{FEW}/").status_code == 200, "a route to each pod", LISTED_WITHIN_SECONDS
+            lambda: gateway.get(f"/{SMALL_APPLICATION}/").status_code == 200,
+            "a route to each pod",
+            LONGEST_LIST_DELAY_SECONDS,
         )
         return gateway
 
-    def _deployment(
-        self, name: str = NAME, replicas: int = REPLICAS, *, declares_gate: bool = True
+    def _deployment_object(
+        self, name: str = APPLICATION, replicas: int = REPLICAS, *, declares_gate: bool = True
     ) -> dict[str, Any]:
         """Return a Deployment of the proof, with the drain, and no minReadySeconds."""
         item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(replicas, self.form.drain)
-        spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=declares_gate)
+        spec = add_drain_to_workload("Deployment", item["spec"], self.form.drain, declares_gate=declares_gate)
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": dict(spec["template"]["spec"])}
         del template["spec"]["nodeSelector"]
@@ -218,12 +220,12 @@ class Stage(Staged):
         }
 
 
-class Play:
+class RolloutSequence:
     """The rollouts, one after the other."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self.acts: list[Act] = []
+        self.rollouts: list[Rollout] = []
 
     def roll(
         self,
@@ -235,6 +237,8 @@ class Play:
     ) -> None:
         """Roll the application out, and call `disturb` while its first new pods wait for callers.
 
+        :param disturb: returns the seconds in which the rollout could not go on, and True if no old pod was
+            deleted in that time.
         :param begin: begins the rollout; by default a new version of the same template.
         :param may_fail: True to wait afterwards until callers know the new pods, so that each failed call
             counts for this rollout.
@@ -242,26 +246,28 @@ class Play:
         stage, known = self._stage, {id(life) for life in self._stage.lives}
         began = time.time()
         if begin is None:
-            stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
+            stage.cluster.roll(NAMESPACE, APPLICATION, str(len(self.rollouts) + 2))
         else:
             begin()
 
-        def new() -> list[Life]:
+        def new_lives() -> list[PodLife]:
             return [life for life in stage.lives if id(life) not in known]
 
         wait_for(
-            lambda: sum(life.ready_at is not None for life in new()) >= SURGE, "new pods", _READY_SECONDS
+            lambda: sum(life.ready_at is not None for life in new_lives()) >= SURGE,
+            "new pods",
+            _READY_SECONDS,
         )
         excused, stood = disturb()
-        wait_for(lambda: stage.is_rolled, f"{name}: the roll-out to end", _PATIENCE_SECONDS)
-        opened = max(life.opened_at or life.ready_at or 0.0 for life in new())
-        wait_for(self._are_all_gone, f"{name}: the old pods to go", _PATIENCE_SECONDS)
+        wait_for(lambda: stage.is_rollout_complete, f"{name}: the roll-out to end", _TIMEOUT_SECONDS)
+        opened = max(life.opened_at or life.ready_at or 0.0 for life in new_lives())
+        wait_for(self._are_deleted_pods_gone, f"{name}: the old pods to go", _TIMEOUT_SECONDS)
         if may_fail:
             time.sleep(stage.form.drain.known_after_seconds)
-        self.acts.append(Act(name, began, opened, time.time(), excused, stood, may_fail))
+        self.rollouts.append(Rollout(name, began, opened, time.time(), excused, stood, may_fail))
         say(f"{name}: {opened - began:.1f} s until the last pod was ready")
 
-    def _are_all_gone(self) -> bool:
+    def _are_deleted_pods_gone(self) -> bool:
         return not self._stage.lab.kubernetes.kubelet.has_ending_pods
 
     def kill_leader(self) -> tuple[float, bool]:
@@ -269,68 +275,72 @@ class Play:
         self._stage.start_operator(self._stage.kill_leader())
         return 0.0, True
 
-    def without(self, servers: int) -> Callable[[], tuple[float, bool]]:
-        """Return a disturbance that freezes some servers for a while."""
+    def make_freeze(self, servers: int) -> Callable[[], tuple[float, bool]]:
+        """Return a disturbance for :meth:`roll` that freezes this number of Eureka servers for 25 seconds."""
 
         def disturb() -> tuple[float, bool]:
-            deleted = self._deleted()
-            with self._frozen(servers):
-                time.sleep(_AWAY_SECONDS)
-                stood = self._deleted() == deleted
-            return _AWAY_SECONDS, stood
+            deleted = self._count_deleted_pods()
+            with self._freeze_servers(servers):
+                time.sleep(_FREEZE_SECONDS)
+                stood = self._count_deleted_pods() == deleted
+            return _FREEZE_SECONDS, stood
 
         return disturb
 
-    def away(self) -> tuple[float, bool]:
+    def freeze_until_rollout_ends(self) -> tuple[float, bool]:
         """Freeze all servers until the rollout has ended."""
         began = time.time()
-        with self._frozen(len(self._stage.lab.eurekas)):
-            wait_for(lambda: self._stage.is_rolled, "the roll-out to end without Eureka", _PATIENCE_SECONDS)
-            wait_for(self._are_all_gone, "the old pods to go without Eureka", _PATIENCE_SECONDS)
+        with self._freeze_servers(len(self._stage.lab.eurekas)):
+            wait_for(
+                lambda: self._stage.is_rollout_complete,
+                "the roll-out to end without Eureka",
+                _TIMEOUT_SECONDS,
+            )
+            wait_for(self._are_deleted_pods_gone, "the old pods to go without Eureka", _TIMEOUT_SECONDS)
         return time.time() - began, False
 
-    def empty_and_restore(self) -> dict[str, Any]:
+    def scale_to_zero_and_back(self) -> dict[str, Any]:
         """Scale the small application to zero and back while it is called through a gateway."""
         stage, known = self._stage, {id(life) for life in self._stage.lives}
-        calls = GatewayCalls(stage.gateway(), f"/{FEW}/")
+        calls = GatewayCalls(stage.start_gateway(), f"/{SMALL_APPLICATION}/")
         began = time.time()
-        stage.cluster.scale(NAMESPACE, FEW, 0)
+        stage.cluster.scale(NAMESPACE, SMALL_APPLICATION, 0)
         wait_for(
-            lambda: all(life.gone_at for life in stage.lives if life.labels["app"] == FEW),
+            lambda: all(life.gone_at for life in stage.lives if life.labels["app"] == SMALL_APPLICATION),
             "the last pod to go",
-            _PATIENCE_SECONDS,
+            _TIMEOUT_SECONDS,
         )
         empty_at = time.time()
-        time.sleep(_EMPTY_SECONDS)
-        stage.cluster.scale(NAMESPACE, FEW, FEW_REPLICAS)
+        time.sleep(_SCALED_TO_ZERO_SECONDS)
+        stage.cluster.scale(NAMESPACE, SMALL_APPLICATION, SMALL_REPLICAS)
 
-        def new() -> list[Life]:
+        def new_lives() -> list[PodLife]:
             return [life for life in stage.lives if id(life) not in known and life.opened_at]
 
-        wait_for(lambda: len(new()) == FEW_REPLICAS, "the pods to be back", _PATIENCE_SECONDS)
-        time.sleep(stage.form.drain.known_after_seconds + _EMPTY_SECONDS)
+        wait_for(lambda: len(new_lives()) == SMALL_REPLICAS, "the pods to be back", _TIMEOUT_SECONDS)
+        time.sleep(stage.form.drain.known_after_seconds + _SCALED_TO_ZERO_SECONDS)
         calls.end()
         return {
             "began": began,
             "empty": empty_at,
-            "ready": min(life.ready_at or 0.0 for life in new()),
-            "opened": min(life.opened_at or 0.0 for life in new()),
+            "ready": min(life.ready_at or 0.0 for life in new_lives()),
+            "opened": min(life.opened_at or 0.0 for life in new_lives()),
             "answers": calls.answers,
         }
 
-    def _deleted(self) -> int:
+    def _count_deleted_pods(self) -> int:
         return sum(life.deleted_at is not None for life in self._stage.lives)
 
     @contextmanager
-    def _frozen(self, servers: int) -> Iterator[None]:
-        frozen = self._stage.eurekas_by_use()[:servers]
+    def _freeze_servers(self, servers: int) -> Iterator[None]:
+        frozen = self._stage.sort_eurekas_by_use()[:servers]
         for one in frozen:
             one.pause()
-        say(f"{servers} Eureka servers frozen")
+        say(f"froze {servers} Eureka servers")
         yield
         for one in frozen:
             one.resume()
-        say("and back")
+        say(f"resumed {servers} Eureka servers")
 
 
 class GatewayCalls:
@@ -342,7 +352,7 @@ class GatewayCalls:
     def __init__(self, gateway: SpringGateway, path: str) -> None:
         self.answers: list[tuple[float, int]] = []
         self._gateway, self._path, self._ended = gateway, path, threading.Event()
-        self._thread = threading.Thread(target=self._call, name="gateway-calls", daemon=True)
+        self._thread = threading.Thread(target=self._call_repeatedly, name="gateway-calls", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -350,13 +360,13 @@ class GatewayCalls:
         self._ended.set()
         self._thread.join()
 
-    def _call(self) -> None:
+    def _call_repeatedly(self) -> None:
         while not self._ended.wait(GATEWAY_PAUSE_SECONDS):
             at = time.time()
             self.answers.append((at, self._gateway.get(self._path).status_code))
 
 
-def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
+def describe_pods(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
     """Return each pod's own times, and when each client called the pod first and last."""
     calls: dict[str, dict[str, tuple[float, float]]] = {}
     for file in stage.call_files:
@@ -373,18 +383,18 @@ def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
             "clients": calls.get(life.address, {}),
         }
         for life in stage.lives
-        if life.labels["app"] == NAME
+        if life.labels["app"] == APPLICATION
         and ((life.ready_at or 0.0) >= counted_from or (life.deleted_at or 0.0) >= counted_from)
     ]
 
 
-def explained(failures: Iterable[Call], lives: Iterable[Life]) -> list[dict[str, Any]]:
+def explain_failures(failures: Iterable[Call], lives: Iterable[PodLife]) -> list[dict[str, Any]]:
     """Return failed calls with the called pod, and how many seconds before the call each change of it was."""
     pods = {life.address: life for life in lives}
     found = []
     for call in failures:
         life = pods.get(call.target)
-        since = {} if life is None else {name: getattr(life, name) for name in _CHANGES}
+        since = {} if life is None else {name: getattr(life, name) for name in _LIFE_TIME_FIELDS}
         ago = {name: round(call.at - at, 3) for name, at in since.items() if at is not None}
         pod = None if life is None else life.name
         found.append({"at": call.at, "client": call.client, "outcome": call.outcome, "pod": pod, "ago": ago})
@@ -394,45 +404,49 @@ def explained(failures: Iterable[Call], lives: Iterable[Life]) -> list[dict[str,
 def main() -> None:
     """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.gate_proof", description=__doc__)
-    parser.add_argument("form", choices=get_args(GateFormName))
+    parser.add_argument("form", choices=get_args(GateProofVariant))
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
-    form = {"defaults": FORMS["full"], "quick": _QUICK, "short": FORMS["short"]}[arguments.form]
+    form = {"defaults": PROOF_SETTINGS["full"], "quick": _QUICK_SETTINGS, "short": PROOF_SETTINGS["short"]}[
+        arguments.form
+    ]
     with Stage(form) as stage:
         time.sleep(form.warm_up_seconds)
         counted_from = time.time()
-        play = Play(stage)
-        play.roll("rolled")
+        sequence = RolloutSequence(stage)
+        sequence.roll("rolled")
         if arguments.form != "quick":
-            play.roll("leader killed", play.kill_leader)
-            play.roll("one Eureka frozen", play.without(1))
-            play.roll("all Eurekas frozen", play.without(3))
+            sequence.roll("leader killed", sequence.kill_leader)
+            sequence.roll("one Eureka frozen", sequence.make_freeze(1))
+            sequence.roll("all Eurekas frozen", sequence.make_freeze(3))
         counted_until = time.time()
-        emptied = play.empty_and_restore() if arguments.form != "quick" else None
+        emptied = sequence.scale_to_zero_and_back() if arguments.form != "quick" else None
         if arguments.form == "defaults":
-            stage.open_without_eureka()
-            play.roll("all Eurekas frozen, and Open", play.away, may_fail=True)
+            stage.allow_open_gates_without_eureka()
+            sequence.roll("all Eurekas frozen, and Open", sequence.freeze_until_rollout_ends, may_fail=True)
         if arguments.form != "short":
-            play.roll("without the gate", begin=stage.remove_gate, may_fail=True)
+            sequence.roll("without the gate", begin=stage.remove_gate, may_fail=True)
         for client in stage.clients:
             client.end_calls()
-        found = tally(stage.call_files, counted_from, counted_until)[NAME]
+        found = tally_calls(stage.call_files, counted_from, counted_until)[APPLICATION]
         failed = {
-            act.name: tally(stage.call_files, act.began, act.ended)[NAME] for act in play.acts if act.may_fail
+            rollout.name: tally_calls(stage.call_files, rollout.began, rollout.ended)[APPLICATION]
+            for rollout in sequence.rollouts
+            if rollout.may_fail
         }
         if found.failures:
             for operator in stage.operators.values():
                 say(operator.tail())
         report = {
             "drain": {**asdict(form.drain), "known_after_seconds": form.drain.known_after_seconds},
-            "acts": [asdict(act) for act in play.acts],
+            "acts": [asdict(rollout) for rollout in sequence.rollouts],
             "calls": dict(found.calls),
-            "failures": explained(found.failures, stage.lives),
+            "failures": explain_failures(found.failures, stage.lives),
             "counted_failures": {
                 name: {"failed": len(one.failures), "calls": one.calls.total()}
                 for name, one in failed.items()
             },
-            "pods": learned(stage, counted_from),
+            "pods": describe_pods(stage, counted_from),
             "emptied": emptied,
         }
     arguments.file.write_text(json.dumps(report))

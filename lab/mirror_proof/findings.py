@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.coredns import TTL_SECONDS
+from lab.coredns import DNS_TTL_SECONDS
 from lab.mirror_proof.stage import (
-    BALANCER_SECONDS,
-    DIRECT,
+    CLIENT_FETCH_SECONDS,
     DRAIN_SECONDS,
-    FETCH_SECONDS,
+    HEADLESS_REVIEW,
     LEGACY,
+    LOAD_BALANCER_CACHE_SECONDS,
     RESYNC_SECONDS,
     REVIEW,
     SERVER_CACHE_SECONDS,
-    SHOWN_SECONDS,
+    SLICE_UPDATE_SECONDS,
 )
-from lab.pod import Life
+from lab.pod import PodLife
 from lab.proof.calls import Call, read_calls
-from lab.proof.witness import Shown
+from lab.proof.witness import ServerView
 from lab.service_proxy import EndpointChange
 
-AGAIN = "ok again"
+OK_ON_NEW_CONNECTION = "ok again"
 """Outcome of a call answered on a new connection, since the old one was closed between two calls."""
 
-NEW = "new"
+NEW_CONNECTION_CALLER = "new"
 """Name of the caller that looks the name up and connects for each call."""
 
-SPRING = "load balancer"
+SPRING_CALLER = "load balancer"
 """Name of the caller outside the cluster: Spring's client, which asks Eureka."""
 
 
@@ -50,21 +50,21 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """The record of a run.
+class RunRecord:
+    """The data that one run of the proof recorded.
 
     :ivar changes: changes of endpoints, as the played kube-proxy saw them.
-    :ivar seen: returns how long each Eureka server listed a machine after it left.
+    :ivar server_views: returns how long each Eureka server listed a machine after it left.
     """
 
     phases: Sequence[Phase]
     call_files: Sequence[Path]
-    lives: Sequence[Life]
+    lives: Sequence[PodLife]
     changes: Sequence[EndpointChange]
-    seen: Callable[[Life], list[Shown]]
+    server_views: Callable[[PodLife], list[ServerView]]
 
 
-def document(recorded: Recorded) -> dict[str, Any]:
+def make_report(recorded: RunRecord) -> dict[str, Any]:
     """Return the report as JSON values: calls by phase, application and caller, and an entry for each
     machine that left.
     """
@@ -74,40 +74,40 @@ def document(recorded: Recorded) -> dict[str, Any]:
         "bounds": {
             "server_cache_seconds": SERVER_CACHE_SECONDS,
             "resync_seconds": RESYNC_SECONDS,
-            "slices_seconds": SHOWN_SECONDS,
-            "dns_seconds": TTL_SECONDS,
-            "spring_seconds": SERVER_CACHE_SECONDS + FETCH_SECONDS + BALANCER_SECONDS,
+            "slices_seconds": SLICE_UPDATE_SECONDS,
+            "dns_seconds": DNS_TTL_SECONDS,
+            "spring_seconds": SERVER_CACHE_SECONDS + CLIENT_FETCH_SECONDS + LOAD_BALANCER_CACHE_SECONDS,
             "drain_seconds": DRAIN_SECONDS,
         },
         "phases": {
             phase.name: {
                 "seconds": round(phase.seconds, 1),
-                "calls": _counted([one for one in calls if phase.began <= one.at < phase.ended]),
+                "calls": _count_calls([one for one in calls if phase.began <= one.at < phase.ended]),
             }
             for phase in recorded.phases
         },
         "machines": [
-            _left(life, recorded, [one for one in calls if one.target == life.address])
+            _describe_machine(life, recorded, [one for one in calls if one.target == life.address])
             for life in recorded.lives
             if life.deleted_at is not None and first.began <= life.deleted_at < first.ended
         ],
     }
 
 
-def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
+def _count_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     """Return the counts of calls by application and caller."""
     pairs = sorted({(one.application, one.client) for one in calls})
     found = []
     for application, client in pairs:
         mine = [one for one in calls if (one.application, one.client) == (application, client)]
-        failed = [one for one in mine if one.outcome not in ("ok", AGAIN)]
+        failed = [one for one in mine if one.outcome not in ("ok", OK_ON_NEW_CONNECTION)]
         found.append(
             {
                 "application": application,
                 "client": client,
                 "calls": len(mine),
                 "failed": len(failed),
-                "on_new_connection": sum(one.outcome == AGAIN for one in mine),
+                "on_new_connection": sum(one.outcome == OK_ON_NEW_CONNECTION for one in mine),
                 "outcomes": dict(Counter(one.outcome for one in failed)),
                 "machines": len({one.target for one in mine if one.target}),
             }
@@ -115,7 +115,7 @@ def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
     return found
 
 
-def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, Any]:
+def _describe_machine(life: PodLife, recorded: RunRecord, calls: Sequence[Call]) -> dict[str, Any]:
     """Return the events of a machine, in seconds after it began to leave Eureka.
 
     The last call of each caller is None if the caller did not call it after that.
@@ -136,13 +136,13 @@ def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, An
         if one.address == life.address and not one.is_ready and one.at >= left
     }
     application = life.labels["app"]
-    names = [REVIEW, DIRECT] if application == REVIEW else [LEGACY]
+    names = [REVIEW, HEADLESS_REVIEW] if application == REVIEW else [LEGACY]
     return {
         "machine": life.name,
         "application": application,
         "stopped_after": round((life.reported_at or 0.0) - left, 2),
-        "shown_by_eureka_until": max((one.shown for one in recorded.seen(life)), default=0.0),
+        "shown_by_eureka_until": max((one.shown for one in recorded.server_views(life)), default=0.0),
         "left_slices_after": {name: gone.get(name) for name in names},
-        "last_called_after": {name: last_called(name, NEW) for name in names},
-        "last_called_by_spring_after": last_called(application, SPRING),
+        "last_called_after": {name: last_called(name, NEW_CONNECTION_CALLER) for name in names},
+        "last_called_by_spring_after": last_called(application, SPRING_CALLER),
     }

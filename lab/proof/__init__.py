@@ -1,29 +1,29 @@
 """The proof that a drain costs no call: real pods, real Spring Cloud clients, and every call counted.
 
 `python -m lab.proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes its
-findings; :func:`prove` starts that. Each scenario and strategy has an application and callers of its own, and
-all run at once.
+findings; :func:`run_proof` starts that. Each scenario and strategy has an application and callers of its own,
+and all run at once.
 """
 
 from typing import Any, Literal
 
 from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
-from lab.netns import found_inside
-from lab.programs import SERVERS, provide
+from lab.netns import run_module_in_network
+from lab.programs import SERVERS, provide_programs
 from lab.spring import provide_spring_client
 
-FormName = Literal["full", "short"]
+ProofVariant = Literal["full", "short"]
 
 
-def prove(form: FormName) -> dict[str, Any]:
+def run_proof(form: ProofVariant) -> dict[str, Any]:
     """Run the proof in a process of its own; see `lab/proof/findings.py` for the returned report.
 
-    Its progress goes to standard error. Raises LabError when it broke down, SpringClientMissing when Java or
-    Maven is missing.
+    Its progress goes to standard error. Raises LabError when the proof failed to run, SpringClientMissing
+    when Java or Maven is missing.
     """
     # Nothing can be downloaded in there.
     provide_spring_client()
     provide_eureka(find_java(), "2025.0")
-    provide(SERVERS)
-    return found_inside("lab.proof", form)
+    provide_programs(SERVERS)
+    return run_module_in_network("lab.proof", form)

@@ -11,22 +11,22 @@ from typing import Any, get_args
 
 from eurekube_provider.kube.access import MERGE_PATCH, NODES, PODS
 from lab.progress import say
-from lab.proof import FormName
-from lab.proof.bystanders import Bystanders
-from lab.proof.calls import Tally, tally
-from lab.proof.findings import document, found
-from lab.proof.form import FORMS
+from lab.proof import ProofVariant
+from lab.proof.bystanders import UncalledPods
+from lab.proof.calls import CallTally, tally_calls
+from lab.proof.findings import make_finding, make_report
+from lab.proof.form import PROOF_SETTINGS
 from lab.proof.stage import NODES_BY_POOL, Stage
 from lab.proof.subjects import Scenario, Strategy, Subject
 from lab.proof.witness import Witness
 from lab.workloads import DEPLOYMENTS, wait_for
 
-_BEFORE_NEXT_STEP_SECONDS = 1.0
+_KILL_BEFORE_STEP_SECONDS = 1.0
 _WARM_UP_SECONDS = 120.0
-_MORE_THAN_ROLLOUT_SECONDS = 120.0
+_EXTRA_WAIT_SECONDS = 120.0
 
 
-class Play:
+class Disturbances:
     """The disturbances on a stage."""
 
     def __init__(self, stage: Stage) -> None:
@@ -39,9 +39,9 @@ class Play:
         """Begin all disturbances at once, and wait until every pod that must go is gone."""
         self.began = time.time()
         known = {id(life) for life in self._stage.lab.kubernetes.kubelet.lives}
-        later = threading.Thread(target=self._kill_again, args=(known,), daemon=True)
+        later = threading.Thread(target=self._kill_leader_again, args=(known,), daemon=True)
         if Scenario.OPERATOR in self._scenarios:
-            self._note(f"{self._stage.kill_leader()} killed")
+            self._record_event(f"{self._stage.kill_leader()} killed")
         for subject in self._form.subjects:
             self._disturb(subject)
         self._drain_node()
@@ -49,15 +49,15 @@ class Play:
         if Scenario.PEER in self._scenarios:
             self._restart_peer()
         later.join()
-        self._await_end()
-        self._note("every pod that was to go is gone")
+        self._wait_for_rollouts()
+        self._record_event("every pod that was to go is gone")
         time.sleep(self._form.settle_seconds)
 
     @property
     def _scenarios(self) -> set[Scenario]:
         return {subject.scenario for subject in self._form.subjects}
 
-    def _note(self, what: str) -> None:
+    def _record_event(self, what: str) -> None:
         self.events.append((time.time() - self.began, what))
         say(f"{self.events[-1][0]:6.1f} s: {what}")
 
@@ -66,10 +66,10 @@ class Play:
         body: dict[str, Any] = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         if subject.scenario is Scenario.SCALED:
             body = {"spec": {"replicas": self._form.replicas // 2}}
-        if subject.scenario in (Scenario.DRAINED, Scenario.ALONE):
+        if subject.scenario in (Scenario.DRAINED, Scenario.UNDISTURBED):
             return  # of the former, all of that node together
         self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-        self._note(f"{subject.name}: {subject.scenario}")
+        self._record_event(f"{subject.name}: {subject.scenario}")
 
     def _drain_node(self) -> None:
         """Drain a node as `kubectl drain` does: cordon it and evict every pod."""
@@ -85,20 +85,20 @@ class Play:
             access.request(
                 "POST", PODS.path(metadata["namespace"], metadata["name"], "eviction"), body=eviction
             )
-        self._note(f"{node} drained of {len(pods)} pods")
+        self._record_event(f"{node} drained of {len(pods)} pods")
 
     def _restart_peer(self) -> None:
         """Restart the Eureka server that every client and the operator ask first."""
         (first, *_) = self._stage.disturbed.eurekas
-        self._note("Eureka peer goes down")
+        self._record_event("Eureka peer goes down")
         first.restart()
-        self._note("Eureka peer is back")
+        self._record_event("Eureka peer is back")
 
-    def _kill_again(self, known: set[int]) -> None:
+    def _kill_leader_again(self, known: set[int]) -> None:
         """Kill the leading operator again, just before the rollout of Eurekube's own strategy takes its
         next step.
         """
-        subject = Subject(Scenario.OPERATOR, Strategy.OURS)
+        subject = Subject(Scenario.OPERATOR, Strategy.EUREKUBE_DRAIN)
         if subject not in self._form.subjects:
             return
 
@@ -110,25 +110,25 @@ class Play:
             ]
             return min(ready) if ready else None
 
-        step = wait_for(is_new_ready, "a new pod", _MORE_THAN_ROLLOUT_SECONDS)
-        step += self._form.drain.min_ready_seconds - _BEFORE_NEXT_STEP_SECONDS
+        step = wait_for(is_new_ready, "a new pod", _EXTRA_WAIT_SECONDS)
+        step += self._form.drain.min_ready_seconds - _KILL_BEFORE_STEP_SECONDS
         killed = self.events[0][1].split()[0]
         self._stage.start_operator(killed, Scenario.OPERATOR)
-        self._note(f"{killed} is back")
+        self._record_event(f"{killed} is back")
         time.sleep(max(0.0, step - time.time()))
-        self._note(f"{self._stage.kill_leader()} killed")
+        self._record_event(f"{self._stage.kill_leader()} killed")
 
-    def _await_end(self) -> None:
+    def _wait_for_rollouts(self) -> None:
         """Wait until every Deployment has reached its target, and every deleted pod is gone."""
         steps = self._form.replicas + 1
-        longest = steps * self._form.drain.grace_period_seconds() + _MORE_THAN_ROLLOUT_SECONDS
+        longest = steps * self._form.drain.grace_period_seconds() + _EXTRA_WAIT_SECONDS
 
         def is_over() -> bool:
-            return not self._stage.lab.kubernetes.kubelet.has_ending_pods and self._is_rolled()
+            return not self._stage.lab.kubernetes.kubelet.has_ending_pods and self._are_rollouts_complete()
 
         wait_for(is_over, "the rollouts to end", longest)
 
-    def _is_rolled(self) -> bool:
+    def _are_rollouts_complete(self) -> bool:
         """Return whether every Deployment has reached its target."""
         for subject in self._form.subjects:
             item = self._stage.cluster.get(DEPLOYMENTS, subject.name, subject.scenario.namespace) or {}
@@ -142,31 +142,38 @@ class Play:
 def main() -> None:
     """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.proof", description=__doc__)
-    parser.add_argument("form", choices=get_args(FormName))
+    parser.add_argument("form", choices=get_args(ProofVariant))
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
-    form = FORMS[arguments.form]
+    form = PROOF_SETTINGS[arguments.form]
     with Stage(form) as stage:
         lives = stage.lab.kubernetes.kubelet.lives
-        bystanders = Bystanders(stage.cluster, lives)
-        counted_from = _warm_up(stage)
+        bystanders = UncalledPods(stage.cluster, lives)
+        counted_from = _wait_for_answered_calls(stage)
         bystanders.delete()
-        play = Play(stage)
+        disturbances = Disturbances(stage)
         with Witness(stage.eureka_urls(), lives) as witness:
-            play.run()
+            disturbances.run()
             stage.stop_callers()
-        ended, braked = bystanders.found(), stage.braked()
-        calls = tally(stage.call_files, counted_from)
+        ended, brake_notes = bystanders.wait_for_ends(), stage.read_brake_notes()
+        calls = tally_calls(stage.call_files, counted_from)
         findings = [
-            found(subject, form, calls.get(subject.name, Tally()), lives, play.began, witness.seen)
+            make_finding(
+                subject,
+                form,
+                calls.get(subject.name, CallTally()),
+                lives,
+                disturbances.began,
+                witness.server_views,
+            )
             for subject in form.subjects
         ]
-        report = document(findings, form, play.events)
-    report |= {"braked": braked, "bystanders": ended}
+        report = make_report(findings, form, disturbances.events)
+    report |= {"braked": brake_notes, "bystanders": ended}
     arguments.file.write_text(json.dumps(report))
 
 
-def _warm_up(stage: Stage) -> float:
+def _wait_for_answered_calls(stage: Stage) -> float:
     """Wait until every call in a span of time was answered; return the span's beginning (seconds since
     1970).
     """
@@ -174,7 +181,7 @@ def _warm_up(stage: Stage) -> float:
 
     def are_all_good() -> bool:
         time.sleep(1.0)
-        calls = tally(stage.call_files, time.time() - form.warm_up_seconds)
+        calls = tally_calls(stage.call_files, time.time() - form.warm_up_seconds)
         wanted = form.calls_per_second * form.warm_up_seconds / 2
         return len(calls) == len(form.subjects) and all(
             not one.failures and min(one.calls.values()) >= wanted for one in calls.values()

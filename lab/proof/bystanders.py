@@ -3,7 +3,7 @@
 from typing import Any
 
 from eurekube_provider.kube.access import PODS
-from lab.pod import Life
+from lab.pod import PodLife
 from lab.proof.subjects import POOL_LABEL
 from lab.workloads import Cluster, Object, wait_for
 
@@ -12,29 +12,32 @@ _START_SECONDS = 60.0
 _END_SECONDS = 60.0
 
 GRACE_SECONDS = 8
-HOOK_SECONDS = 1
+PRESTOP_SECONDS = 1
 
-_POLITE = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-_STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
+_SCRIPT_ENDING_ON_SIGTERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+_SCRIPT_IGNORING_SIGTERM = "trap '' TERM; while :; do sleep 0.1; done"
 _PODS: dict[str, tuple[str, Object]] = {
     # Its preStop wants more than the grace period (a `sleep` that does is refused by the API): SIGTERM comes
     # at its end all the same.
-    "cut-short": (_POLITE, {"exec": {"command": ["/bin/sh", "-c", "sleep 60"]}}),
+    "cut-short": (_SCRIPT_ENDING_ON_SIGTERM, {"exec": {"command": ["/bin/sh", "-c", "sleep 60"]}}),
     # Its preStop is a program, and SIGTERM waits for the program's end.
-    "hooked": (_POLITE, {"exec": {"command": ["/bin/sh", "-c", f"sleep {HOOK_SECONDS}"]}}),
+    "hooked": (
+        _SCRIPT_ENDING_ON_SIGTERM,
+        {"exec": {"command": ["/bin/sh", "-c", f"sleep {PRESTOP_SECONDS}"]}},
+    ),
     # It does not hear SIGTERM: SIGKILL at the end of the grace period.
-    "stubborn": (_STUBBORN, {}),
+    "stubborn": (_SCRIPT_IGNORING_SIGTERM, {}),
 }
 
 
-class Bystanders:
-    """The bystander pods, created with this object."""
+class UncalledPods:
+    """Pods that nobody calls, created with this object; the proof measures how they end."""
 
-    def __init__(self, cluster: Cluster, lives: list[Life]) -> None:
+    def __init__(self, cluster: Cluster, lives: list[PodLife]) -> None:
         self._cluster = cluster
         self._lives = lives
         for name, (script, hook) in _PODS.items():
-            cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod(name, script, hook))
+            cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod_object(name, script, hook))
 
     def delete(self) -> None:
         """Delete the pods once they run."""
@@ -42,20 +45,22 @@ class Bystanders:
         for name in _PODS:
             self._cluster.delete(PODS, name, _NAMESPACE)
 
-    def found(self) -> dict[str, dict[str, Any]]:
-        """Wait until the pods are gone, and return the figures of each by name: see :func:`_ended`."""
-        wait_for(lambda: all(life.gone_at for life in self._mine()), "bystanders to go", _END_SECONDS)
-        return {life.name: _ended(life) for life in self._mine()}
+    def wait_for_ends(self) -> dict[str, dict[str, Any]]:
+        """Wait until the pods are gone, and return the figures of each by name: see :func:`_measure_end`."""
+        wait_for(
+            lambda: all(life.gone_at for life in self._bystander_lives()), "bystanders to go", _END_SECONDS
+        )
+        return {life.name: _measure_end(life) for life in self._bystander_lives()}
 
     def _are_ready(self) -> bool:
-        mine = self._mine()
+        mine = self._bystander_lives()
         return len(mine) == len(_PODS) and all(life.ready_at for life in mine)
 
-    def _mine(self) -> list[Life]:
+    def _bystander_lives(self) -> list[PodLife]:
         return [life for life in list(self._lives) if life.namespace == _NAMESPACE and life.name in _PODS]
 
 
-def _ended(life: Life) -> dict[str, Any]:
+def _measure_end(life: PodLife) -> dict[str, Any]:
     """Return the seconds from a pod's deletion to SIGTERM and to its end, and whether SIGKILL was needed."""
     assert life.deleted_at is not None  # noqa: S101 - they have ended
     assert life.reported_at is not None  # noqa: S101
@@ -67,7 +72,7 @@ def _ended(life: Life) -> dict[str, Any]:
     }
 
 
-def _pod(name: str, script: str, hook: Object) -> Object:
+def _pod_object(name: str, script: str, hook: Object) -> Object:
     container: Object = {
         "name": "main",
         "image": "example.invalid/none",

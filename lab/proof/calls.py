@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-OK = "ok"
+ANSWERED_OUTCOME = "ok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Call:
     outcome: str
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """True if the caller got anything but an answer 200."""
-        return self.outcome != OK
+        return self.outcome != ANSWERED_OUTCOME
 
 
 def read_calls(file: Path) -> Iterator[Call]:
@@ -39,7 +39,7 @@ def read_calls(file: Path) -> Iterator[Call]:
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """The results of one application's calls, and each address's last call."""
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Tally:
         self.calls[call.client] += 1
         self.first_at = min(self.first_at, call.at)
         self.last_at = max(self.last_at, call.at)
-        if call.failed:
+        if call.has_failed:
             self.failures.append(call)
         else:
             self.slowest_answer_seconds = max(self.slowest_answer_seconds, call.seconds)
@@ -64,16 +64,18 @@ class Tally:
             self.last_called[call.target] = max(call.at, self.last_called.get(call.target, 0.0))
 
     @property
-    def rate(self) -> float:
+    def lowest_rate(self) -> float:
         """Calls a second of the client that called least."""
         return min(self.calls.values(), default=0) / max(1.0, self.last_at - self.first_at)
 
 
-def tally(files: Iterable[Path], since: float = 0.0, until: float = float("inf")) -> dict[str, Tally]:
+def tally_calls(
+    files: Iterable[Path], since: float = 0.0, until: float = float("inf")
+) -> dict[str, CallTally]:
     """Return the results of the calls that began between two times, by application."""
-    found: dict[str, Tally] = {}
+    found: dict[str, CallTally] = {}
     for file in files:
         for call in read_calls(file):
             if since <= call.at < until:
-                found.setdefault(call.application, Tally()).add(call)
+                found.setdefault(call.application, CallTally()).add(call)
     return found

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from lab.pod import Life
-from lab.proof.calls import Tally
-from lab.proof.form import Form
+from lab.pod import PodLife
+from lab.proof.calls import CallTally
+from lab.proof.form import ProofSettings
 from lab.proof.subjects import Subject
-from lab.proof.witness import Shown
+from lab.proof.witness import ServerView
 
 
 class Verdict(StrEnum):
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedPod:
     """One pod that was deleted; times are in seconds.
 
     :ivar deleted: when its deletion began, after the disturbances began.
@@ -37,9 +37,9 @@ class Removed:
     called: float
     gone: float
     failed: int
-    servers: Sequence[Shown] = ()
+    servers: Sequence[ServerView] = ()
 
-    def is_forgiven(self, form: Form, limit_seconds: float) -> bool:
+    def is_server_to_blame(self, form: ProofSettings, limit_seconds: float) -> bool:
         """Return whether the pod was called too long only because a server showed outdated lists."""
         drain = form.drain
         stale = max((one.stale for one in self.servers), default=0.0)
@@ -76,39 +76,41 @@ class Finding:
     failures: dict[int, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
     verdict: Verdict = Verdict.HELD
-    pods: list[Removed] = field(default_factory=list)
+    pods: list[RemovedPod] = field(default_factory=list)
 
 
-def verdict_on(pods: Iterable[Removed], failed: Iterable[str], form: Form, bound_seconds: float) -> Verdict:
+def decide_verdict(
+    pods: Iterable[RemovedPod], failed: Iterable[str], form: ProofSettings, bound_seconds: float
+) -> Verdict:
     """Return the verdict on removed pods, and on failed calls, given by the addresses to which they went."""
     limit_seconds = bound_seconds + form.drain.margin_seconds
     wrong, forgiven = set(failed), set()
     for pod in pods:
         if pod.called > limit_seconds:
             wrong.add(pod.address)
-        if pod.is_forgiven(form, limit_seconds):
+        if pod.is_server_to_blame(form, limit_seconds):
             forgiven.add(pod.address)
     if not wrong:
         return Verdict.HELD
     return Verdict.STALE if wrong <= forgiven else Verdict.BROKEN
 
 
-def found(
+def make_finding(
     subject: Subject,
-    form: Form,
-    calls: Tally,
-    lives: Iterable[Life],
+    form: ProofSettings,
+    calls: CallTally,
+    lives: Iterable[PodLife],
     began: float,
-    seen: Callable[[Life], Sequence[Shown]] = lambda _: (),
+    server_views: Callable[[PodLife], Sequence[ServerView]] = lambda _: (),
 ) -> Finding:
     """Return the findings on one application.
 
-    `began` is when the disturbances began, and `seen` returns each server's view of a pod.
+    `began` is when the disturbances began, and `server_views` returns each server's view of a pod.
     """
     failed = Counter(call.target for call in calls.failures)
-    bound = subject.bound_seconds(form.drain)
+    bound = subject.longest_called_seconds(form.drain)
     ended = [life for life in lives if life.labels.get("app") == subject.name and life.deleted_at is not None]
-    pods = [_removed(life, calls, failed, began, seen) for life in ended]
+    pods = [_describe_removed_pod(life, calls, failed, began, server_views) for life in ended]
     seconds = Counter(int(call.at - began) for call in calls.failures)
     return Finding(
         subject.scenario,
@@ -116,7 +118,7 @@ def found(
         subject.name,
         sum(calls.calls.values()),
         len(calls.failures),
-        round(calls.rate, 2),
+        round(calls.lowest_rate, 2),
         calls.slowest_answer_seconds,
         len(ended),
         sum(life.was_killed for life in ended),
@@ -124,27 +126,33 @@ def found(
         bound,
         dict(sorted(seconds.items())),
         dict(Counter(call.outcome.split(":")[0][:80] for call in calls.failures).most_common(6)),
-        verdict_on(pods, failed, form, bound),
+        decide_verdict(pods, failed, form, bound),
         pods,
     )
 
 
-def _removed(
-    life: Life, calls: Tally, failed: Counter[str], began: float, seen: Callable[[Life], Sequence[Shown]]
-) -> Removed:
+def _describe_removed_pod(
+    life: PodLife,
+    calls: CallTally,
+    failed: Counter[str],
+    began: float,
+    server_views: Callable[[PodLife], Sequence[ServerView]],
+) -> RemovedPod:
     deleted_at = life.deleted_at or 0.0
-    return Removed(
+    return RemovedPod(
         life.name,
         life.address,
         round(deleted_at - began, 1),
         round(max(0.0, calls.last_called.get(life.address, 0.0) - deleted_at), 1),
         round(max(0.0, (life.gone_at or 0.0) - deleted_at), 1),
         failed[life.address],
-        seen(life),
+        server_views(life),
     )
 
 
-def document(findings: Iterable[Finding], form: Form, events: list[tuple[float, str]]) -> dict[str, Any]:
+def make_report(
+    findings: Iterable[Finding], form: ProofSettings, events: list[tuple[float, str]]
+) -> dict[str, Any]:
     """Return the whole report as JSON values; `events` are the disturbances, in seconds since the first
     one.
     """

@@ -1,22 +1,22 @@
-"""The size of the proof: full, with every default of the field, or short, with caches tuned down."""
+"""The settings of the proof: full, with the defaults that users have, or short, with caches tuned down."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.drain_time import Drain
-from lab.proof import FormName
+from lab.proof import ProofVariant
 from lab.proof.subjects import Scenario, Strategy, Subject
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ProofSettings:
     """The size and the settings of a proof.
 
     :ivar eureka_settings: Spring properties of the servers, ``client_settings`` of the callers,
         ``operator_settings`` variables of the operators; all empty in the full form.
     :ivar drain: the caches between instance and callers with these settings.
-    :ivar is_shared: one Eureka for all, and one process for all callers; else the Eureka that is disturbed is
-        a second one, and the LoadBalancer's callers have a process and Feign's another.
+    :ivar shares_eureka: one Eureka for all, and one process for all callers; else the Eureka that is
+        disturbed is a second one, and the LoadBalancer's callers have a process and Feign's another.
     """
 
     subjects: tuple[Subject, ...]
@@ -25,42 +25,42 @@ class Form:
     calls_per_second: int
     warm_up_seconds: float
     settle_seconds: float
-    is_shared: bool
+    shares_eureka: bool
     eureka_settings: Mapping[str, str] = field(default_factory=dict)
     client_settings: Mapping[str, str] = field(default_factory=dict)
     operator_settings: Mapping[str, str] = field(default_factory=dict)
 
 
-_EVERYWHERE = (Strategy.NONE, Strategy.SLEEP, Strategy.OURS)
-_EVENTS = tuple(scenario for scenario in Scenario if scenario is not Scenario.ALONE)
-_CONTROL = Subject(Scenario.ALONE, Strategy.NONE)
-_BY_STATUS = tuple(
+_COMPARED_STRATEGIES = (Strategy.NONE, Strategy.SLEEP, Strategy.EUREKUBE_DRAIN)
+_DISTURBANCES = tuple(scenario for scenario in Scenario if scenario is not Scenario.UNDISTURBED)
+_CONTROL_SUBJECT = Subject(Scenario.UNDISTURBED, Strategy.NONE)
+_STATUS_SUBJECTS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
 """Subjects whose syncer reports OUT_OF_SERVICE in the same way as a removal; a restarted server may have
 forgotten that status.
 """
 
-FORMS: Mapping[FormName, Form] = {
-    "full": Form(
+PROOF_SETTINGS: Mapping[ProofVariant, ProofSettings] = {
+    "full": ProofSettings(
         subjects=(
-            *(Subject(scenario, strategy) for scenario in _EVENTS for strategy in _EVERYWHERE),
-            *_BY_STATUS,
-            _CONTROL,
+            *(Subject(scenario, strategy) for scenario in _DISTURBANCES for strategy in _COMPARED_STRATEGIES),
+            *_STATUS_SUBJECTS,
+            _CONTROL_SUBJECT,
         ),
         drain=Drain(),
         replicas=4,
         calls_per_second=25,
         warm_up_seconds=10.0,
         settle_seconds=10.0,
-        is_shared=False,
+        shares_eureka=False,
     ),
-    "short": Form(
+    "short": ProofSettings(
         subjects=(
             Subject(Scenario.ROLLED, Strategy.NONE),
-            *(Subject(scenario, Strategy.OURS) for scenario in _EVENTS),
-            *_BY_STATUS,
-            _CONTROL,
+            *(Subject(scenario, Strategy.EUREKUBE_DRAIN) for scenario in _DISTURBANCES),
+            *_STATUS_SUBJECTS,
+            _CONTROL_SUBJECT,
         ),
         # The margin is large for caches that are small: it is there for machines that are busy.
         drain=Drain(
@@ -75,7 +75,7 @@ FORMS: Mapping[FormName, Form] = {
         calls_per_second=20,
         warm_up_seconds=3.0,
         settle_seconds=2.0,
-        is_shared=True,
+        shares_eureka=True,
         eureka_settings={"eureka.server.response-cache-update-interval-ms": "1000"},
         client_settings={
             "eureka.client.registry-fetch-interval-seconds": "2",

@@ -11,25 +11,25 @@ import requests
 
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NODES
 from lab.lab import Lab
-from lab.listing import LISTED_WITHIN_SECONDS
+from lab.listing import LONGEST_LIST_DELAY_SECONDS
 from lab.operators import operator_process
 from lab.processes import Process
 from lab.progress import say
-from lab.proof.form import Form
+from lab.proof.form import ProofSettings
 from lab.proof.subjects import POOL_LABEL, PORT, Scenario, Subject
 from lab.spring import SpringClient
-from lab.staging import Staged
+from lab.staging import ProofStage
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NODES_BY_POOL = {"common": ("node-1", "node-2"), "drained": ("node-3", "node-4")}
-_PEERS = 2
-_numbers = itertools.count(1)
+_PEER_COUNT = 2
+_file_numbers = itertools.count(1)
 
 
-class Stage(Staged):
+class Stage(ProofStage):
     """The proof's servers, operators, applications and callers: `with Stage(form) as stage:`."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: ProofSettings) -> None:
         super().__init__()
         self.form = form
         self._operators: dict[str, Process] = {}
@@ -42,11 +42,11 @@ class Stage(Staged):
             "register_with_eureka": True,
         }
         nodes = sum(len(names) for names in NODES_BY_POOL.values())
-        self.lab = Lab(eureka=_PEERS, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
+        self.lab = Lab(eureka=_PEER_COUNT, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
         self.ends.enter_context(self.lab)
         self.disturbed = self.lab
-        if not self.form.is_shared:
-            self.disturbed = Lab(eureka=_PEERS, kubernetes=False, **settings)  # type: ignore[arg-type]
+        if not self.form.shares_eureka:
+            self.disturbed = Lab(eureka=_PEER_COUNT, kubernetes=False, **settings)  # type: ignore[arg-type]
             self.ends.enter_context(self.disturbed)
         self.cluster = Cluster(self.lab.kubeconfig)
         self.install_crds()
@@ -63,15 +63,15 @@ class Stage(Staged):
         self.start_operator("operator-c", Scenario.ROLLED)
         self.start_operator("operator-d", Scenario.PEER)
         for subject in self.form.subjects:
-            self._deploy(subject)
-        self._wait_registered()
+            self._deploy_subject(subject)
+        self._wait_until_listed()
         self._start_callers()
 
     def start_operator(self, name: str, scenario: Scenario) -> None:
         """Start a replica for the applications of a scenario, and wait until it works or stands by."""
-        log = self.lab.directory / "logs" / f"{name}-{next(_numbers)}.log"
+        log = self.lab.directory / "logs" / f"{name}-{next(_file_numbers)}.log"
         environment = {
-            "EUREKA_URL": ",".join(self._eureka(scenario).eureka_urls),
+            "EUREKA_URL": ",".join(self._lab_of_scenario(scenario).eureka_urls),
             "KUBECONFIG": str(self.lab.kubeconfig),
             "WATCH_NAMESPACE": scenario.namespace,
             "LEASE_NAME": scenario.namespace,
@@ -98,7 +98,7 @@ class Stage(Staged):
         for client in self._callers:
             client.end_calls()
 
-    def braked(self) -> list[str]:
+    def read_brake_notes(self) -> list[str]:
         """Return the notes of the operators' Events on held removals."""
         events = [
             event
@@ -107,49 +107,56 @@ class Stage(Staged):
         ]
         return [str(event.get("note")) for event in events if event.get("reason") == "Braked"]
 
-    def _eureka(self, scenario: Scenario) -> Lab:
+    def _lab_of_scenario(self, scenario: Scenario) -> Lab:
         return self.disturbed if scenario is Scenario.PEER else self.lab
 
-    def _deploy(self, subject: Subject) -> None:
+    def _deploy_subject(self, subject: Subject) -> None:
         namespace = subject.scenario.namespace
         self.cluster.apply(DEPLOYMENTS, subject.deployment(self.form.replicas, self.form.drain))
         self.cluster.service(namespace, subject.name, PORT)
         self.cluster.syncer(namespace, subject.name, **subject.syncer_spec)
 
-    def _wait_registered(self) -> None:
+    def _wait_until_listed(self) -> None:
         """Wait until every server's cached lists have every pod."""
         for subject in self.form.subjects:
-            for url in self._eureka(subject.scenario).eureka_urls:
+            for url in self._lab_of_scenario(subject.scenario).eureka_urls:
 
                 def are_listed(url: str = url, subject: Subject = subject) -> bool:
-                    return _listed_up(url, subject.name) == self.form.replicas
+                    return _count_listed_up(url, subject.name) == self.form.replicas
 
-                wait_for(are_listed, f"{subject.name} to be listed at {url}", LISTED_WITHIN_SECONDS)
+                wait_for(are_listed, f"{subject.name} to be listed at {url}", LONGEST_LIST_DELAY_SECONDS)
         say(f"{len(self.form.subjects)} applications are registered")
 
     def _start_callers(self) -> None:
         for eureka in {self.lab, self.disturbed}:
-            names = [one.name for one in self.form.subjects if self._eureka(one.scenario) is eureka]
+            names = [one.name for one in self.form.subjects if self._lab_of_scenario(one.scenario) is eureka]
             pairs: Iterable[tuple[list[str], list[str]]] = [(names, names)]
-            if not self.form.is_shared:
+            if not self.form.shares_eureka:
                 pairs = [(names, []), ([], names)]
             settings = self.form.client_settings
-            started = [(self.caller(eureka, f"caller-{next(_numbers)}", **settings), *pair) for pair in pairs]
+            started = [
+                (self.launch_caller(eureka, f"caller-{next(_file_numbers)}", **settings), *pair)
+                for pair in pairs
+            ]
             for client, balanced, feign in started:
                 client.wait_until_ready()
                 for name in names:
-                    wait_for(self._knows(client, name), f"{name} in a caller", LISTED_WITHIN_SECONDS)
-                file = self.lab.directory / f"calls-{next(_numbers)}.csv"
+                    wait_for(
+                        self._make_instance_check(client, name),
+                        f"{name} in a caller",
+                        LONGEST_LIST_DELAY_SECONDS,
+                    )
+                file = self.lab.directory / f"calls-{next(_file_numbers)}.csv"
                 client.begin_calls(balanced, feign, self.form.calls_per_second, file)
                 self.call_files.append(file)
                 self._callers.append(client)
         say("all applications are being called")
 
-    def _knows(self, client: SpringClient, name: str) -> Callable[[], bool]:
+    def _make_instance_check(self, client: SpringClient, name: str) -> Callable[[], bool]:
         return lambda: len(client.get(f"/instances/{name}").json()) == self.form.replicas
 
 
-def _listed_up(url: str, application: str) -> int:
+def _count_listed_up(url: str, application: str) -> int:
     """Return how many instances a server lists as UP to its clients."""
     with requests.Session() as session:
         session.trust_env = False

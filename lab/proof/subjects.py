@@ -6,12 +6,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.prestop import drained_workload
+from eurekube_provider.core.prestop import add_drain_to_workload
 from lab.workloads import Object
 
 PORT = 8080
 POOL_LABEL = "lab/pool"
-_WEB = Path(__file__).parents[1] / "web.py"
+_WEB_SERVER_SCRIPT = Path(__file__).parents[1] / "web.py"
 _SLEEP_SECONDS = 10
 
 
@@ -27,7 +27,7 @@ class Scenario(StrEnum):
     PEER = "Eureka peer restarted"
     """A rolling update during which the Eureka server that everybody asks first is restarted."""
 
-    ALONE = "left alone"
+    UNDISTURBED = "left alone"
     """No disturbance: if calls fail here, the machine or the callers are at fault, and the run is
     worthless.
     """
@@ -51,14 +51,14 @@ class Strategy(StrEnum):
 
     NONE = "no drain"
     SLEEP = "10 s sleep"
-    OURS = "ours"
+    EUREKUBE_DRAIN = "ours"
     OUT_OF_SERVICE = "out of service"
     """Eurekube's drain, with a syncer that shows OUT_OF_SERVICE in Eureka until the pod is gone."""
 
     @property
-    def drains(self) -> bool:
+    def has_computed_drain(self) -> bool:
         """True if its pods serve on for the computed time of a drain."""
-        return self in (Strategy.OURS, Strategy.OUT_OF_SERVICE)
+        return self in (Strategy.EUREKUBE_DRAIN, Strategy.OUT_OF_SERVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Subject:
         """Name `rating-...` of the application, at most 45 characters."""
         return "-".join(["rating", *self.scenario.lower().split(), *self.strategy.split()])
 
-    def bound_seconds(self, drain: Drain) -> float:
+    def longest_called_seconds(self, drain: Drain) -> float:
         """Return the longest time in seconds that a removed instance may still be called, without the
         margin.
         """
@@ -90,7 +90,7 @@ class Subject:
         container: Object = {
             "name": "rating",
             "image": "example.invalid/rating",
-            "command": [sys.executable, "-I", "-S", str(_WEB)],
+            "command": [sys.executable, "-I", "-S", str(_WEB_SERVER_SCRIPT)],
             "env": [{"name": "PORT", "value": str(PORT)}],
             "ports": [{"name": "http", "containerPort": PORT}],
             "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 2},
@@ -103,7 +103,7 @@ class Subject:
         }
         if self.strategy is Strategy.SLEEP:
             container["lifecycle"] = {"preStop": {"sleep": {"seconds": _SLEEP_SECONDS}}}
-        if self.strategy.drains:
-            spec = drained_workload("Deployment", spec, drain)
+        if self.strategy.has_computed_drain:
+            spec = add_drain_to_workload("Deployment", spec, drain)
         metadata = {"namespace": self.scenario.namespace, "name": self.name}
         return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

@@ -18,20 +18,20 @@ from urllib.parse import quote
 
 import requests
 
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_text
-from eurekube_provider.eureka.protocol.delta import applied, delta_from_text
-from lab.pod import Life
+from eurekube_provider.eureka.protocol.delta import apply_delta, delta_from_text
+from lab.pod import PodLife
 
-_LOOK_SECONDS = 0.5
+_READ_INTERVAL_SECONDS = 0.5
 _TIMEOUT_SECONDS = 10.0
-_AS_SPRING = {"Accept": "application/json"}
+_SPRING_HEADERS = {"Accept": "application/json"}
 """Headers of Spring's client that matter to the caches: it sends no `X-Eureka-Accept`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One look at a pod whose deletion has begun.
+class PodSighting:
+    """The presence of a pod in one server's lists at one time after the pod's deletion began.
 
     :ivar shown: True if the server's lists show the pod as UP.
     :ivar held: True if the server's registry has it as UP; not read where it is not shown.
@@ -45,7 +45,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ServerView:
     """One server's view of one pod, in seconds after the pod's deletion began.
 
     :ivar held: the last time that the server's registry had it as UP.
@@ -59,8 +59,8 @@ class Shown:
     stale: float
 
 
-def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
-    """Return the summary of all looks at one pod at one server."""
+def summarize_sightings(server: str, sights: Iterable[PodSighting], deleted_at: float) -> ServerView:
+    """Return one server's view of one pod, from all sightings of the pod there."""
     held = shown = stale = 0.0
     since, version = 0.0, None
     for sight in sights:
@@ -73,15 +73,15 @@ def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
         if version != sight.version:
             since, version = after, sight.version
         stale = max(stale, after - since)
-    return Shown(server, round(held, 1), round(shown, 1), round(stale, 1))
+    return ServerView(server, round(held, 1), round(shown, 1), round(stale, 1))
 
 
 class Witness:
     """A watch that reads every server twice a second: `with Witness(urls, lives) as witness:`."""
 
-    def __init__(self, urls: Iterable[str], lives: Sequence[Life]) -> None:
+    def __init__(self, urls: Iterable[str], lives: Sequence[PodLife]) -> None:
         self._lives = lives
-        self._sights: dict[str, dict[str, list[Sight]]] = {url: {} for url in urls}
+        self._sights: dict[str, dict[str, list[PodSighting]]] = {url: {} for url in urls}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._watch, args=(url,), name=f"witness-{url}", daemon=True)
@@ -103,28 +103,30 @@ class Witness:
         for thread in self._threads:
             thread.join()
 
-    def seen(self, life: Life) -> list[Shown]:
+    def server_views(self, life: PodLife) -> list[ServerView]:
         """Return the views of every server that knew this pod."""
         return [
-            summed_up(url, list(sights[life.address]), life.deleted_at or 0.0)
+            summarize_sightings(url, list(sights[life.address]), life.deleted_at or 0.0)
             for url, sights in self._sights.items()
             if life.address in sights
         ]
 
     def _watch(self, url: str) -> None:
-        view: Mapping[Key, Instance] = {}
+        view: Mapping[InstanceKey, Instance] = {}
         with requests.Session() as session:
             session.trust_env = False
-            session.headers.update(_AS_SPRING)
-            while not self._ended.wait(_LOOK_SECONDS):
+            session.headers.update(_SPRING_HEADERS)
+            while not self._ended.wait(_READ_INTERVAL_SECONDS):
                 try:
-                    view, version = _followed(session, url, view)
-                    self._look(session, url, view, version)
+                    view, version = _fetch_view(session, url, view)
+                    self._record_sightings(session, url, view, version)
                 except requests.RequestException:  # it is being restarted
                     view = {}
-                    self._look(session, url, view, 0)
+                    self._record_sightings(session, url, view, 0)
 
-    def _look(self, session: requests.Session, url: str, view: Mapping[Key, Instance], version: int) -> None:
+    def _record_sightings(
+        self, session: requests.Session, url: str, view: Mapping[InstanceKey, Instance], version: int
+    ) -> None:
         """Record whether a server's lists show each deleted pod that they showed before."""
         up = {one.ip_address: one for one in view.values() if one.status is Status.UP}
         sights = self._sights[url]
@@ -133,13 +135,13 @@ class Witness:
         for life in list(self._lives):
             if life.deleted_at is not None and life.address in sights:
                 shown = up.get(life.address)
-                held = shown is not None and _is_held(session, url, shown)
-                sights[life.address].append(Sight(time.time(), shown is not None, held, version))
+                held = shown is not None and _is_registered_up(session, url, shown)
+                sights[life.address].append(PodSighting(time.time(), shown is not None, held, version))
 
 
-def _followed(
-    session: requests.Session, url: str, view: Mapping[Key, Instance]
-) -> tuple[Mapping[Key, Instance], int]:
+def _fetch_view(
+    session: requests.Session, url: str, view: Mapping[InstanceKey, Instance]
+) -> tuple[Mapping[InstanceKey, Instance], int]:
     """Return a client's view after its next fetch, and the delta's version.
 
     The view is the former one with the delta applied, or the full list where the counts do not match.
@@ -147,7 +149,7 @@ def _followed(
     answer = session.get(f"{url}/apps/delta", timeout=_TIMEOUT_SECONDS)
     answer.raise_for_status()
     delta = delta_from_text(answer.content)
-    followed = applied(view, delta)
+    followed = apply_delta(view, delta)
     if followed is not None:
         return followed, delta.version
     apps = session.get(f"{url}/apps", timeout=_TIMEOUT_SECONDS)
@@ -155,7 +157,7 @@ def _followed(
     return {one.key: one for one in instances_from_text(apps.content)}, delta.version
 
 
-def _is_held(session: requests.Session, url: str, instance: Instance) -> bool:
+def _is_registered_up(session: requests.Session, url: str, instance: Instance) -> bool:
     path = f"{instance.application}/{quote(instance.instance_id, safe='')}"
     answer = session.get(f"{url}/apps/{path}", timeout=_TIMEOUT_SECONDS)
     if answer.status_code == requests.codes.not_found:

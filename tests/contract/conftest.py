@@ -19,8 +19,8 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.eureka import LISTS_EACH_SECOND
-from lab.listing import LISTED_WITHIN_SECONDS, Key, held_now
+from lab.eureka import FAST_LIST_SETTINGS
+from lab.listing import LONGEST_LIST_DELAY_SECONDS, Key, list_keys_uncached
 from tests.eureka_servers import DEVELOPMENT, TRAINS, Servers, Train, clock, run_servers
 
 WAIT_SECONDS = 60
@@ -122,7 +122,7 @@ class Server:
         """Return application and id of all instances, or of an application's, including those whose lease
         has lapsed.
         """
-        return held_now(self.url, app)
+        return list_keys_uncached(self.url, app)
 
     def of_application(self, app: str) -> list[Document]:
         """Return an application's instances by ``GET /apps/{APP}``."""
@@ -142,20 +142,20 @@ class Server:
         return [item["statusCode"] for item in answer.json()["responseList"]]
 
 
-def wait_listed(peer: Peer, *instances: Instance) -> None:
+def wait_until_listed(peer: Peer, *instances: Instance) -> None:
     """Let the servers' time pass until a server lists these instances."""
     keys = {one.key for one in instances}
     clock.wait_until(
         lambda: keys <= {one.key for one in peer.list_instances()},
         f"the list of {peer.url}",
-        LISTED_WITHIN_SECONDS,
+        LONGEST_LIST_DELAY_SECONDS,
     )
 
 
 def wait_everywhere(peers: Peers, *instances: Instance) -> None:
     """Let the servers' time pass until each server lists these instances."""
     for peer in peers.peers:
-        wait_listed(peer, *instances)
+        wait_until_listed(peer, *instances)
 
 
 def item(action: str, app: str, instance_id: str = "", **fields: Any) -> Document:
@@ -261,7 +261,7 @@ def three(spring_cloud: Train) -> Iterator[Servers]:
     A server waits 5 s for a peer's answer: after the default, 0.2 s, it would repeat a request that a busy
     peer has already carried out, perhaps after a later change.
     """
-    settings = {**LISTS_EACH_SECOND, "eureka.server.peer-node-read-timeout-ms": "5000"}
+    settings = {**FAST_LIST_SETTINGS, "eureka.server.peer-node-read-timeout-ms": "5000"}
     with run_servers(spring_cloud, 3, settings=settings) as running:
         yield running
 
@@ -277,14 +277,14 @@ def evicting(spring_cloud: Train) -> Iterator[Servers]:
         "eureka.server.enable-self-preservation": "false",
         "eureka.server.eviction-interval-timer-in-ms": "200",
     }
-    with run_servers(spring_cloud, is_quick=True, quick_view=True, settings=settings) as running:
+    with run_servers(spring_cloud, is_quick=True, uncached_lists=True, settings=settings) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def uncached(spring_cloud: Train) -> Iterator[Servers]:
     """Start one server whose lists show each write at once instead of after half a minute."""
-    with run_servers(spring_cloud, is_quick=True, quick_view=True) as running:
+    with run_servers(spring_cloud, is_quick=True, uncached_lists=True) as running:
         yield running
 
 

@@ -20,13 +20,13 @@ from pulumi.runtime import rpc
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
-from eurekube_provider.provider.native_resource import INSTANCE_KIND
-from eurekube_provider.provider.wire import received
-from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.provider.native_resource import INSTANCE_RESOURCE_TYPE
+from eurekube_provider.provider.wire import decode_properties
+from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
 Properties = dict[str, Any]
 NOBODY = "http://127.0.0.1:9/eureka"
@@ -96,7 +96,7 @@ class Plugin:
             provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
         if answer.failures:
-            reasons = ((snake(item.property), item.reason) for item in answer.failures)
+            reasons = ((to_snake_case(item.property), item.reason) for item in answer.failures)
             return {"failures": [f"{name}: {reason}" if name else reason for name, reason in reasons]}
         return self._from(answer.inputs)
 
@@ -109,7 +109,11 @@ class Plugin:
         )
         answer = self._stub.Diff(request)
         some = provider_pb2.DiffResponse.DIFF_SOME
-        return answer.changes == some, [snake(name) for name in answer.replaces], answer.deleteBeforeReplace
+        return (
+            answer.changes == some,
+            [to_snake_case(name) for name in answer.replaces],
+            answer.deleteBeforeReplace,
+        )
 
     def create(self, news: Properties) -> Properties:
         """Create the resource; return its state."""
@@ -172,7 +176,7 @@ class NativePlugin(Plugin):
         assert isinstance(owner, StackOwner)
         self._owner = owner
         # Only an update's check asks what an earlier run left: a program of the dynamic provider says so.
-        is_update = IN_UPDATE in news
+        is_update = IN_UPDATE_KEY in news
         config = {**self._config, "organization": owner.organization, "offline": str(not is_update).lower()}
         if url and "@" not in self._config.get("url", ""):
             config["url"] = url
@@ -180,7 +184,7 @@ class NativePlugin(Plugin):
         if connection:
             config["connections"] = json.dumps({connection: {"url": url}})
         self.configure(config)
-        left_out = ("owner", "service_url", IN_UPDATE)
+        left_out = ("owner", "service_url", IN_UPDATE_KEY)
         return super().check({key: value for key, value in news.items() if key not in left_out}, olds)
 
     def read(self, state: Properties) -> tuple[str, Properties, Properties]:
@@ -194,10 +198,10 @@ class NativePlugin(Plugin):
         return {"urn": urn, "type": self._token}
 
     def _with(self, properties: Properties) -> Any:
-        return _struct(renamed(properties, camel))
+        return _struct(rename_properties(properties, to_camel_case))
 
     def _from(self, message: Any) -> Properties:
-        found = received(message)
+        found = decode_properties(message)
         properties: Properties = {key: _as_sent(value) for key, value in found.properties.items()}
         for path in found.secrets:
             *above, last = path
@@ -233,7 +237,7 @@ StartPlugin = Callable[..., Plugin]
 
 @contextmanager
 def plugins(
-    directory: Path, shell: str = "dynamic", token: str = INSTANCE_KIND.token
+    directory: Path, shell: str = "dynamic", token: str = INSTANCE_RESOURCE_TYPE.token
 ) -> Iterator[StartPlugin]:
     """Yield a function that starts a plugin process at each call; end all processes afterwards.
 

@@ -19,7 +19,7 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable, SomeFailed
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable, SomeRegistrationsFailed
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import windows
@@ -27,16 +27,16 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.provider.native_resource import APPLICATION_KIND
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
+from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE
-from lab.eureka import LISTS_EACH_SECOND
-from lab.listing import held_now, listed_now
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
+from lab.eureka import FAST_LIST_SETTINGS
+from lab.listing import list_keys_uncached, list_uncached
 from lab.workloads import wait_for
 from tests.contract.conftest import wait_everywhere
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
@@ -46,7 +46,7 @@ from tests.eureka_servers import Servers, Train, run_servers
 @pytest.fixture(scope="module")
 def two(one_train: Train) -> Iterator[Servers]:
     """Start two servers that are peers, whose lists are a second old at most."""
-    with run_servers(one_train, 2, settings=LISTS_EACH_SECOND) as running:
+    with run_servers(one_train, 2, settings=FAST_LIST_SETTINGS) as running:
         yield running
 
 
@@ -68,14 +68,14 @@ def single(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plu
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
     """Start a plugin process for the resource of many registrations."""
-    with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_KIND.token) as start:
+    with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_RESOURCE_TYPE.token) as start:
         yield start(ApplicationProvider())
 
 
 @pytest.fixture
 def start_run(tmp_path: Path, shell: str) -> Iterator[Callable[[], Plugin]]:
     """Return a function that starts a plugin process of its own, as each run of Pulumi does."""
-    with plugins(tmp_path, shell, APPLICATION_KIND.token) as start:
+    with plugins(tmp_path, shell, APPLICATION_RESOURCE_TYPE.token) as start:
         yield lambda: start(ApplicationProvider())
 
 
@@ -106,7 +106,7 @@ def with_instances(news: Properties, **instances: Properties) -> Properties:
 
 def listed(peer: Peer, news: Properties) -> list[Instance]:
     """Return an application's instances as one server lists them now."""
-    return listed_now(peer.url, application=news["application"])
+    return list_uncached(peer.url, application=news["application"])
 
 
 def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
@@ -349,7 +349,9 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
     wanted = DesiredState.from_properties(check_members({}, three).properties)
     refusing = Refusing(eureka.connection, "c.")
-    with pytest.raises(SomeFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("):
+    with pytest.raises(
+        SomeRegistrationsFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("
+    ):
         create(wanted, refusing)
     refusing.close()
     assert addresses(eureka, news) == {"a": "192.0.2.99"}
@@ -371,7 +373,7 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
     try:
         with pytest.raises(RegistryUnreachable, match="what was registered was taken back"):
             create(DesiredState.from_properties({**one, "incarnation": "first"}), losing)
-        with pytest.raises(SomeFailed, match="the others were taken back"):
+        with pytest.raises(SomeRegistrationsFailed, match="the others were taken back"):
             create(DesiredState.from_properties({**several, "incarnation": "second"}), losing)
         wait_for(lambda: held(eureka, news) == {}, "both servers to hold nothing")
         old = DesiredState.from_properties({**one, "incarnation": "old"})
@@ -415,7 +417,7 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     wait_everywhere(eureka, held(eureka, news)["c"])
     _, refreshed, _ = next_run.read(state)
     left = refreshed["instances"]["c"]  # shown, as a secret
-    assert (left[SIGNATURE], left["value"]["host_name"]) == (SECRET, "192.0.2.3")
+    assert (left[SIGNATURE_KEY], left["value"]["host_name"]) == (SECRET_SIGNATURE, "192.0.2.3")
     # The engine kept the old state. The program gives d up, and never asks for c again.
     fewer = with_instances(news, a={"host_name": "192.0.2.1"}, e={"host_name": "192.0.2.5"})
     next_run.update(state, next_run.check(fewer, inputs))
@@ -501,16 +503,16 @@ def test_hundreds_in_batches(plugin: Plugin, eureka: Peers, news: Properties) ->
     inputs = plugin.check({**news, "instances": instances})
     state = plugin.create(inputs)
     for peer in eureka.peers:
-        assert len(held_now(peer.url, news["application"])) == 550
+        assert len(list_keys_uncached(peer.url, news["application"])) == 550
     assert plugin.read(state)[1] == state
     changed = plugin.check({**news, "instances": instances, "metadata": {"tier": "2"}}, inputs)
     state = plugin.update(state, changed)
     for peer in eureka.peers:
-        some = [peer.read(*key) for key in held_now(peer.url, news["application"])[::25]]
+        some = [peer.read(*key) for key in list_keys_uncached(peer.url, news["application"])[::25]]
         assert {"2"} == {each.metadata["tier"] for each in some if each is not None}
     plugin.delete(state)
     for peer in eureka.peers:
-        assert not held_now(peer.url, news["application"])
+        assert not list_keys_uncached(peer.url, news["application"])
 
 
 def test_a_forced_replacement_keeps_the_registrations(
@@ -603,7 +605,9 @@ def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: P
         list(executor.map(single.delete, states))
         elapsed = time.monotonic() - started
     assert held(eureka, news) == {}
-    assert windows.RENEWAL_REPLICATED <= elapsed < len(states) / 4 * windows.RENEWAL_REPLICATED
+    assert (
+        windows.RENEWAL_REPLICATION_SECONDS <= elapsed < len(states) / 4 * windows.RENEWAL_REPLICATION_SECONDS
+    )
 
 
 def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
@@ -642,11 +646,11 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
         assert len(there) == 2 * len(news["instances"])
         return {(each.status, LEAVING_KEY in each.metadata) for each in there}
 
-    with plugins(tmp_path, shell, APPLICATION_KIND.token) as start:
+    with plugins(tmp_path, shell, APPLICATION_RESOURCE_TYPE.token) as start:
         first, second, third = (start(ApplicationProvider()) for _ in range(3))
         inputs = first.check(news)
         state = first.create(inputs)
-        wait_for(lambda: len(held_now(eureka.peers[1].url, news["application"])) == 2, "the copies")
+        wait_for(lambda: len(list_keys_uncached(eureka.peers[1].url, news["application"])) == 2, "the copies")
         with ThreadPoolExecutor(1) as executor:
             removing = executor.submit(first.delete, state)
             wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "a drain on both servers")
@@ -654,7 +658,7 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
             with pytest.raises(grpc.RpcError):
                 removing.result(120)
         assert standing() == {(Status.OUT_OF_SERVICE, True)}
-        inputs = second.check({**news, IN_UPDATE: True}, inputs)
+        inputs = second.check({**news, IN_UPDATE_KEY: True}, inputs)
         assert second.diff(state, inputs)[0]
         state = second.update(state, inputs)
         wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back")

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
-from eurekube_provider.core.registry import Healthy, Refused, Unread
+from eurekube_provider.core.registry import Healthy, Misconfigured, NeverRead
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, rating, wait_listed
+from tests.contract.conftest import WAIT_SECONDS, rating, wait_until_listed
 
 pytestmark = pytest.mark.slow
 
@@ -30,20 +30,20 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
     last: Peer = peers.peers[-1]
     metadata = {OWNER_KEY: f"cluster/{app}/shop/{app}", CLUSTER_UID_KEY: "uid-of-the-lost-one"}
     left_over = replace(rating(app), metadata=metadata)
-    (answer,) = last.batch([batch.register(left_over)])  # a batch is not forwarded
+    (answer,) = last.send_batch([batch.register_item(left_over)])  # a batch is not forwarded
     assert answer.status_code == 200
-    wait_listed(last, left_over)
+    wait_until_listed(last, left_over)
     assert peers.peers[0].read(*left_over.key) is None
 
     rebuilt = registry(peers, Cluster(app, "uid-of-the-new-one"))
     rebuilt.start()
-    wait_until(lambda: rebuilt.condition() != Unread(), "the first read", WAIT_SECONDS)
+    wait_until(lambda: rebuilt.condition() != NeverRead(), "the first read", WAIT_SECONDS)
     rebuilt.stop()
-    assert isinstance(refused := rebuilt.condition(), Refused)
+    assert isinstance(refused := rebuilt.condition(), Misconfigured)
     assert "uid-of-the-lost-one" in str(refused.why)
 
     same = registry(peers, Cluster(app, "uid-of-the-lost-one"))
     same.start()
-    wait_until(lambda: same.condition() != Unread(), "the first read", WAIT_SECONDS)
+    wait_until(lambda: same.condition() != NeverRead(), "the first read", WAIT_SECONDS)
     same.stop()
     assert same.condition() == Healthy()

@@ -153,26 +153,26 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
         last_dirty_timestamp_ms=2000,
         unknown_fields={"fieldOfALaterEureka": 1},
     )
-    assert peer.batch([batch.heartbeat(instance)]) == [batch.ItemResponse(404)]
-    assert peer.batch([batch.register(instance)]) == [batch.ItemResponse(200)]
-    assert peer.batch([batch.heartbeat(instance)]) == [batch.ItemResponse(200)]
-    (answer,) = peer.batch([batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS)])
+    assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(404)]
+    assert peer.send_batch([batch.register_item(instance)]) == [batch.ItemResponse(200)]
+    assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(200)]
+    (answer,) = peer.send_batch([batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS)])
     assert answer.status_code == 409
     assert answer.instance is not None
-    assert answer.instance.wanted() == instance.wanted()
+    assert answer.instance.without_server_fields() == instance.without_server_fields()
     assert peer.set_status(instance, Status.OUT_OF_SERVICE)
     held = peer.read(*instance.key)
     assert held is not None
     assert (held.status, held.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
-    assert peer.batch([batch.register(replace(held, last_dirty_timestamp_ms=3000))]) == [
+    assert peer.send_batch([batch.register_item(replace(held, last_dirty_timestamp_ms=3000))]) == [
         batch.ItemResponse(200)
     ]
-    assert peer.batch([batch.cancel(instance)]) == [batch.ItemResponse(200)]
+    assert peer.send_batch([batch.cancel_item(instance)]) == [batch.ItemResponse(200)]
     assert peer.read(*instance.key) is None
 
 
 def test_the_largest_batch(peer: Peer, app: str) -> None:
     """A server accepts a batch with the largest number of items that servers send each other."""
-    instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS)]
-    answers = peer.batch([batch.register(instance) for instance in instances])
-    assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS
+    instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS_PER_BATCH)]
+    answers = peer.send_batch([batch.register_item(instance) for instance in instances])
+    assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS_PER_BATCH

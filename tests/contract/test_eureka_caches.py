@@ -31,7 +31,7 @@ from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
-from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.render import RenderedStack
 from eurekube_provider.stateless.stack_registrations import StackRegistrations
 from lab.proxy import Proxy
 from lab.waiting import wait_until
@@ -123,18 +123,18 @@ def test_followed_deltas_are_the_list(cached: Servers, app: str) -> None:
     lists: list[bytes] = []
     seen: set[frozenset[tuple[tuple[str, str], str | None]]] = set()
     reader = peers.peers[0]
-    list_unless = reader.list_unless
+    list_unless = reader.list_if_changed
 
     def counted(fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         lists.append(fingerprint)
         return list_unless(fingerprint)
 
-    reader.list_unless = counted  # type: ignore[method-assign]
-    started = {peer.url: peer.status().started_timestamp_ms or 0}
+    reader.list_if_changed = counted  # type: ignore[method-assign]
+    started = {peer.url: peer.read_status().started_timestamp_ms or 0}
     chance, listing = random.Random(1), RegistryFetcher(peers)  # noqa: S311 - a test
     instances = [replace(rating(app), instance_id=f"{app}-{number}") for number in range(6)]
     peer.register(instances[0])
-    assert peer.changes_unless(b"") is not None
+    assert peer.read_delta_if_changed(b"") is not None
     peer.deregister(*instances[0].key)
     begin = clock.time() // CACHE_SECONDS * CACHE_SECONDS
     while (now := clock.time() - begin) < 3 * CACHE_SECONDS - 2:
@@ -190,7 +190,7 @@ def test_nothing_that_we_do_leaves_a_list_behind(
     (server,) = cached.eurekas
     for path in sorted(ORDINARY):
         Server(server.url, http).send("GET", path.removeprefix("/eureka"))
-    held = server.cached_answers()
+    held = server.count_cached_answers()
     assert held >= len(ORDINARY)
     with Proxy(server.port, keeps_heads=True) as front, plugins(tmp_path) as start:
         url = f"http://127.0.0.1:{front.port}/eureka"
@@ -201,7 +201,7 @@ def test_nothing_that_we_do_leaves_a_list_behind(
         by_hand(url, app)
         assert get_application(f"{app}-nobody").instances == ()
         with closing(Peers(Connection((url,)))) as peers:
-            assert read_eureka("default", peers, []).servers == 1
+            assert read_eureka("default", peers, []).server_count == 1
         leaders(url)
         asked = [head.splitlines()[0].split() for head in front.heads]
         assert len(asked) > 50
@@ -212,7 +212,7 @@ def test_nothing_that_we_do_leaves_a_list_behind(
                 assert "accept: application/json\r\n" in f"{head.lower()}\r\n"
                 assert "x-eureka-accept" not in head.lower()
     # Of each list there may be an old answer beside the new one.
-    assert server.cached_answers() <= held + len(ORDINARY)
+    assert server.count_cached_answers() <= held + len(ORDINARY)
 
 
 def is_list(target: str) -> bool:
@@ -258,11 +258,11 @@ def without_an_engine(url: str, app: str) -> None:
     }
     checked = check_members({}, properties).properties
     stack = ("shop", "dev", "organization")
-    rendered = Rendered(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
+    rendered = RenderedStack(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
     registries = StackRegistrations(rendered, lambda _: None)
     registries.preview()
     registries.register()
-    registries.remove_forgotten()
+    registries.remove_unrendered()
     registries.remove_all()
 
 
@@ -280,9 +280,9 @@ def leaders(url: str) -> None:
     """Have a registry begin and stop to lead three times."""
     registry = EurekaRegistry(Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2)
     registry.start()
-    wait_until(lambda: registry.reachability.was_read, "the first reading", WAIT_SECONDS)
+    wait_until(lambda: registry.reachability.has_been_read, "the first reading", WAIT_SECONDS)
     for _ in range(3):
-        registry.take_over(0)
+        registry.start_leading(0)
         registry.stand_by()
     registry.stop()
 

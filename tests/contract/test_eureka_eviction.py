@@ -85,9 +85,9 @@ def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> No
     assert quick.cancel(app, removed) == 200
 
     def lapsed() -> dict[str, bool]:
-        _, delta = peer.changes_unless(b"") or (b"", None)
+        _, delta = peer.read_delta_if_changed(b"") or (b"", None)
         assert delta is not None
-        return {key[1]: key in delta.lapsed for key in delta.gone if key[0] == app.upper()}
+        return {key[1]: key in delta.evicted for key in delta.departed_keys if key[0] == app.upper()}
 
     assert lapsed() == {removed: False}
     clock.wait_until(lambda: evicted in lapsed(), "the eviction", WAIT_SECONDS)

@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eurekube_provider.core.model import EurekaLease, Instance, Key, Status
+from eurekube_provider.core.model import EurekaLease, Instance, InstanceKey, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
-from tests.contract.conftest import Server, document, one, rating, wait_listed
+from tests.contract.conftest import Server, document, one, rating, wait_until_listed
 from tests.eureka_servers import Servers
 
 
@@ -21,7 +21,7 @@ def test_lists_through_our_client(peer: Peer, app: str) -> None:
     """Our client lists the whole registry."""
     sent = rating(app)
     peer.register(sent)
-    wait_listed(peer, sent)
+    wait_until_listed(peer, sent)
 
 
 def test_lists_tell_of_overrides(server: Server, app: str) -> None:
@@ -50,12 +50,12 @@ def test_a_list_stays_the_same_until_something_changes(quick: Server, app: str) 
     """A server renders its list once: renewals change no byte of it, a removal does."""
     peer, sent = Peer(quick.url, Connection((quick.url,))), rating(app)
     peer.register(sent)
-    fingerprint, listed = peer.list_unless(b"")
+    fingerprint, listed = peer.list_if_changed(b"")
     assert sent.key in [found.key for found in listed or ()]
     assert peer.renew(sent)
-    assert peer.list_unless(fingerprint) == (fingerprint, None)
+    assert peer.list_if_changed(fingerprint) == (fingerprint, None)
     assert peer.deregister(*sent.key)
-    newer, listed = peer.list_unless(fingerprint)
+    newer, listed = peer.list_if_changed(fingerprint)
     assert newer != fingerprint
     assert listed is not None
     assert sent.key not in [found.key for found in listed]
@@ -68,16 +68,16 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
     """
     connection = Connection((quick.url,))
     peers, peer = Peers(connection), Peer(quick.url, connection)
-    started = {peer.url: peer.status().started_timestamp_ms or 0}
+    started = {peer.url: peer.read_status().started_timestamp_ms or 0}
     clock = itertools.count(0.0, 15.0)
 
-    def of_this_test(instances: Iterable[Instance]) -> dict[Key, Instance]:
+    def of_this_test(instances: Iterable[Instance]) -> dict[InstanceKey, Instance]:
         """Return this test's instances, since the server may evict those of others at any moment."""
         return {each.key: each for each in instances if each.application == app.upper()}
 
     chance, listing = random.Random(1), RegistryFetcher(peers, lambda: next(clock))  # noqa: S311 - a test
     put_off = 0
-    for _ in range(3 * int(windows.LIST_INTERVAL / 15.0)):
+    for _ in range(3 * int(windows.LIST_INTERVAL_SECONDS / 15.0)):
         for _ in range(3):
             number = chance.randrange(12)
             sent = replace(
@@ -95,7 +95,7 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
         assert found == of_this_test(peer.list_instances())
         if listing.has_deferred_list:
             put_off += 1
-            assert of_this_test(listing.read_deferred_list()) == found
+            assert of_this_test(listing.parse_deferred_list()) == found
     assert put_off == 2
     peers.close()
     peer.close()

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from eurekube_provider.core.errors import RegistryRejected
-from eurekube_provider.core.identity import metadata_key
+from eurekube_provider.core.identity import label_to_metadata_key
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem, text_problem
+from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, name_problem, text_problem
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_json
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -44,7 +44,7 @@ def test_our_instance_comes_back_as_it_was_sent(peer: Peer, app: str) -> None:
     peer.register(sent)
     held = peer.read(*sent.key)
     assert held is not None
-    assert held.wanted() == sent.wanted()
+    assert held.without_server_fields() == sent.without_server_fields()
     assert held.last_dirty_timestamp_ms == sent.last_dirty_timestamp_ms
 
 
@@ -148,7 +148,7 @@ def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
     """A longer id than a request line allows can be registered in a body, but not addressed; our bound
     leaves room for a token.
     """
-    for length, answer in ((MOST_NAME_LETTERS, 200), (8200, 400)):
+    for length, answer in ((MAX_NAME_LENGTH_IN_URL, 200), (8200, 400)):
         name = "a" * length
         assert (name_problem(name) == "") is (answer == 200)
         assert server.register(document(app, name)) == 204
@@ -322,7 +322,7 @@ def test_keys_in_xml(server: Server, app: str, key: str, arrives: str) -> None:
 @pytest.mark.parametrize("label", ["app.kubernetes.io/part-of", "version", "a b/c"])
 def test_labels_arrive_in_xml_as_we_fit_them(server: Server, app: str, label: str) -> None:
     """The metadata key that we make of a label is unchanged in XML."""
-    key = metadata_key(label)
+    key = label_to_metadata_key(label)
     server.register(document(app, metadata={key: "1"}))
     answer = server.send("GET", f"/apps/{app.upper()}/{one(app)}", headers={"Accept": "application/xml"})
     assert f"<{key}>1</{key}>" in answer.text
@@ -346,7 +346,7 @@ def test_what_servers_send_is_read(peer: Peer, server: Server, app: str) -> None
     peer.register(replace(first, last_dirty_timestamp_ms=(first.last_dirty_timestamp_ms or 0) + 1))
     second = peer.read(app, one(app))
     assert second is not None
-    assert second.wanted() == first.wanted()
+    assert second.without_server_fields() == first.without_server_fields()
 
 
 def test_applications_are_found_in_any_case(server: Server, app: str) -> None:

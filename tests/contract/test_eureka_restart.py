@@ -13,13 +13,13 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.restart_detection import running_seconds
 from eurekube_provider.eureka.writer import Writer
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND, SpringCloud
-from lab.listing import LISTED_WITHIN_SECONDS
+from lab.eureka import FAST_LIST_SETTINGS, SpringCloudRelease
+from lab.listing import LONGEST_LIST_DELAY_SECONDS
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
@@ -28,7 +28,7 @@ from tests.logged_lines import everything_logged
 
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
-def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
+def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloudRelease) -> Iterator[Lab]:
     """Start servers that are clients of each other, and servers that are not."""
     if not request.param:
         yield request.getfixturevalue("three")
@@ -38,7 +38,7 @@ def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[
         kubernetes=False,
         register_with_eureka=True,
         spring_cloud=spring_cloud,
-        eureka_settings=LISTS_EACH_SECOND,  # what a server copies is its neighbour's list
+        eureka_settings=FAST_LIST_SETTINGS,  # what a server copies is its neighbour's list
     ) as running:
         yield running
 
@@ -55,9 +55,9 @@ def test_what_a_restarted_server_holds(
     first.register(document(app))
     wait_until(lambda: second.status(app) == "UP", "the copy", WAIT_SECONDS)
     client = Peer(first.url, Connection((first.url,)))
-    before = client.status()
+    before = client.read_status()
     assert before.started_timestamp_ms is not None
-    assert client.status().started_timestamp_ms == before.started_timestamp_ms
+    assert client.read_status().started_timestamp_ms == before.started_timestamp_ms
     assert {url.rstrip("/") for url in before.registered_replicas} == {other.url for other in others}
     copies = request.node.callspec.params["pair"]
     if copies:
@@ -65,7 +65,7 @@ def test_what_a_restarted_server_holds(
         wait_until(
             lambda: app.upper() in {one.application for one in neighbour.list_instances()},
             "the list",
-            LISTED_WITHIN_SECONDS,
+            LONGEST_LIST_DELAY_SECONDS,
         )
         neighbour.close()
     pair.eurekas[0].kill()
@@ -75,7 +75,7 @@ def test_what_a_restarted_server_holds(
     else:
         assert first.get(app) is None
     assert second.status(app) == "UP"
-    after = client.status()
+    after = client.read_status()
     assert after.started_timestamp_ms is not None
     assert after.started_timestamp_ms > before.started_timestamp_ms
     client.close()
@@ -83,11 +83,11 @@ def test_what_a_restarted_server_holds(
 
 def test_what_a_server_says_of_itself(peer: Peer, server: Server, app: str) -> None:
     """Writes do not change a server's start time, and a lone server has no replicas."""
-    before = peer.status()
+    before = peer.read_status()
     server.register(document(app))
     server.renew(app)
     server.cancel(app)
-    after = peer.status()
+    after = peer.read_status()
     assert before.started_timestamp_ms is not None
     assert after.started_timestamp_ms == before.started_timestamp_ms
     assert after.registered_replicas == ()
@@ -97,7 +97,7 @@ def test_what_a_server_says_of_itself(peer: Peer, server: Server, app: str) -> N
 def youngest_seconds(urls: Sequence[str]) -> float:
     """Return the shortest running time of these servers, in seconds."""
     peers = Peers(Connection(tuple(urls)))
-    statuses, _ = peers.everywhere(lambda peer: peer.status())
+    statuses, _ = peers.ask_all_or_raise(lambda peer: peer.read_status())
     peers.close()
     assert len(statuses) == len(urls)
     return min(running_seconds(status, time.time()) or 0.0 for status in statuses.values())
@@ -143,7 +143,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             for instance in ours:
                 if instance.key not in registry.renewals:
                     Writer(peers).register(instance)
-                    registry.instances.registered(instance)
+                    registry.instances.note_registered(instance)
 
         wait_until(
             lambda: youngest_seconds(lab.eureka_urls) > 3.0, "both to have run for a while", WAIT_SECONDS
@@ -151,12 +151,14 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
         registry.start(Listener())
         registry.renewals.resume()
         try:
-            wait_until(lambda: registry.reachability.was_read, "the first reading", WAIT_SECONDS)
+            wait_until(lambda: registry.reachability.has_been_read, "the first reading", WAIT_SECONDS)
             began = time.monotonic()
             register()
             Writer(peers).register(stacks)
-            registry.instances.registered(stacks)
-            wait_until(lambda: registry.restarts.servers_behind == 2, "both to have answered", WAIT_SECONDS)
+            registry.instances.note_registered(stacks)
+            wait_until(
+                lambda: registry.restarts.most_servers_at_one_url == 2, "both to have answered", WAIT_SECONDS
+            )
             wait_until(lambda: servers[1].get(app, stacks.instance_id), "the copies", WAIT_SECONDS)
 
             def is_dropped() -> bool:
@@ -171,10 +173,10 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             assert [server.get(app, stacks.instance_id) for server in servers] == [None, None]
             assert not any("was restarted" in line for line in log), "\n".join(log)
             assert registry.renewals.counts.accepted < 3 * len(ours)
-            assert not peers.uses_batches(BATCHES_FROM_LEASES)
+            assert not peers.uses_batches(FEWEST_LEASES_FOR_BATCHES)
             lab.eurekas[0].kill()
             lab.eurekas[0].start()
-            wait_until(lambda: registry.restarts.lost_memory, "the restart to be noticed", WAIT_SECONDS)
+            wait_until(lambda: registry.restarts.has_lost_memory, "the restart to be noticed", WAIT_SECONDS)
             wait_until(
                 lambda: all(servers[0].get(app, instance.instance_id) for instance in ours),
                 "all to be back",

@@ -13,14 +13,14 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
-from lab.eureka import SpringCloud
+from lab.eureka import SpringCloudRelease
 from tests.contract.conftest import WAIT_SECONDS, one, rating
 
 pytestmark = pytest.mark.real_server("it asks for passwords")
 
 
 @pytest.fixture(scope="module", params=["basic", "csrf"])
-def secured(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
+def secured(request: pytest.FixtureRequest, spring_cloud: SpringCloudRelease) -> Iterator[Lab]:
     """Start a server that asks for a password, and one that also refuses every write."""
     with Lab(eureka=1, kubernetes=False, security=request.param, spring_cloud=spring_cloud) as running:
         yield running
@@ -75,12 +75,12 @@ def test_the_right_credentials(secured: Lab, security: str, app: str) -> None:
     sent = rating(app)
     assert peer.read(*sent.key) is None
     assert sent.key not in {one.key for one in peer.list_instances()}
-    assert peer.status().started_timestamp_ms is not None
+    assert peer.read_status().started_timestamp_ms is not None
     writes: list[Callable[[], object]] = [
         lambda: peer.register(sent),
         lambda: peer.renew(sent),
         lambda: peer.set_status(sent, Status.OUT_OF_SERVICE),
-        lambda: peer.batch([batch.heartbeat(sent)]),
+        lambda: peer.send_batch([batch.heartbeat_item(sent)]),
         lambda: peer.deregister(*sent.key),
     ]
     for write in writes:

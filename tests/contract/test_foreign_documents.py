@@ -8,7 +8,7 @@ import pytest
 
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from tests.contract.conftest import Server, document, rating, wait_listed
+from tests.contract.conftest import Server, document, rating, wait_until_listed
 
 AMAZON = "com.netflix.appinfo.AmazonInfo"
 
@@ -40,7 +40,7 @@ def test_a_foreign_document_is_listed_beside_ours(
     try:
         ours = rating(app)
         peer.register(ours)
-        wait_listed(peer, ours)
+        wait_until_listed(peer, ours)
         listed = {one.instance_id: one for one in peer.list_instances() if one.application == app.upper()}
         assert listed.keys() == {ours.instance_id, foreign["instanceId"]}
         assert listed[foreign["instanceId"]].status is (Status.UNKNOWN if "status" in fields else Status.UP)

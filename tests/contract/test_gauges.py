@@ -16,17 +16,17 @@ def test_the_front_page_is_read(spring_cloud: Train, app: str) -> None:
     with run_servers(spring_cloud) as running:
         (url,) = running.eureka_urls
         peer = Peer(url, Connection((url,)))
-        before = peer.figures()
+        before = peer.read_front_page()
         for number in range(20):
             peer.register(rating(app, f"{number}.{app}"))
-        after = peer.figures()
+        after = peer.read_front_page()
         peer.close()
     assert before is not None
     assert after is not None
-    assert 33 <= after.threshold - before.threshold <= 35
+    assert 33 <= after.renewals_threshold - before.renewals_threshold <= 35
 
 
 def test_no_front_page() -> None:
     """If the front page cannot be read our client returns no figures, and does not raise."""
     nowhere = "http://127.0.0.1:9/eureka"
-    assert Peer(nowhere, Connection((nowhere,))).figures() is None
+    assert Peer(nowhere, Connection((nowhere,))).read_front_page() is None

@@ -218,7 +218,7 @@ def installed(api: Api, document: Object) -> None:
     def is_served() -> bool:
         conditions = (api.get(CRDS, None, name).get("status") or {}).get("conditions") or ()
         is_established = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-        return is_established and api.access.knows(resource)
+        return is_established and api.access.serves_kind(resource)
 
     for _ in range(200):
         if is_served():
@@ -899,7 +899,7 @@ def test_a_custom_kind_goes_with_its_definition(api: Api, unique_name: str) -> N
     api.create(kind, None, item)
     api.delete(CRDS, None, document["metadata"]["name"])
     _wait(lambda: not api.is_there(CRDS, None, document["metadata"]["name"]))
-    _wait(lambda: not api.access.knows(kind))
+    _wait(lambda: not api.access.serves_kind(kind))
     installed(api, document)
 
     def is_empty() -> bool:

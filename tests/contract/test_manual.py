@@ -15,9 +15,9 @@ from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.overrides import (
-    clear_override,
-    instances_named,
-    out_since,
+    clear_overrides,
+    find_named_instances,
+    not_up_since,
     read_statuses,
     set_out_of_service,
 )
@@ -38,30 +38,30 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
         for peer in peers.peers:
             peer.register(one)
     wait_everywhere(peers, mine, other)
-    assert [one.instance_id for one in instances_named(peers, app.title()).held] == [
+    assert [one.instance_id for one in find_named_instances(peers, app.title()).registered] == [
         f"mine.{app}",
         f"other.{app}",
     ]
-    (found,) = instances_named(peers, f"mine.{app}").held
-    assert out_since(peers, [found]) is None
+    (found,) = find_named_instances(peers, f"mine.{app}").registered
+    assert not_up_since(peers, [found]) is None
     before = time.time()
     (standing,) = set_out_of_service(peers, [found])
     assert set(standing.statuses.values()) == {Status.OUT_OF_SERVICE}
     assert len(standing.statuses) == 3
-    assert (standing.up_at, standing.failures, standing.is_gone) == ([], {}, False)
-    since = out_since(peers, [found])
+    assert (standing.urls_where_up, standing.failures, standing.is_absent_everywhere) == ([], {}, False)
+    since = not_up_since(peers, [found])
     assert since is not None
     assert abs(since - before) < 30
     set_out_of_service(peers, [found])  # twice changes nothing, and the time goes on
-    again = out_since(peers, [found])
+    again = not_up_since(peers, [found])
     assert again is not None
     assert abs(again - since) < 30  # as near as a busy server tells its time
     Writer(peers).register(mine)
     assert set(read_statuses(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
     assert set(read_statuses(peers, [other])[0].statuses.values()) == {Status.UP}
 
-    (standing,) = clear_override(peers, [found])
-    assert standing.is_up
+    (standing,) = clear_overrides(peers, [found])
+    assert standing.is_up_everywhere
 
     def is_cleared() -> bool:
         """Return whether every server shows UP without an override; a busy server may repeat an override
@@ -69,7 +69,7 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
         """
         there = peers.read_everywhere(*found.key)[0].values()
         assert [one and one.status for one in there] == [Status.UP] * 3
-        return not any(one and one.is_overridden for one in there) or not clear_override(peers, [found])
+        return not any(one and one.is_overridden for one in there) or not clear_overrides(peers, [found])
 
     wait_until(is_cleared, "no override anywhere", 60.0)
     for peer in peers.peers:
@@ -88,7 +88,7 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: s
     set_out_of_service(peers, [down, leaving])
     for peer in peers.peers:
         peer.register(rating(app, f"down.{app}", status=Status.DOWN))
-    standings = clear_override(peers, [down, leaving])
+    standings = clear_overrides(peers, [down, leaving])
     peers.close()
     assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.OUT_OF_SERVICE}]
 
@@ -113,7 +113,7 @@ def test_an_undrain_that_ends_between_its_two_requests(
         assert lines[setting + 1].startswith("DELETE")
         front.hang_after(setting + 1)
         with Popen(_undrain(front, second), stderr=PIPE, text=True) as ended:
-            wait_until(lambda: front.held, "what is to clear UP again", WAIT_SECONDS)
+            wait_until(lambda: front.hanging_requests, "what is to clear UP again", WAIT_SECONDS)
             ended.send_signal(ended_by)
             said = ended.communicate(timeout=WAIT_SECONDS)[1]
         front.heal()
@@ -152,7 +152,7 @@ def test_what_is_not_there(peers: Peers, app: str) -> None:
     Writer(peers).register(orders := rating(f"{app}-orders"))
     wait_everywhere(peers, orders)
     with pytest.raises(RegistryRejected, match=f"did you mean {app.upper()}-ORDERS"):
-        instances_named(peers, f"{app}-order")
+        find_named_instances(peers, f"{app}-order")
 
 
 def test_servers_that_are_away(three: Servers, app: str) -> None:
@@ -164,8 +164,8 @@ def test_servers_that_are_away(three: Servers, app: str) -> None:
     (standing,) = set_out_of_service(half, [one])
     assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
     assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]
-    assert out_since(half, [one]) is None
-    for ask in (lambda: set_out_of_service(nobody, [one]), lambda: instances_named(nobody, app)):
+    assert not_up_since(half, [one]) is None
+    for ask in (lambda: set_out_of_service(nobody, [one]), lambda: find_named_instances(nobody, app)):
         with pytest.raises(RegistryUnreachable):
             ask()
     half.close()

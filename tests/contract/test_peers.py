@@ -22,11 +22,11 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.coalescing import Coalescer
+from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
+from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 from lab import Lab
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
@@ -79,7 +79,7 @@ def synced(
     """Bring the servers to the desired instances by a plan; fail if any change fails."""
     record = RecordingNotes()
     app = desired[0].application
-    actual = listed_now(peers.peers[0].url, application=app)
+    actual = list_uncached(peers.peers[0].url, application=app)
     outcome = Writer(peers, record).apply(plan(desired, actual, owner, policy), owner)
     assert outcome.failures == ()
     return record
@@ -138,7 +138,7 @@ def test_a_server_that_no_other_reaches_gets_new_registrations(
     """If servers do not replicate to each other, a registration reaches the first alone and the others by
     later renewals; a removal is sent to each.
     """
-    monkeypatch.setattr(windows, "LACKING", 0.0)
+    monkeypatch.setattr(windows, "CUT_OFF_AFTER_SECONDS", 0.0)
     connection = Connection((three.eureka_urls[0], *single.eureka_urls), read_timeout_seconds=WAIT_SECONDS)
     instance = owned(app)
     with closing(Peers(connection)) as peers:
@@ -160,13 +160,13 @@ def test_what_comes_back_after_its_removal_is_removed_again(peers: Peers, app: s
     removed.
     """
     instance = owned(app)
-    written = Writer(peers).write(instance, None)
+    written = Writer(peers).register_over(instance, None)
     wait_level(peers, instance)
     checks = RemovalChecks(clock.sleep)
     Writer(peers).remove(written)
-    checks.add(peers, written)
+    checks.add_removal(peers, written)
     register_until_seen(peers, written)
-    checks.finish()
+    checks.check_all()
     assert held(peers, instance) == [None, None, None]
 
 
@@ -174,15 +174,15 @@ def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) 
     """If a client registers the instance again and again, the error names the servers and a possible
     cause.
     """
-    written = Writer(peers).write(owned(app), None)
+    written = Writer(peers).register_over(owned(app), None)
 
     def comes_back(_: float) -> None:
         register_until_seen(peers, written)
 
     checks = RemovalChecks(comes_back)
-    checks.add(peers, written)
+    checks.add_removal(peers, written)
     with pytest.raises(RegistryUnreachable, match=r"keeps holding it.*somebody else") as caught:
-        checks.finish()
+        checks.check_all()
     assert all(peer.url in caught.value.url for peer in peers.peers)
 
 
@@ -195,7 +195,7 @@ def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
     def come_and_go(instance: Instance) -> None:
         Writer(peers).register(instance)
         Writer(peers).remove(instance)
-        peers.table.removed(instance)
+        peers.table.store_removal_and_plan_checks(instance)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(come_and_go, instances))
@@ -227,7 +227,9 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
         assert foreign.instance_id in str(failure.error)
         assert (owner or "not registered by Eurekube") in str(failure.error)
         assert record.notes == [("found", foreign.instance_id)]
-    assert [one and one.wanted() for one in held(peers, foreign)] == [foreign.wanted()] * 3
+    assert [one and one.without_server_fields() for one in held(peers, foreign)] == [
+        foreign.without_server_fields()
+    ] * 3
 
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
@@ -317,7 +319,7 @@ def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: 
     first.kill()
     first.start()
     assert peers.peers[0].read(*instance.key) is None
-    written = Writer(peers).write(replace(instance, ip_address="10.0.0.2"), peers.read(*instance.key))
+    written = Writer(peers).register_over(replace(instance, ip_address="10.0.0.2"), peers.read(*instance.key))
     assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
     wait_level(
         peers,
@@ -354,7 +356,7 @@ def test_clocks_ten_minutes_apart_lose_no_update(
 
     def write_as(seconds: float, address: str) -> None:
         monkeypatch.setattr(time, "time", lambda: now() + seconds)
-        Writer(peers).write(owned(app, ip_address=address), peers.read(*owned(app).key))
+        Writer(peers).register_over(owned(app, ip_address=address), peers.read(*owned(app).key))
         monkeypatch.setattr(time, "time", now)
 
     for number in range(3):
@@ -369,9 +371,9 @@ def test_clocks_ten_minutes_apart_lose_no_update(
 
 def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
     """Servers accept a renewal with the timestamp that the write returned."""
-    written = Writer(peers).write(owned(app), None)
+    written = Writer(peers).register_over(owned(app), None)
     assert peers.renew(written)
-    again = Writer(peers).write(replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
+    again = Writer(peers).register_over(replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
     assert peers.renew(again)
     assert not peers.renew(replace(again, last_dirty_timestamp_ms=(again.last_dirty_timestamp_ms or 0) + 1))
 
@@ -382,7 +384,7 @@ def test_many_changes(three: Servers, app: str, mode: BatchMode) -> None:
     one stays.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
-    count = BATCH_FROM_CHANGES + 10
+    count = FEWEST_CHANGES_FOR_BATCHES + 10
     desired = [owned(app, f"{number:03}.{app}") for number in range(count)]
     foreign = owned(app, desired[0].instance_id, owner=THEIRS)
     Writer(peers).register(foreign)
@@ -419,7 +421,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
     wait_level(peers, foreign)
 
     def carry(record: RecordingNotes, desired: list[Instance], actual: list[Instance]) -> list[Outcome]:
-        coalescer = Coalescer(Writer(peers, record))
+        coalescer = PlanCoalescer(Writer(peers, record))
         plans = [
             plan(
                 [one for one in desired if one.owner == owner],
@@ -444,7 +446,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
     Writer(peers).set_status(chosen, Status.OUT_OF_SERVICE)
     wait_level(peers, chosen, status=Status.OUT_OF_SERVICE)
     record = RecordingNotes()
-    record.is_known = bool  # type: ignore[assignment, method-assign]
+    record.has_instances = bool  # type: ignore[assignment, method-assign]
     changed = [replace(one, ip_address="10.0.0.2") for one in wanted[1:]]
     assert all(outcome.failures == () for outcome in carry(record, changed, wanted[1:]))
     for one in changed:
@@ -459,7 +461,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
 def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None:
     """A person's OUT_OF_SERVICE survives an update in a batch on every server."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    desired = [owned(app, f"{number:03}.{app}") for number in range(BATCH_FROM_CHANGES)]
+    desired = [owned(app, f"{number:03}.{app}") for number in range(FEWEST_CHANGES_FOR_BATCHES)]
     Writer(peers).apply(plan(desired, [], OURS), OURS)
     chosen = desired[3]
     Writer(peers).set_status(chosen, Status.OUT_OF_SERVICE)
@@ -533,8 +535,8 @@ class Operator:
         self.repair.start()
         self._leases = leases
         record = RecordingNotes(all_is_new=True)
-        record.gone = self._gone  # type: ignore[method-assign]
-        self._coalescer = Coalescer(Writer(self.peers, record))
+        record.note_removed = self._gone  # type: ignore[method-assign]
+        self._coalescer = PlanCoalescer(Writer(self.peers, record))
 
     def __enter__(self) -> Self:
         return self
@@ -545,7 +547,7 @@ class Operator:
 
     def _gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002
         self.registered.pop(instance.key, None)
-        self.peers.table.removed(instance)
+        self.peers.table.store_removal_and_plan_checks(instance)
 
     def _came_back(self, keys: Iterable[tuple[str, str]]) -> None:
         for instance in filter(None, map(self.registered.get, keys)):
@@ -556,7 +558,7 @@ class Operator:
         """Register instances on every server that answers."""
         self.registered.update({one.key: one for one in instances})
         for one in instances:
-            self.peers.table.registered(one)
+            self.peers.table.exchange_for_written(one)
         self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
 
     def remove(self, *instances: Instance) -> float:
@@ -635,7 +637,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
 @pytest.mark.real_server("it kills a server and starts it again")
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a server dies the next one is asked; the dead one is asked last, and first again once it answers."""
-    monkeypatch.setattr(windows, "AVOIDED", 3.0)
+    monkeypatch.setattr(windows, "AVOID_SERVER_SECONDS", 3.0)
     peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
     instance = owned(app)
     Writer(peers).register(instance)
@@ -696,7 +698,7 @@ def test_threads_share_one_client(peers: Peers, app: str) -> None:
             barrier.wait(WAIT_SECONDS)
             for round_ in range(5):
                 instance = owned(app, f"{number}-{round_}.{app}")
-                written = Writer(peers).write(instance, None)
+                written = Writer(peers).register_over(instance, None)
                 assert peers.renew(written)
                 assert peers.read(*instance.key) is not None
                 Writer(peers).remove(instance)

@@ -22,10 +22,10 @@ from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.defaults import with_defaults
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.waiting import wait_until
-from tests.contract.conftest import wait_listed
+from tests.contract.conftest import wait_until_listed
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 from tests.eureka_servers import Servers
 
@@ -276,7 +276,7 @@ def test_a_machine_that_registers_itself_is_refused(
     inputs = plugin.check(news)
     itself = Instance(inputs["application"], "itself", "host", "192.0.2.10", Port(8080))
     peer.register(itself)
-    wait_listed(peer, itself)
+    wait_until_listed(peer, itself)
     with pytest.raises(grpc.RpcError) as raised:
         plugin.create(inputs)
     assert "itself at 192.0.2.10:8080 registered itself" in sentence(raised)
@@ -336,7 +336,7 @@ def test_the_state_of_an_earlier_release_is_understood(
         checked = plugin.check(written, inputs)
         is_single = resource["type"].endswith(INSTANCE_TYPE)
         # Less of a single one stands there today.
-        assert inputs == (completed(checked) if is_single else checked)
+        assert inputs == (with_defaults(checked) if is_single else checked)
         for news in (inputs, checked):
             assert plugin.diff(olds, news) == (False, [], False)
         state = plugin.create(inputs)

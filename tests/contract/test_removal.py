@@ -58,7 +58,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         """Register the removed instance at one server, as a peer's forwarded renewal does."""
         nonlocal last
         clock.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
-        found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))
+        found, _ = peers.ask_all_or_raise(lambda peer: peer.read(*instance.key))
         if brought_back:
             return
         standing = [one for one in found.values() if one is not None]
@@ -68,8 +68,8 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
             assert len(standing) == len(peers.peers)
             return
         assert last is not None
-        assert seconds >= windows.RENEWAL_REPLICATED / 2
-        peers.peers[2].batch([batch.register(last)])
+        assert seconds >= windows.RENEWAL_REPLICATION_SECONDS / 2
+        peers.peers[2].send_batch([batch.register_item(last)])
         brought_back.append(last)
         assert any(peers.read_everywhere(*instance.key)[0].values())
 

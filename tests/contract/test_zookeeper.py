@@ -28,17 +28,17 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, plan
-from eurekube_provider.core.registry import Failing, Healthy, Refused, Unread
+from eurekube_provider.core.registry import Failing, Healthy, Misconfigured, NeverRead
 from eurekube_provider.zookeeper import zookeeper_registry
-from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode
+from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
 from eurekube_provider.zookeeper.nodes import Nodes
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
-from eurekube_provider.zookeeper.writer import Writer, marker_path, path_of
+from eurekube_provider.zookeeper.writer import Writer, instance_path, marker_path
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.waiting import wait_until
-from lab.zookeeper import ZooKeepers
+from lab.zookeeper import ZooKeeperEnsemble
 from tests.faults.certificates import make_certificate
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
@@ -66,15 +66,15 @@ def removes(*instances: Instance) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[ZooKeepers]:
+def three() -> Iterator[ZooKeeperEnsemble]:
     """Start an ensemble of three servers; each test leaves it running."""
-    with ZooKeepers(3) as made:
+    with ZooKeeperEnsemble(3) as made:
         yield made
 
 
 def connection(url: str, **said: str) -> ZooKeeperConnection:
     """Return a connection to this URL."""
-    return ZooKeeperConnection.configured({"url": url, **said}.get)
+    return ZooKeeperConnection.from_settings({"url": url, **said}.get)
 
 
 @contextmanager
@@ -85,21 +85,21 @@ def leading(
     made = ZooKeeperRegistry(to, cluster, "operator", 15.0, may_write=may_write, check_cluster=True)
     made.start()
     try:
-        wait_until(lambda: not isinstance(made.condition(), Unread), "the first reading", SECONDS)
-        made.take_over(0)
+        wait_until(lambda: not isinstance(made.condition(), NeverRead), "the first reading", SECONDS)
+        made.start_leading(0)
         yield made
     finally:
         made.stop()
 
 
 @pytest.fixture
-def to(three: ZooKeepers, unique_name: str) -> ZooKeeperConnection:
+def to(three: ZooKeeperEnsemble, unique_name: str) -> ZooKeeperConnection:
     """Return a connection to the ensemble through proxies, with a root node of the test's own."""
     return connection(f"{three.proxied_url}/{unique_name}")
 
 
 @pytest.fixture
-def other(three: ZooKeepers, to: ZooKeeperConnection) -> Iterator[ZooKeeperServers]:
+def other(three: ZooKeeperEnsemble, to: ZooKeeperConnection) -> Iterator[ZooKeeperServers]:
     """Return another client of the same root node, which does not use the proxies."""
     made = ZooKeeperServers(connection(three.url + to.root))
     made.connect()
@@ -123,7 +123,7 @@ def is_well(registry: ZooKeeperRegistry) -> bool:
 def ids(of: ZooKeeperServers | ZooKeeperRegistry) -> set[str]:
     """Return the ids of all instances; none if the server has just failed."""
     try:
-        there = of.known() if isinstance(of, ZooKeeperRegistry) else of.list_everywhere()[0]
+        there = of.known_instances() if isinstance(of, ZooKeeperRegistry) else of.list_everywhere()[0]
     except RegistryError:
         return set()
     return {one.instance_id for one in there}
@@ -136,7 +136,7 @@ def is_done(registry: ZooKeeperRegistry, steps: Plan) -> bool:
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "cut off"])
 def test_a_member_that_fails_costs_nothing(
-    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers, fault: str
+    three: ZooKeeperEnsemble, registry: ZooKeeperRegistry, other: ZooKeeperServers, fault: str
 ) -> None:
     """If any member fails another one is used within seconds, and changes made meanwhile are found."""
     for server, proxy in zip(three.servers, three.proxies, strict=True):
@@ -149,8 +149,8 @@ def test_a_member_that_fails_costs_nothing(
                 lambda: registry.apply(registers(instance("b")), OWNER).failures == (), "a write", SECONDS
             )
             wait_until(lambda: "b" in ids(other), "it to be seen", SECONDS)
-            path = path_of(other.connection.root, instance("c"))
-            other.client.retry(other.client.create, path, encode(instance("c"), 1))
+            path = instance_path(other.connection.root, instance("c"))
+            other.client.retry(other.client.create, path, encode_node(instance("c"), 1))
             wait_until(lambda: ids(registry) == {"a", "b", "c"}, "what somebody else wrote", SECONDS)
             gone = removes(instance("b"), instance("c"))
             wait_until(partial(is_done, registry, gone), "a removal", SECONDS)
@@ -165,12 +165,12 @@ def test_a_member_that_fails_costs_nothing(
 
 
 def test_without_a_majority_everything_stays(
-    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
+    three: ZooKeeperEnsemble, registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
     """Without a majority nothing is removed, and no write is reported as done; due removals happen once
     the ensemble answers.
     """
-    ends = [server for server in three.servers if server.role() == "follower"]
+    ends = [server for server in three.servers if server.read_role() == "follower"]
     for server in ends:
         server.kill()
     try:
@@ -200,21 +200,21 @@ def test_without_a_majority_everything_stays(
 
 
 def test_a_lost_session_takes_nothing_out(
-    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
+    three: ZooKeeperEnsemble, registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
     """No instance leaves when a session is lost or expires, and changes made meanwhile are found."""
     for proxy in three.proxies:
         proxy.hang()
     time.sleep(8.0)  # a session lives for six seconds
     assert ids(other) == {"a"}
-    other.client.create(path_of(other.connection.root, instance("b")), encode(instance("b"), 1))
+    other.client.create(instance_path(other.connection.root, instance("b")), encode_node(instance("b"), 1))
     for proxy in three.proxies:
         proxy.heal()
     wait_until(lambda: ids(registry) == {"a", "b"} and is_well(registry), "everything to be read", SECONDS)
 
 
 def test_names_that_do_not_resolve_for_a_while(
-    three: ZooKeepers,
+    three: ZooKeeperEnsemble,
     registry: ZooKeeperRegistry,
     other: ZooKeeperServers,
     monkeypatch: pytest.MonkeyPatch,
@@ -236,8 +236,8 @@ def test_names_that_do_not_resolve_for_a_while(
     wait_until(lambda: isinstance(registry.condition(), Failing), "it to be noticed", SECONDS)
     time.sleep(8.0)  # a session lives for six seconds
     assert ids(registry) == {"a"}
-    path = path_of(other.connection.root, instance("b"))
-    other.client.create(path, encode(instance("b"), 1))
+    path = instance_path(other.connection.root, instance("b"))
+    other.client.create(path, encode_node(instance("b"), 1))
     away.clear()
     wait_until(lambda: is_well(registry) and ids(registry) == {"a", "b"}, "everything to be read", SECONDS)
 
@@ -248,9 +248,9 @@ def test_what_others_wrote_is_judged_by_its_owner(
     """The writer neither removes nor replaces a node that another client has put in place of ours, even
     before a watch reports it.
     """
-    path = path_of(other.connection.root, instance("a"))
+    path = instance_path(other.connection.root, instance("a"))
     other.client.delete(path)
-    other.client.create(path, encode(instance("a", None), 1))
+    other.client.create(path, encode_node(instance("a", None), 1))
     outcome = registry.apply(removes(instance("a")), OWNER)
     assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
     assert registry.apply(registers(instance("a")), OWNER).done == ()
@@ -261,7 +261,7 @@ def test_a_persons_status_stays_and_the_removal_still_happens(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
     """A status that the application's actuator set stays over an update, and does not stop the removal."""
-    path = path_of(other.connection.root, instance("a"))
+    path = instance_path(other.connection.root, instance("a"))
     document = json.loads(other.client.get(path)[0])
     document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
     other.client.set(path, json.dumps(document).encode())
@@ -271,7 +271,7 @@ def test_a_persons_status_stays_and_the_removal_still_happens(
     found = other.read("RATING", "a")
     assert found is not None
     assert (found.status, found.metadata["color"]) == (Status.OUT_OF_SERVICE, "red")
-    assert not plan([want], registry.known(owner=OWNER), OWNER)
+    assert not plan([want], registry.known_instances(owner=OWNER), OWNER)
     assert registry.apply(removes(want), OWNER).failures == ()
     assert ids(other) == set()
 
@@ -281,11 +281,11 @@ class Raced(Ensemble):
 
     race: Callable[[], None] | None = None
 
-    def nodes(
+    def read_nodes(
         self, paths: Iterable[str], watch: Callable[[Any], None] | None = None
     ) -> dict[str, Node | None]:
         """Read the nodes, then let another writer change them before the answer is used."""
-        found = super().nodes(paths, watch)
+        found = super().read_nodes(paths, watch)
         race, self.race = self.race, None
         if race is not None:
             race()
@@ -312,8 +312,8 @@ def test_what_is_replaced_after_it_was_read_is_read_again(
     one.
     """
     ensemble, writer = raced
-    path = path_of(other.connection.root, instance("a"))
-    theirs = encode(instance("a", None), 1)
+    path = instance_path(other.connection.root, instance("a"))
+    theirs = encode_node(instance("a", None), 1)
 
     def replaces() -> None:
         other.client.delete(path)
@@ -332,11 +332,11 @@ def test_what_somebody_removed_does_not_come_back_by_an_update(
     """An update does not create a removed node again, since its pod may be gone; the next reconcile
     decides.
     """
-    other.client.delete(path_of(other.connection.root, instance("a")))
+    other.client.delete(instance_path(other.connection.root, instance("a")))
     changed = replace(instance("a"), host_name="10.0.0.9")
     assert registry.apply(Plan((Change(Action.UPDATE, changed, changed),)), OWNER).failures == ()
     assert ids(other) == set()
-    wait_until(lambda: registry.known() == [], "the watch", SECONDS)
+    wait_until(lambda: registry.known_instances() == [], "the watch", SECONDS)
 
 
 def test_a_status_that_is_set_after_it_was_read_stays(
@@ -344,7 +344,7 @@ def test_a_status_that_is_set_after_it_was_read_stays(
 ) -> None:
     """If a person sets a status after the read, the write that does not know of it is not carried out."""
     ensemble, writer = raced
-    path = path_of(other.connection.root, instance("a"))
+    path = instance_path(other.connection.root, instance("a"))
 
     def sets_a_status() -> None:
         document = json.loads(other.client.get(path)[0])
@@ -361,7 +361,7 @@ def test_a_status_that_is_set_after_it_was_read_stays(
 
 def test_a_foreign_payload_costs_only_itself(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
     """A node with a foreign payload is shown as unreadable and never changed, and the others are read."""
-    path = path_of(other.connection.root, instance("theirs"))
+    path = instance_path(other.connection.root, instance("theirs"))
     other.client.create(path, b'{"name": "Rating", "payload": {"@class": "com.example.Other"}}')
     wait_until(lambda: ids(registry) == {"a", "theirs"}, "it to be read", SECONDS)
     found = registry.get(("RATING", "theirs"))
@@ -378,12 +378,12 @@ def test_a_changed_name_moves_the_node(registry: ZooKeeperRegistry, other: ZooKe
     move stopped half-way.
     """
     moved = replace(instance("a"), vip_address="Stars", secure_vip_address="")
-    other.client.create(path_of(other.connection.root, moved), encode(moved, 1), makepath=True)
-    wait_until(lambda: len(registry.known(owner=OWNER)) == 2, "both", SECONDS)
-    steps = plan([moved], registry.known(owner=OWNER), OWNER)
+    other.client.create(instance_path(other.connection.root, moved), encode_node(moved, 1), makepath=True)
+    wait_until(lambda: len(registry.known_instances(owner=OWNER)) == 2, "both", SECONDS)
+    steps = plan([moved], registry.known_instances(owner=OWNER), OWNER)
     assert registry.apply(steps, OWNER).failures == ()
-    assert [one.path for one in other.nodes()] == [path_of(other.connection.root, moved)]
-    assert not plan([moved], registry.known(owner=OWNER), OWNER)
+    assert [one.path for one in other.read_nodes()] == [instance_path(other.connection.root, moved)]
+    assert not plan([moved], registry.known_instances(owner=OWNER), OWNER)
 
 
 def test_another_cluster_of_our_name_is_refused(to: ZooKeeperConnection, registry: ZooKeeperRegistry) -> None:
@@ -391,7 +391,7 @@ def test_another_cluster_of_our_name_is_refused(to: ZooKeeperConnection, registr
     assert is_well(registry)
     twin = Cluster("lab", "uid-2")
     with leading(to, twin) as made:
-        assert isinstance(made.condition(), Refused)
+        assert isinstance(made.condition(), Misconfigured)
         made.let_lapse(instance("a"))
         outcome = made.apply(removes(instance("a")), OWNER)
         assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
@@ -416,20 +416,20 @@ def test_the_marker_says_who_wrote(registry: ZooKeeperRegistry, other: ZooKeeper
     except those of pods.
     """
     assert is_well(registry)
-    assert other.marker("lab") == ("operator", False)
-    assert other.left_behind() == {}
+    assert other.read_marker("lab") == ("operator", False)
+    assert other.nodes_of_ended_operators() == {}
     path = marker_path(other.connection.root, "lab")
     said = json.loads(other.client.get(path)[0])
     other.client.set(path, json.dumps({**said, "writtenAt": "2020-01-01T00:00:00Z"}).encode())
-    assert [one.instance.instance_id for one in other.left_behind()["lab"]] == ["a"]
-    assert other.left_behind({"10.0.0.1"}) == {}
+    assert [one.instance.instance_id for one in other.nodes_of_ended_operators()["lab"]] == ["a"]
+    assert other.nodes_of_ended_operators({"10.0.0.1"}) == {}
     other.client.delete(path)
-    (node,) = other.left_behind()["lab"]
+    (node,) = other.nodes_of_ended_operators()["lab"]
     assert other.remove(node) is None
     assert ids(other) == set()
 
 
-def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: str) -> None:
+def test_only_its_user_changes_what_was_written(three: ZooKeeperEnsemble, unique_name: str) -> None:
     """With a digest user everybody may read a node, and only that user may write it; a refused write says
     so.
     """
@@ -441,8 +441,8 @@ def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: 
             assert made.apply(registers(instance("a")), OWNER).failures == ()
             assert ids(stranger) == {"a"}
             with pytest.raises(NoAuthError):
-                stranger.client.set(path_of(to.root, instance("a")), b"{}")
-            service = path_of(to.root, instance("a")).rpartition("/")[0]
+                stranger.client.set(instance_path(to.root, instance("a")), b"{}")
+            service = instance_path(to.root, instance("a")).rpartition("/")[0]
             ours = ZooKeeperServers(to)
             ours.connect()
             ours.client.set_acls(service, [make_digest_acl("nobody", "else", all=True)])
@@ -453,7 +453,7 @@ def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: 
         stranger.close()
 
 
-def test_two_users_register_beside_each_other(three: ZooKeepers, unique_name: str) -> None:
+def test_two_users_register_beside_each_other(three: ZooKeeperEnsemble, unique_name: str) -> None:
     """The first user creates the root and the markers' folder so that a second user can add nodes."""
     root = f"/{unique_name}"
     first = connection(three.url + root, user="first", password="s3cret")
@@ -465,8 +465,8 @@ def test_two_users_register_beside_each_other(three: ZooKeepers, unique_name: st
         stranger = ZooKeeperServers(connection(three.url + root))
         with closing(stranger):
             stranger.connect()
-            stranger.client.create(f"{root}/theirs/c", encode(instance("c", None), 1), makepath=True)
-            assert {one.path for one in stranger.nodes()} == {
+            stranger.client.create(f"{root}/theirs/c", encode_node(instance("c", None), 1), makepath=True)
+            assert {one.path for one in stranger.read_nodes()} == {
                 f"{root}/Rating/a",
                 f"{root}/Other/b",
                 f"{root}/theirs/c",
@@ -480,9 +480,9 @@ def test_a_removal_that_is_denied_is_said_once_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A denied removal is logged once, tried again at long intervals, and happens once it is allowed."""
-    monkeypatch.setattr(zookeeper_registry, "AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(zookeeper_registry, "DENIED_SECONDS", 0.5)
-    service = path_of(other.connection.root, instance("a")).rpartition("/")[0]
+    monkeypatch.setattr(zookeeper_registry, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(zookeeper_registry, "DENIED_RETRY_SECONDS", 0.5)
+    service = instance_path(other.connection.root, instance("a")).rpartition("/")[0]
     may_all_but_delete = make_acl("world", "anyone", read=True, write=True, create=True, admin=True)
     other.client.set_acls(service, [may_all_but_delete])
     tries: list[float] = []
@@ -514,7 +514,7 @@ def test_tls(tmp_path: Path, unique_name: str) -> None:
     own, strange = make_certificate(tmp_path, "own"), make_certificate(tmp_path, "strange")
     pem = tmp_path / "server.pem"
     pem.write_text(own.key.read_text() + own.certificate.read_text())
-    with ZooKeepers(pem=pem) as made:
+    with ZooKeeperEnsemble(pem=pem) as made:
         url = f"{made.tls_url}/{unique_name}"
         with leading(connection(url, **{"ca-file": str(own.certificate)})) as registry:
             assert registry.apply(registers(instance("a")), OWNER).failures == ()
@@ -524,17 +524,17 @@ def test_tls(tmp_path: Path, unique_name: str) -> None:
 
 
 def test_two_thousand_instances(
-    registry: ZooKeeperRegistry, to: ZooKeeperConnection, three: ZooKeepers
+    registry: ZooKeeperRegistry, to: ZooKeeperConnection, three: ZooKeeperEnsemble
 ) -> None:
     """2,000 instances are registered, read by another replica, found after a lost connection, and removed."""
     many = [instance(f"many-{number}") for number in range(2_000)]
     assert registry.apply(registers(*many), OWNER).failures == ()
     with leading(to, may_write=lambda: False) as standby:
-        assert len(standby.known(owner=OWNER)) == len(many) + 1
+        assert len(standby.known_instances(owner=OWNER)) == len(many) + 1
         for proxy in three.proxies:
             proxy.cut()
         late = registers(instance("late"))
         wait_until(lambda: registry.apply(late, OWNER).failures == (), "a write", SECONDS)
         wait_until(lambda: is_well(standby) and is_well(registry), "both to be well", SECONDS)
         assert registry.apply(removes(*many), OWNER).failures == ()
-        wait_until(lambda: len(standby.known(owner=OWNER)) <= 2, "the removals to be seen", SECONDS)
+        wait_until(lambda: len(standby.known_instances(owner=OWNER)) <= 2, "the removals to be seen", SECONDS)

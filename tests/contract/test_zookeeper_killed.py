@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.zookeeper.codec import encode
+from eurekube_provider.zookeeper.codec import encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
-from eurekube_provider.zookeeper.writer import path_of
+from eurekube_provider.zookeeper.writer import instance_path
 from lab.ports import HOST
-from lab.zookeeper import ZooKeepers
-from lab.zookeeper_proxy import Killer, Moment, WritesProxy
+from lab.zookeeper import ZooKeeperEnsemble
+from lab.zookeeper_proxy import KillAtWrite, WriteMoment, WriteReportingProxy
 from tests.contract.zookeeper_killed import OWNER, WORKS, instance, lead
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
@@ -30,15 +30,15 @@ THEIRS = instance("theirs", owner=None, vip_address="Theirs")
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[ZooKeepers]:
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Start one ZooKeeper server."""
-    with ZooKeepers() as made:
+    with ZooKeeperEnsemble() as made:
         yield made
 
 
-def worked(url: str, root: str, work: str, killer: Killer) -> None:
+def worked(url: str, root: str, work: str, killer: KillAtWrite) -> None:
     """Run a process with one task until it ends or is killed."""
-    with WritesProxy(int(url.rpartition(":")[2]), killer.told) as proxy:
+    with WriteReportingProxy(int(url.rpartition(":")[2]), killer.kill_at_chosen_write) as proxy:
         words = [
             sys.executable,
             "-m",
@@ -52,9 +52,9 @@ def worked(url: str, root: str, work: str, killer: Killer) -> None:
 
 
 @pytest.mark.parametrize("work", WORKS)
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("moment", WriteMoment)
 def test_a_process_that_is_killed_at_a_write_costs_nothing(
-    ensemble: ZooKeepers, unique_name: str, work: str, moment: Moment
+    ensemble: ZooKeeperEnsemble, unique_name: str, work: str, moment: WriteMoment
 ) -> None:
     """Whichever write it was, no wanted instance was missing, and no node of others was changed."""
     before, wanted = WORKS[work]
@@ -62,30 +62,30 @@ def test_a_process_that_is_killed_at_a_write_costs_nothing(
     killed = []
     for at in range(1, MOST_WRITES):
         root = f"/{unique_name}-{at}"
-        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": ensemble.url + root}.get))
+        servers = ZooKeeperServers(ZooKeeperConnection.from_settings({"url": ensemble.url + root}.get))
         servers.connect()
         try:
             for one in (*before, THEIRS):
-                path = path_of(root, one)
-                servers.client.create(path, encode(one, 1), makepath=True)
-                servers.client.set(path, encode(one, 1))
-            theirs = servers.client.get(path_of(root, THEIRS))
-            killer = Killer(at, moment)
+                path = instance_path(root, one)
+                servers.client.create(path, encode_node(one, 1), makepath=True)
+                servers.client.set(path, encode_node(one, 1))
+            theirs = servers.client.get(instance_path(root, THEIRS))
+            killer = KillAtWrite(at, moment)
             worked(ensemble.url, root, work, killer)
-            there = [one.instance for one in servers.nodes()]
+            there = [one.instance for one in servers.read_nodes()]
             assert {one.instance_id for one in there if one.owner} >= stays, killer.killed
             assert [one.unreadable for one in there if one.unreadable] == [], killer.killed
             if killer.killed:
                 killed.append(killer.killed)
                 lead(ensemble.url + root, work)
-            ours = [one for one in servers.nodes() if one.instance.owner == OWNER]
-            assert sorted(one.path for one in ours) == sorted(path_of(root, one) for one in wanted), (
+            ours = [one for one in servers.read_nodes() if one.instance.owner == OWNER]
+            assert sorted(one.path for one in ours) == sorted(instance_path(root, one) for one in wanted), (
                 killer.killed
             )
             colors = {one.instance_id: one.metadata.get("color") for one in wanted}
             assert {one.instance.instance_id: one.instance.metadata.get("color") for one in ours} == colors
             assert all(one.version > 0 for one in ours)
-            assert servers.client.get(path_of(root, THEIRS)) == theirs
+            assert servers.client.get(instance_path(root, THEIRS)) == theirs
             if not killer.killed:
                 break
         finally:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
-from eurekube_provider.core.registry import Unread
+from eurekube_provider.core.registry import NeverRead
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.waiting import wait_until
@@ -48,18 +48,20 @@ WORKS: dict[str, tuple[list[Instance], list[Instance]]] = {
 def lead(url: str, work: str) -> None:
     """Begin to lead, and bring the registry to the wanted instances, as the next leader does."""
     _, wanted = WORKS[work]
-    to = ZooKeeperConnection.configured({"url": url}.get)
+    to = ZooKeeperConnection.from_settings({"url": url}.get)
     registry = ZooKeeperRegistry(to, CLUSTER, "operator", 15.0, check_cluster=True)
     registry.start()
     try:
-        wait_until(lambda: not isinstance(registry.condition(), Unread), "the first reading", SECONDS)
-        registry.take_over(0)
-        known = registry.known(owner=OWNER)
+        wait_until(lambda: not isinstance(registry.condition(), NeverRead), "the first reading", SECONDS)
+        registry.start_leading(0)
+        known = registry.known_instances(owner=OWNER)
         if work == "let lapse":
             leaving = [one for one in known if one.key not in {each.key for each in wanted}]
             for one in leaving:
                 registry.let_lapse(one)
-            wait_until(lambda: len(registry.known(owner=OWNER)) == len(wanted), "the removal", SECONDS)
+            wait_until(
+                lambda: len(registry.known_instances(owner=OWNER)) == len(wanted), "the removal", SECONDS
+            )
         else:
             outcome = registry.apply(plan(wanted, known, OWNER), OWNER)
             if outcome.failures:

@@ -109,7 +109,7 @@ class Drained:
         """Run a command; return its exit code, or None if it was killed."""
         self.world.new_process()
         parser = argparse.ArgumentParser()
-        command.add_to(parser)  # type: ignore[attr-defined]
+        command.add_arguments(parser)  # type: ignore[attr-defined]
         options = parser.parse_args(["vm-1", "--eureka-url", ",".join(self._urls)])
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
-from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey
+from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
 from tests.explore.engine import Engine, Program, Run
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, Others, Place, is_leaving, metadata
 from tests.explore.part import shrunk, without_one
@@ -31,7 +31,7 @@ from tests.explore.world import Fault, Faults, World, owned
 
 FOREIGN = ("BILLING", "foreign")
 
-ORDINARY_KEYS = frozenset({CacheKey("Application", ALL), CacheKey("Application", DELTA)})
+ORDINARY_KEYS = frozenset({CacheKey("Application", ALL_APPS), CacheKey("Application", ALL_APPS_DELTA)})
 """Cache keys of ordinary clients' requests, which add nothing to a server's cache."""
 
 
@@ -120,7 +120,7 @@ class Explored:
         for entry in engine.state:
             entry.outputs.pop("incarnation", None)
         for server in self.cluster.servers.values():
-            for lease in server.registry.all():
+            for lease in server.registry.all_leases():
                 metadata(lease.holder).pop("eurekube.incarnation", None)
 
     def _disturb(self, engine: Tool) -> None:
@@ -193,7 +193,7 @@ class Explored:
             return set()
         return {
             (info.app, info.id)
-            for info in (lease.holder for lease in registry.all())
+            for info in (lease.holder for lease in registry.all_leases())
             if OWNER in metadata(info)
             and all(info.fields[key] == itself.fields[key] for key in ("ipAddr", "port"))
         }
@@ -212,7 +212,7 @@ class Explored:
     def _compare_one(self, server: EurekaServer) -> None:
         held = {
             (lease.holder.app, lease.holder.id): lease.holder
-            for lease in server.registry.all()
+            for lease in server.registry.all_leases()
             if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
         }
         wanted = {

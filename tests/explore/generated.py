@@ -12,7 +12,7 @@ import random
 from typing import Any
 
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
-from eurekube_provider.resources.arguments import ContentsArgsDict
+from eurekube_provider.resources.arguments import RegistrationContentsArgsDict
 from tests.explore.engine import Engine, Program
 from tests.explore.explorer import command
 from tests.explore.others import OWNER, metadata
@@ -48,7 +48,7 @@ def described() -> dict[str, tuple[Any, ...]]:
     as well.
     """
     found = dict(_ANY)
-    for name, hint in ContentsArgsDict.__annotations__.items():
+    for name, hint in RegistrationContentsArgsDict.__annotations__.items():
         if name.endswith("_url"):
             found.setdefault(name, ("http://10.0.0.1/", "http://10.0.0.1/other"))
         values = next(values for type_, values in _BY_TYPE.items() if f"[{type_}" in str(hint))
@@ -136,7 +136,7 @@ def replay(seed: int, tool: type[Engine] = Engine, *, described: bool) -> str:
 def _stands(world: World) -> dict[tuple[str, str], Any]:
     """Return our instances in Eureka, without times and incarnations."""
     found: dict[tuple[str, str], Any] = {}
-    for lease in world.cluster.servers[URL].registry.all():
+    for lease in world.cluster.servers[URL].registry.all_leases():
         info = lease.holder
         marks = {key: value for key, value in metadata(info).items() if key != "eurekube.incarnation"}
         if str(marks.get(OWNER, "")).startswith(PREFIX):

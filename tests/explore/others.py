@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
-from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
+from eurekube_provider.dev.eureka.documents import ServerRequest, instance_info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
-from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info
-from eurekube_provider.dev.eureka.replication import LONGEST_MS
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, InstanceInfo
+from eurekube_provider.dev.eureka.replication import MAX_TASK_LIFE_MS
 from tests.model.commands import DATA_CENTER, amazon
 
 Place = tuple[str, str]
@@ -136,8 +136,8 @@ class Others:
         held: dict[Place, str] = {}
         for url, server in self.cluster.servers.items():
             for link in server.links.values():
-                link.late_ms, link.is_overtaken = 0, False
-            for lease in server.registry.all():
+                link.delay_ms, link.is_next_batch_overtaken = 0, False
+            for lease in server.registry.all_leases():
                 held.setdefault((lease.holder.app, lease.holder.id), url)
         if len(self.cluster.urls) > 1:
             for place, url in held.items():
@@ -207,7 +207,7 @@ class Others:
                 continue
             return
 
-    def held(self, place: Place) -> Info | None:
+    def held(self, place: Place) -> InstanceInfo | None:
         """Return an instance as the first answering server holds it."""
         up = [url for url in self.cluster.urls if url not in self.cluster.down]
         return self.cluster.servers[up[0]].registry.get(*place) if up else None
@@ -261,19 +261,21 @@ class Others:
         url = self.cluster.urls[0]
         registry = self.cluster.servers[url].registry
         ours = set(self.places) - self.theirs.keys()
-        back = [lease.holder for lease in registry.all() if (lease.holder.app, lease.holder.id) not in ours]
+        back = [
+            lease.holder for lease in registry.all_leases() if (lease.holder.app, lease.holder.id) not in ours
+        ]
         self.removed |= {place for place in ours if registry.get(*place) is not None}
         self.doubtful |= self.out
         self.out.clear()
         self._lose_unsent_changes()
         self.cluster.restart(url)
         for info in back:
-            document = {"instance": info_document(info, None)}
+            document = {"instance": instance_info_document(info, None)}
             self.cluster.request(url, ServerRequest("POST", ("apps", info.app), body=document))
 
     def render(self, _: Place) -> None:
         for server in self.cluster.servers.values():
-            server.caches.render_slowly()
+            server.caches.copy_with_slow_rendering()
 
     def restart_with_copy(self, _: Place) -> None:
         self._lose_unsent_changes()
@@ -295,7 +297,7 @@ class Others:
 
         After half a minute a status set meanwhile is never replicated, not even by renewals.
         """
-        if milliseconds > LONGEST_MS:
+        if milliseconds > MAX_TASK_LIFE_MS:
             self.doubtful.update(self.places)
         pairs = {(one, other) for one in self.cluster.urls for other in self.cluster.urls if one != other}
         self.cluster.cut |= pairs
@@ -305,9 +307,9 @@ class Others:
         for server in self.cluster.servers.values():
             for link in server.links.values():
                 if only_next:
-                    link.is_overtaken = True
+                    link.is_next_batch_overtaken = True
                 else:
-                    link.late_ms = LATE_MS
+                    link.delay_ms = LATE_MS
 
 
 _DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
@@ -329,15 +331,15 @@ _DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
 }
 
 
-def metadata(info: Info) -> Document:
+def metadata(info: InstanceInfo) -> Document:
     """Return an instance's metadata; empty if it has none."""
     return info.fields.get("metadata") or {}
 
 
-def is_leaving(info: Info) -> bool:
+def is_leaving(info: InstanceInfo) -> bool:
     """Return whether the instance carries our mark of a drain."""
     return LEAVING in metadata(info)
 
 
-def _contents(info: Info) -> tuple[Any, ...]:
+def _contents(info: InstanceInfo) -> tuple[Any, ...]:
     return (info.status, info.overridden, info.dirty_ms, sorted(metadata(info).items()))

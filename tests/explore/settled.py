@@ -75,7 +75,7 @@ def _servers(cluster: EurekaCluster) -> list[Any]:
     shown: list[Any] = [sorted(cluster.down), sorted(cluster.cut)]
     ages: dict[tuple[str, str], list[int]] = {}
     for server in cluster.servers.values():
-        leases = sorted(server.registry.all(), key=lambda lease: (lease.holder.app, lease.holder.id))
+        leases = sorted(server.registry.all_leases(), key=lambda lease: (lease.holder.app, lease.holder.id))
         for lease in leases:
             ages.setdefault((lease.holder.app, lease.holder.id), []).append(lease.holder.dirty_ms)
         held = [lease.holder for lease in leases]
@@ -83,7 +83,13 @@ def _servers(cluster: EurekaCluster) -> list[Any]:
         shown.append(sorted((key, status) for key, (status, _) in server.registry.overrides.items()))
         shown.append(
             [
-                (list(link.pending), link.closed, link.late_ms, link.is_overtaken, link.is_repeated)
+                (
+                    list(link.pending),
+                    link.closed,
+                    link.delay_ms,
+                    link.is_next_batch_overtaken,
+                    link.is_next_status_repeated,
+                )
                 for link in server.links.values()
             ]
         )

@@ -16,12 +16,12 @@ from pulumi.dynamic import ConfigureRequest
 from pulumi.runtime.proto import provider_pb2 as proto
 from pulumi.runtime.proto import status_pb2
 
-from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.registrations.names import rename_properties, to_camel_case
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
 Properties = dict[str, Any]
 
@@ -114,7 +114,7 @@ class DynamicShell:
 
     def check(self, olds: Properties, news: Properties) -> Properties:
         """Check a program's properties, with the owner and with the mark of an update."""
-        owned = {**carried(news), "owner": f"{PREFIX}{self._name}", IN_UPDATE: True}
+        owned = {**carried(news), "owner": f"{PREFIX}{self._name}", IN_UPDATE_KEY: True}
         checked = self._provider.check(carried(olds), owned)
         if checked.failures:
             refused([f"{one.property}: {one.reason}" for one in checked.failures])
@@ -150,7 +150,7 @@ class NativeShell:
 
     def __init__(self, name: str, url: str, *, is_application: bool) -> None:
         organization, project, stack = STACK
-        token = (APPLICATION_KIND if is_application else INSTANCE_KIND).token
+        token = (APPLICATION_RESOURCE_TYPE if is_application else INSTANCE_RESOURCE_TYPE).token
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::{project}::{token}::{name}", "type": token}
         self._servicer = ProviderServicer()
         config = {"url": url, "organization": organization, **self.configured}
@@ -160,7 +160,9 @@ class NativeShell:
 
     def check(self, olds: Properties, news: Properties) -> Properties:
         """Check a program's properties; the servers come from the configuration."""
-        written = renamed({key: each for key, each in news.items() if key != "service_url"}, camel)
+        written = rename_properties(
+            {key: each for key, each in news.items() if key != "service_url"}, to_camel_case
+        )
         request = proto.CheckRequest(olds=_struct(olds), news=_struct(written), **self._named)
         answer = self._ask("Check", request)
         if answer.failures:

@@ -9,7 +9,7 @@ from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.stateless import apply_stack
-from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.render import RenderedStack
 from tests.explore.engine import FAILS, Entry, Program, Run
 from tests.explore.shells import PREFIX, carried
 from tests.explore.world import Killed, World
@@ -59,7 +59,7 @@ class Stateless:
         return Run()
 
 
-def _rendered(program: Program) -> Rendered:
+def _rendered(program: Program) -> RenderedStack:
     """Return a program's resources as if Pulumi's mocks had rendered them."""
     singles, many, urls = {}, {}, set()
     for urn, properties in program.items():
@@ -72,6 +72,6 @@ def _rendered(program: Program) -> Rendered:
             singles[name] = check({}, given).properties
     (url,) = urls
     connections = {DEFAULT_CONNECTION: Connection.parse(url)}
-    return Rendered(
+    return RenderedStack(
         "explored", "dev", "organization", [], singles, many, None, None, connections, frozenset()
     )

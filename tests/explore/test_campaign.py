@@ -147,7 +147,7 @@ def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.Monk
     """A shrunk sequence contains no harmless event and no replica that is not needed, and its replay
     fails, too.
     """
-    monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
+    monkeypatch.setattr("eurekube_provider.eureka.table.InstanceTable.due_checks", lambda *_: [])
     edit = together(("scaled down", 0.0), ("scaled up", 5.0))
     with owned():
         failure = of_clusters.tried(edit, {0: a_server_freezes}, Setup(2, replicas=2))
@@ -216,12 +216,14 @@ def test_a_keepalive_finds_elsewhere_what_a_server_forgot() -> None:
                     kept.world.scheduler.kill(process)
         now_ms = kept.world.now_ms
         for server in cluster.servers.values():
-            assert [lease.is_expired(now_ms) for lease in server.registry.all()] == [False]
+            assert [lease.is_expired(now_ms) for lease in server.registry.all_leases()] == [False]
 
 
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The explorer finds the harm if keepalive renews nothing: registrations lapse after the stack's run."""
-    monkeypatch.setattr("eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None)
+    monkeypatch.setattr(
+        "eurekube_provider.eureka.registry.stacks.StackRegistrations.process_list", lambda *_: None
+    )
     with keepalive.kept():
         failure = keepalive.tried("change metadata", {})
     assert "nobody renews it" in failure

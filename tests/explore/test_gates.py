@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_HUNG_SERVER_SECONDS
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator.settings import Settings
@@ -72,7 +72,7 @@ class Scene:
         """Return the gate's condition of a pod."""
         pod = self.world.kube.get("pods", SHOP, name)
         assert pod is not None
-        return dict(conditions_of(pod).get(GATE, {}))
+        return dict(conditions_of(pod).get(READINESS_GATE, {}))
 
     def syncer_condition(self, kind: str) -> dict[str, Any]:
         """Return a condition of the syncer."""
@@ -115,8 +115,8 @@ class Scene:
         """Open a pod's gate as a person would."""
         pod = self.world.kube.get("pods", SHOP, name)
         assert pod is not None
-        opened = {"type": GATE, "status": "True", "reason": "OpenedByHand"}
-        others = [one for one in pod["status"]["conditions"] if one["type"] != GATE]
+        opened = {"type": READINESS_GATE, "status": "True", "reason": "OpenedByHand"}
+        others = [one for one in pod["status"]["conditions"] if one["type"] != READINESS_GATE]
         status = {**pod["status"], "conditions": [*others, opened]}
         self.world.kube.put("pods", {"metadata": pod["metadata"], "status": status})
         return opened
@@ -197,14 +197,16 @@ def test_a_hanging_server_is_waited_for_until_its_callers_left(scene: Scene) -> 
     scene.after(60.0)
     scene.workloads.gated_pod("new")
     assert scene.stays_closed("new", 150.0) == "EurekaHangs"
-    waited = 210.0 + scene.waited("new", CALLERS_LEAVE_SECONDS)
-    assert CALLERS_LEAVE_SECONDS <= waited <= CALLERS_LEAVE_SECONDS + 60.0 + LATE_SECONDS
+    waited = 210.0 + scene.waited("new", CALLERS_LEAVE_HUNG_SERVER_SECONDS)
+    assert (
+        CALLERS_LEAVE_HUNG_SERVER_SECONDS <= waited <= CALLERS_LEAVE_HUNG_SERVER_SECONDS + 60.0 + LATE_SECONDS
+    )
 
 
 def test_a_server_that_has_hung_for_long_holds_nothing_up(scene: Scene) -> None:
     """A gate does not wait for a server that has hung so long that its callers have left it."""
     scene.world.cluster.down.add(URLS[2])
-    scene.after(CALLERS_LEAVE_SECONDS + 60.0)
+    scene.after(CALLERS_LEAVE_HUNG_SERVER_SECONDS + 60.0)
     scene.workloads.gated_pod("new")
     assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from eurekube_provider.resources.arguments import ContentsArgsDict
+from eurekube_provider.resources.arguments import RegistrationContentsArgsDict
 from tests.explore.campaign import SHELLS
 from tests.explore.generated import described, program, tried
 
@@ -33,7 +33,7 @@ def test_every_described_property_is_drawn() -> None:
     drawn = random.Random(1)  # noqa: S311 - a test
     programs = [program(drawn, described()) for _ in range(300)]
     named = {name for each in programs for resource in each.values() for name in resource}
-    assert named >= set(ContentsArgsDict.__annotations__)
+    assert named >= set(RegistrationContentsArgsDict.__annotations__)
 
 
 def test_an_instance_on_its_way_to_a_status_stays_callable() -> None:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 
 import pytest
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
-from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_of, parse_owner
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
+from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_name_of_owner, parse_owner
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.core.syncer import has_finalizer, is_deleted
 from tests.explore import world as of_commands
@@ -132,8 +132,8 @@ def _owners(trial: Any) -> Counter[tuple[str, str]]:
     """Count the instances that are UP by the cluster names in their owner and in their id."""
     (server,) = trial.world.cluster.servers.values()
     found = Counter[tuple[str, str]]()
-    for one in (lease.holder for lease in server.registry.all()):
-        if name := cluster_of((one.fields.get("metadata") or {}).get(OWNER_KEY)):
+    for one in (lease.holder for lease in server.registry.all_leases()):
+        if name := cluster_name_of_owner((one.fields.get("metadata") or {}).get(OWNER_KEY)):
             found[name, one.id.rsplit(".", 1)[1].split(":")[0]] += one.status == "UP"
     return found
 
@@ -142,7 +142,7 @@ def _of_each_syncer(trial: Any) -> dict[str, tuple[str, int]]:
     """Return the state of each syncer, and the number of its instances that are UP."""
     (server,) = trial.world.cluster.servers.values()
     up = Counter[str]()
-    for one in (lease.holder for lease in server.registry.all()):
+    for one in (lease.holder for lease in server.registry.all_leases()):
         owner = parse_owner((one.fields.get("metadata") or {}).get(OWNER_KEY))
         if isinstance(owner, ClusterOwner):
             up[owner.syncer] += one.status == "UP"
@@ -167,12 +167,14 @@ def _state(item: Any) -> str:
 
 def _own_registrations(trial: Any) -> list[str]:
     (server,) = trial.world.cluster.servers.values()
-    return sorted(one.holder.id[:3] for one in server.registry.all() if re.match(r"c-\d:", one.holder.id))
+    return sorted(
+        one.holder.id[:3] for one in server.registry.all_leases() if re.match(r"c-\d:", one.holder.id)
+    )
 
 
 def _up_at_the_far_server(trial: Any) -> list[str]:
     far = list(trial.world.cluster.servers.values())[-1]
-    held = (one.holder for one in far.registry.all())
+    held = (one.holder for one in far.registry.all_leases())
     return sorted(one.id[:3] for one in held if one.status == "UP" and one.id[:2] in ("a-", "b-"))
 
 
@@ -193,7 +195,7 @@ def _of_a_person(trial: Any) -> tuple[int, bool]:
 
 
 def _is_annotated(item: Any) -> bool:
-    return RELEASE_ANNOTATION in (item["metadata"].get("annotations") or {})
+    return RELEASE_BRAKE_ANNOTATION in (item["metadata"].get("annotations") or {})
 
 
 def _released_syncer(trial: Any) -> tuple[bool, int]:
@@ -211,7 +213,7 @@ def _released_mirror(trial: Any) -> tuple[bool, bool]:
 
 
 def _release(workloads: Workloads) -> None:
-    workloads.annotate_syncer(RELEASE_ANNOTATION)
+    workloads.annotate_syncer(RELEASE_BRAKE_ANNOTATION)
 
 
 def _one_pod(workloads: Workloads) -> None:
@@ -284,7 +286,7 @@ def _another_eureka_without_machines(explored: MirrorsExplored) -> None:
 
 def _release_mirror(explored: MirrorsExplored) -> None:
     item = explored.world.kube.objects["eurekamirrors"][SHOP, MIRROR]
-    metadata = {**item["metadata"], "annotations": {RELEASE_ANNOTATION: "now"}}
+    metadata = {**item["metadata"], "annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}
     explored.put("eurekamirrors", {**item, "metadata": metadata})
 
 

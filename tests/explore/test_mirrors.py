@@ -146,7 +146,7 @@ def test_another_eureka_at_the_same_url_takes_nothing_away(servers: int) -> None
 
 def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules find a mirror that trusts every gap in a list."""
-    monkeypatch.setattr("eurekube_provider.core.mirror_decision.vanished", lambda *_: [])
+    monkeypatch.setattr("eurekube_provider.core.mirror_decision.find_unlisted_ids", lambda *_: [])
     monkeypatch.setattr(
         "eurekube_provider.core.mirror_decision.guarded",
         lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),

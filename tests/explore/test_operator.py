@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eurekube_provider.core.brake import Braked
+from eurekube_provider.core.brake import BrakeJudgement
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import BatchMode
@@ -259,7 +259,7 @@ def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     """The explorer finds the harm if the brake never holds: endpoints that vanish for seconds take the
     application with them.
     """
-    monkeypatch.setattr("eurekube_provider.core.decision.judge", lambda *_, **__: Braked())
+    monkeypatch.setattr("eurekube_provider.core.decision.judge_removals", lambda *_, **__: BrakeJudgement())
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 
@@ -268,7 +268,7 @@ def test_removals_that_nobody_looks_for_are_found(monkeypatch: pytest.MonkeyPatc
     """The explorer finds the harm if removals are not checked later: a frozen server shows a removed
     instance to callers.
     """
-    monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
+    monkeypatch.setattr("eurekube_provider.eureka.table.InstanceTable.due_checks", lambda *_: [])
     outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
 

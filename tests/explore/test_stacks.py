@@ -14,10 +14,10 @@ import pytest
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.dev.eureka.instance_registry import Info
+from eurekube_provider.dev.eureka.instance_registry import InstanceInfo
 from eurekube_provider.registrations import cancellation
 from eurekube_provider.registrations.secret_values import as_secret
-from eurekube_provider.resources.dynamic_provider import read_in
+from eurekube_provider.resources.dynamic_provider import from_pulumi_properties
 from tests.explore.campaign import SHELLS
 from tests.explore.engine import Engine, NativeEngine, Program, RefreshingEngine
 from tests.explore.explorer import Explored, acts, singles, tried
@@ -144,7 +144,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """If removals took every instance of the owner, one edit would be enough to find the harm."""
     monkeypatch.setattr(
-        "eurekube_provider.registrations.desired.DesiredState.is_its",
+        "eurekube_provider.registrations.desired.DesiredState.has_registered",
         lambda self, held: held.owner == self.owner,
     )
     edit = next(one for one in EDITS if one.name == "moved without an alias")
@@ -165,11 +165,11 @@ class _Stack:
         self.engine = Engine(self.world)
 
     @property
-    def held(self) -> Info:
+    def held(self) -> InstanceInfo:
         """The one instance of the stack."""
         (found,) = (
             lease.holder
-            for lease in self.cluster.servers[URL].registry.all()
+            for lease in self.cluster.servers[URL].registry.all_leases()
             if OWNER in _marks(lease.holder)
         )
         return found
@@ -221,7 +221,7 @@ class _Stack:
                 info.fields["port"],
                 _marks(info).get("eurekube.renewer"),
             )
-            for info in (lease.holder for lease in self.cluster.servers[URL].registry.all())
+            for info in (lease.holder for lease in self.cluster.servers[URL].registry.all_leases())
         }
 
     def standing(self, instance_id: str) -> tuple[str, str, dict[str, str]]:
@@ -236,7 +236,7 @@ class _Stack:
         self.cluster.request(URL, ServerRequest("DELETE", ("apps", held.app, held.id)))
 
 
-def _marks(info: Info) -> dict[str, str]:
+def _marks(info: InstanceInfo) -> dict[str, str]:
     return info.fields["metadata"]  # type: ignore[no-any-return]
 
 
@@ -261,7 +261,7 @@ def test_what_a_refresh_finds_that_no_program_names_is_a_secret(stack: _Stack) -
     (entry,) = stack.engine.state
     for properties in (entry.inputs, entry.outputs):
         assert "hidden" in str(properties["instances"]["b"])
-        assert read_in({"b": properties["instances"]["b"]})["b"]["host_name"] == "hidden-host"
+        assert from_pulumi_properties({"b": properties["instances"]["b"]})["b"]["host_name"] == "hidden-host"
         assert as_secret({}).keys() == properties["instances"]["b"].keys()
         assert "hidden" not in str(properties["instances"]["a"])
     assert stack.up(x=application("a")) == ["update x"]
@@ -326,7 +326,7 @@ def test_a_machine_that_registered_itself_is_not_registered_twice(
     said = capsys.readouterr().err
     assert "is gone, and not registered again" in said
     assert "registered itself" in said
-    assert [lease.holder.id for lease in stack.cluster.servers[URL].registry.all()] == ["itself"]
+    assert [lease.holder.id for lease in stack.cluster.servers[URL].registry.all_leases()] == ["itself"]
 
 
 AT_ONE_ADDRESS: Properties = {
@@ -419,7 +419,7 @@ def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[En
         world.watch = meanwhile
         slow.up(middle)
         standing = {
-            lease.holder.id: lease.holder.status for lease in world.cluster.servers[URL].registry.all()
+            lease.holder.id: lease.holder.status for lease in world.cluster.servers[URL].registry.all_leases()
         }
         assert len(standing) == len(last["x"]["instances"] if "x" in last else last), standing
         assert set(standing.values()) == {"UP"}
@@ -528,7 +528,7 @@ def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
         cluster.clock.advance(40_000)
         assert engine.up(plain).steps == ["update i"]
         cluster.clock.advance(40_000)
-        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
+        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all_leases()]
     assert [(one.status, one.overridden) for one in held] == [("UP", "UNKNOWN")] * 2
     assert not any(ENFORCED in metadata(one) for one in held)
 
@@ -553,18 +553,18 @@ def test_a_drain_undone_while_a_server_is_away_is_undone_there(name: str, away: 
             raise DrainInterrupted("interrupted")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cancellation.Cancellation, "wait_of_this_call", lambda _: freezes)
+            patch.setattr(cancellation.Cancellation, "make_interruptible_sleep", lambda _: freezes)
             assert "interrupted" in engine.up(found.middle).error
         cluster.clock.advance(45_000)
         cluster.down.clear()
         for _ in range(2):
             for url, server in cluster.servers.items():
-                for lease in server.registry.all():
+                for lease in server.registry.all_leases():
                     cluster.request(url, ServerRequest("PUT", ("apps", lease.holder.app, lease.holder.id)))
             cluster.clock.advance(25_000)
         assert engine.up(found.first).ended_well
         cluster.clock.advance(5_000)
-        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
+        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all_leases()]
         assert {(info.status, is_leaving(info)) for info in held} == {("UP", False)}
         assert not engine.up(found.first).steps
 

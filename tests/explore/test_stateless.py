@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
-from eurekube_provider.stateless.stack_registrations import LATE
+from eurekube_provider.stateless.stack_registrations import STALE_LIST_WARNING
 from tests.explore.commands import Drained
 from tests.explore.engine import Engine, Run
 from tests.explore.explorer import singles, tried
@@ -53,12 +53,12 @@ def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
         assert tool.up({"i": one, "j": other}).ended_well
         tool.up({"i": one})
         world.cluster.clock.advance(5_000)
-        assert LATE in tool.said
+        assert STALE_LIST_WARNING in tool.said
         assert world.cluster.servers[URL].registry.get("BILLING", "other")
         world.cluster.clock.advance(40_000)
         tool.up({"i": one})
         assert world.cluster.servers[URL].registry.get("BILLING", "other") is None
-        assert LATE not in tool.said
+        assert STALE_LIST_WARNING not in tool.said
 
 
 def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
@@ -104,7 +104,7 @@ def test_a_registration_by_another_run_during_a_drain_stays(properties: Properti
         world.watch = replaces
         assert tool.up({}).ended_well
         assert runs[0].ended_well
-        held = [lease.holder.status for lease in world.cluster.servers[URL].registry.all()]
+        held = [lease.holder.status for lease in world.cluster.servers[URL].registry.all_leases()]
         assert held == ["UP"] * len(properties.get("instances", ["i"]))
         assert all(line.startswith("! ") for line in tool.said)
 
@@ -123,6 +123,6 @@ def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
 
 def test_a_drain_that_lied_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The explorer finds a drain that neither sets the status nor checks it."""
-    monkeypatch.setattr("eurekube_provider.cli.drain_command.unfinished", lambda _: [])
+    monkeypatch.setattr("eurekube_provider.cli.drain_command.reasons_not_drained", lambda _: [])
     monkeypatch.setattr("eurekube_provider.eureka.protocol.peer.Peer.set_status", lambda *_: True)
     assert Drained({}).run()

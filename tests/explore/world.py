@@ -26,7 +26,7 @@ from eurekube_provider.eureka import peers
 from eurekube_provider.eureka.protocol import peer, transport
 from eurekube_provider.registrations import cancellation, property_check
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.registrations.property_check import Checked
+from eurekube_provider.registrations.property_check import CheckedProperties
 from tests.explore.others import Act
 from tests.model.played_transport import PlayedTransport
 
@@ -120,9 +120,9 @@ class World:
             raise NoAnswer(what)
         if happens is Fault.DRIPPED:
             self.cluster.clock.advance(TIMEOUT_MS)
-            raise transport.NotEnded("the answer did not end in time")
+            raise transport.ResponseNotEnded("the answer did not end in time")
         if happens is Fault.BLOATED:
-            raise transport.TooLarge("more than 128 MiB")
+            raise transport.ResponseTooLarge("more than 128 MiB")
         return result
 
     def exchange(self, url: str, request: ServerRequest) -> ServerResponse:
@@ -213,11 +213,11 @@ class CachedCheck:
     sixth of all time.
     """
 
-    def __init__(self, check: Callable[[Properties, Properties], Checked]) -> None:
+    def __init__(self, check: Callable[[Properties, Properties], CheckedProperties]) -> None:
         self._check = check
-        self._known: dict[bytes, Checked] = {}
+        self._known: dict[bytes, CheckedProperties] = {}
 
-    def __call__(self, olds: Properties, news: Properties) -> Checked:
+    def __call__(self, olds: Properties, news: Properties) -> CheckedProperties:
         """Return the check's result as a fresh object."""
         try:
             asked = marshal.dumps((olds, news), 2)  # without references: equal for what is equal
@@ -280,7 +280,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (time, "monotonic", _now),
         (random, "uniform", _uniform),
         (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
-        (cancellation.Cancellation, "wait_of_this_call", lambda _: _wait),
+        (cancellation.Cancellation, "make_interruptible_sleep", lambda _: _wait),
     ]
     check = CachedCheck(property_check.check)
     for name, module in list(sys.modules.items()):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Self
 
-from lab.peering import SERVERS
+from lab.peering import SERVER_COUNT
 from lab.proxy import Proxy
 from tests.faults.excuse import Excuse, without_peers, without_server
 from tests.faults.fault import EUREKA, NAMED_EUREKA, Fault, Parts, Scale
@@ -28,7 +28,7 @@ class OneServer(Fault):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
+        return cls(random.randrange(SERVER_COUNT), scale.draw(random, 3, 40))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PeerKilled(OneServer):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.randrange(SERVERS), random.choice([0.0, scale.draw(random, 1, 40)]))
+        return cls(random.randrange(SERVER_COUNT), random.choice([0.0, scale.draw(random, 1, 40)]))
 
     def begin(self, world: World) -> Callable[[], None]:
         server = world.eureka.servers[self.number]
@@ -66,8 +66,8 @@ class PeerSplit(OneServer):
         return without_peers()
 
     def begin(self, world: World) -> Callable[[], None]:
-        world.eureka.split(self.number)
-        return _healing(world.eureka.links_of(self.number))
+        world.eureka.isolate_server(self.number)
+        return _healing(world.eureka.links_of_server(self.number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class PeerSlow(OneServer):
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         delay = round(random.uniform(0.1, 4.0), 1)
-        number = random.randrange(SERVERS)
+        number = random.randrange(SERVER_COUNT)
         return cls(number, scale.draw(random, 3, 40), delay)
 
     def begin(self, world: World) -> Callable[[], None]:
-        ways = [world.eureka.fronts[self.number], *world.eureka.links_of(self.number)]
+        ways = [world.eureka.fronts[self.number], *world.eureka.links_of_server(self.number)]
         for way in ways:
             way.delay(self.delay_seconds)
         return _healing(ways)
@@ -106,7 +106,7 @@ class PeerOutOfReach(OneServer):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        number, how = random.randrange(SERVERS), random.choice(list(cls.WAYS))
+        number, how = random.randrange(SERVER_COUNT), random.choice(list(cls.WAYS))
         return cls(number, scale.draw(random, 3, 40), how)
 
     def begin(self, world: World) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from eurekube_provider.core.brake import HOLD_SECONDS
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
@@ -46,7 +46,7 @@ RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
 Lease.
 """
 
-FOUND_SECONDS = windows.AVOIDED + 5.0
+FOUND_SECONDS = windows.AVOID_SERVER_SECONDS + 5.0
 """Seconds from the return of a Eureka server until the operator uses it again, and has sent it the missed
 changes.
 """
@@ -60,7 +60,7 @@ every 25 s, not to all servers at a time.
 """
 
 
-SWEPT_AFTER_SECONDS = windows.SWEEP[-1] + 3.0
+SWEPT_AFTER_SECONDS = windows.REMOVAL_CHECK_SECONDS[-1] + 3.0
 """Seconds after its removal until an instance that came back is removed again."""
 
 
@@ -152,7 +152,7 @@ def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
     syncer of a Service that left.
     """
     return tuple(
-        Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
+        Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=BRAKE_HOLD_SECONDS)
         for one in (Explains.STAY, Explains.UNREADY)
     )
 

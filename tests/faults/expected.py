@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from eurekube_provider.core.derived_syncer import DERIVED_LABEL, SYNC_ANNOTATION
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, GATE
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, READINESS_GATE
 from eurekube_provider.kube.access import ENDPOINT_SLICES, NODES, PODS, SERVICES, SYNCERS, KubeAccess
 
 Key = tuple[str, str]
@@ -170,7 +170,9 @@ def named(item: Object) -> tuple[str, str]:
 
 def declares_gate(pod: Object) -> bool:
     """Return whether a pod has the readiness gate."""
-    return any(one["conditionType"] == GATE for one in (pod.get("spec") or {}).get("readinessGates") or ())
+    return any(
+        one["conditionType"] == READINESS_GATE for one in (pod.get("spec") or {}).get("readinessGates") or ()
+    )
 
 
 def conditions(item: Object) -> dict[str, str]:

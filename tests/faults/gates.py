@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eurekube_provider.core.drain_time import CALLERS_RETURN_SECONDS
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.drain_time import CALLERS_RETURN_TO_SERVER_SECONDS
+from eurekube_provider.core.syncer import READINESS_GATE
 from tests.faults.excuse import Span
 from tests.faults.expected import Key, Objects, conditions, declares_gate, named
 from tests.faults.judgement import Wishes
@@ -26,7 +26,7 @@ A leader that goes on from another one's record has the time to a second.
 
 SETTLED_SECONDS = 10.0
 """Seconds for which another pod must have been ready and wanted, so that a gate must wait for callers: a
-decision of before may be written for :data:`~eurekube_provider.operator.gates.SILENT_SECONDS`.
+decision of before may be written for :data:`~eurekube_provider.operator.gates.LONGEST_SILENCE_SECONDS`.
 """
 
 LATE_SECONDS = 20.0
@@ -58,7 +58,7 @@ def gates_of(objects: Objects, before: Gates, began: float) -> dict[str, Gate]:
     for pod in filter(declares_gate, objects.pods):
         uid = str(pod["metadata"]["uid"])
         known = before.get(uid, Gate(named(pod), None, None))
-        is_open = conditions(pod).get(GATE) == "True"
+        is_open = conditions(pod).get(READINESS_GATE) == "True"
         found[uid] = Gate(
             named(pod),
             _since(known.opened_at, began, holds=is_open),
@@ -117,5 +117,5 @@ def must_be_open_at(since: float, slack: float, spans: Iterable[Span]) -> float:
     :param since: since when it has, without a fault meanwhile.
     :param spans: the times at which a server was away, whose callers come back as late as it was.
     """
-    ends = (one.until + min(one.ended - one.began, CALLERS_RETURN_SECONDS) for one in spans)
+    ends = (one.until + min(one.ended - one.began, CALLERS_RETURN_TO_SERVER_SECONDS) for one in spans)
     return max([since, *ends]) + (CALLERS_SECONDS + LATE_SECONDS) * slack

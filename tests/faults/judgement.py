@@ -128,4 +128,8 @@ def still_staying(before: Mapping[Key, Stay], staying: Mapping[Key, Explains], n
 
 def changed_others(held: Held, planted: Held) -> set[Key]:
     """Return instances of others that a server holds with other contents than they were registered with."""
-    return {key for key, one in planted.items() if key in held and held[key].wanted() != one.wanted()}
+    return {
+        key
+        for key, one in planted.items()
+        if key in held and held[key].without_server_fields() != one.without_server_fields()
+    }

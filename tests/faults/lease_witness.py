@@ -16,7 +16,7 @@ from typing import Self
 import requests
 
 from eurekube_provider.core.model import Instance
-from lab.peering import SERVERS, Peering
+from lab.peering import SERVER_COUNT, PeeredEurekas
 from tests.faults.expected import Key
 
 
@@ -26,7 +26,7 @@ class LeaseWitness:
     A server that was restarted is empty: instances that it held before are not counted as lost.
     """
 
-    def __init__(self, cluster: Peering) -> None:
+    def __init__(self, cluster: PeeredEurekas) -> None:
         self.complaints: list[str] = []
         self._cluster = cluster
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class LeaseWitness:
         self._out_of_service: set[Key] = set()
         self._foreign: dict[Key, Instance] = {}
         self._excused: dict[tuple[str, int], tuple[int, float]] = {}
-        self._seen: list[set[Key]] = [set() for _ in range(SERVERS)]
+        self._seen: list[set[Key]] = [set() for _ in range(SERVER_COUNT)]
         self._log_offsets = [server.log.stat().st_size for server in cluster.servers]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="witness")
@@ -106,11 +106,11 @@ class LeaseWitness:
 
     def _run(self) -> None:
         while not self._stopped.wait(0.2):
-            for number in range(SERVERS):
+            for number in range(SERVER_COUNT):
                 with self._lock:
                     before = set(self._live)
                 try:
-                    held = self._cluster.listed(number)
+                    held = self._cluster.list_instances(number)
                 except requests.exceptions.RequestException:
                     self._seen[number].clear()
                 else:
@@ -126,6 +126,6 @@ class LeaseWitness:
                 if held[key].status != "OUT_OF_SERVICE":
                     self.complaints.append(f"{key[1]} was {held[key].status} on {name}")
             for key, planted in self._foreign.items():
-                if key in held and held[key].wanted() != planted.wanted():
+                if key in held and held[key].without_server_fields() != planted.without_server_fields():
                     self.complaints.append(f"{key[1]} of somebody else was changed on {name}")
             self._seen[number] = set(held)

@@ -34,7 +34,7 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from lab.waiting import wait_until
 from tests.faults.expected import Key
@@ -81,7 +81,7 @@ class LocalOperator:
         registries = {DEFAULT_CONNECTION: self.registry}
         settings = Settings({DEFAULT_CONNECTION: self.peers.connection}, pod_name="operator")
         queue: WorkQueue[SyncerKey] = WorkQueue()
-        self._sources = Sources(access, cluster, (), queue.add)
+        self._sources = ClusterCache(access, cluster, (), queue.add)
         drain_check = DrainCheck(access, self._sources, 0, queue.add)
         self._controller = Controller(
             settings,
@@ -104,9 +104,9 @@ class LocalOperator:
     def __enter__(self) -> Self:
         nothing = {"metadata": {"resourceVersion": "1"}, "items": []}
         for reflector in (self._syncers, self._services, self._slices):
-            reflector.take_list([nothing])
+            reflector.replace_from_list([nothing])
         service = {"metadata": self._metadata(labels={"app": self.app}), "spec": {"ports": [{"port": PORT}]}}
-        self._services.take(CHANGED, service)
+        self._services.apply_event(CHANGED, service)
         self._take_syncer(EurekaLease(), {})
         self._take_slice(())
         try:
@@ -117,7 +117,7 @@ class LocalOperator:
             )
             self._controller.start()
             self._ends.callback(self._controller.stop)
-            self._controller.take_over()
+            self._controller.start_renewals()
             self._controller.lead()
         except BaseException:
             self._ends.close()
@@ -147,7 +147,7 @@ class LocalOperator:
         holds it.
         """
         self._leads = False
-        wait_until(self._controller.pause, "what is under way to end", STOP_SECONDS)
+        wait_until(self._controller.pause_and_check_idle, "what is under way to end", STOP_SECONDS)
 
     def lead(self) -> None:
         """Lead again, and reconcile everything."""
@@ -173,7 +173,7 @@ class LocalOperator:
         """Return the syncer's wanted instances now, by the operator's own mapping, in the order of the
         pods.
         """
-        wanted = self._sources.desired(self._sources.parsed(self._syncer)).instances
+        wanted = self._sources.desired(self._sources.parse_spec(self._syncer)).instances
         return sorted(wanted, key=lambda one: one.instance_id)
 
     def key(self, pod: int) -> Key:
@@ -188,7 +188,7 @@ class LocalOperator:
     @property
     def known(self) -> list[Instance]:
         """The operator's own instances in Eureka, as far as it knows them."""
-        return self.registry.known(owner=self.owner)
+        return self.registry.known_instances(owner=self.owner)
 
     def _may_write(self) -> bool:
         return self._leads
@@ -216,10 +216,10 @@ class LocalOperator:
                 },
             },
         }
-        self._syncers.take(CHANGED, self._syncer)
+        self._syncers.apply_event(CHANGED, self._syncer)
 
     def _take_slice(self, pods: Collection[int], terminating: Collection[int] = ()) -> None:
-        self._slices.take(
+        self._slices.apply_event(
             CHANGED,
             {
                 "metadata": self._metadata("-1", labels={"kubernetes.io/service-name": self.app}),
@@ -251,12 +251,12 @@ class _Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.owner_changed = controller.owner_changed
+        self.owner_changed = controller.enqueue_owner
         self._controller = controller
 
     def condition_changed(self) -> None:
         """Have the controller reconcile the syncers of the connection."""
-        self._controller.registry_changed(DEFAULT_CONNECTION)
+        self._controller.enqueue_syncers_of_eureka(DEFAULT_CONNECTION)
 
 
 class Clocks:

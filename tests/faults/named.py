@@ -11,8 +11,8 @@ import requests
 from eurekube_provider.core.model import Instance
 from lab.eureka import EurekaOptions, EurekaServer, find_java
 from lab.eureka_package import provide_eureka
-from lab.listing import listed_at_once
-from lab.peering import LAPSING
+from lab.listing import list_in_one_request
+from lab.peering import QUICK_EVICTION_SETTINGS
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy
 from tests.faults.expected import Key
@@ -26,8 +26,10 @@ class NamedEureka:
         self.server = EurekaServer(
             number=0,
             ports=free_ports(1),
-            # The witness lists all that it holds, many times a second: see `listed_at_once`.
-            options=EurekaOptions(LAPSING, security="none", quick_view=True, register_with_eureka=False),
+            # The witness lists all that it holds, many times a second: see `list_in_one_request`.
+            options=EurekaOptions(
+                QUICK_EVICTION_SETTINGS, security="none", uncached_lists=True, register_with_eureka=False
+            ),
             package=provide_eureka(java, "2025.0"),
             java=java,
             log_directory=log_directory / "named",
@@ -59,6 +61,6 @@ class NamedEureka:
         self.server.resume()
         self.server.start()
 
-    def listed(self) -> dict[Key, Instance]:
+    def list_instances(self) -> dict[Key, Instance]:
         """Return the server's instances, read past its caches."""
-        return {one.key: one for one in listed_at_once(self.server.url, self._session)}
+        return {one.key: one for one in list_in_one_request(self.server.url, self._session)}

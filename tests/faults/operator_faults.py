@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Self
 
-from eurekube_provider.operator.gates import SILENT_SECONDS
+from eurekube_provider.operator.gates import LONGEST_SILENCE_SECONDS
 from tests.faults.excuse import KNOWLEDGE_SECONDS, Excuse, Explains, without_leader, without_operators
 from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Fault, Parts, Scale
 from tests.faults.operators import Operator
@@ -150,7 +150,7 @@ class ClockStepped(Fault):
     takes: ClassVar[Parts] = frozenset({CLOCKS})
     # A leader whose clock is ahead takes another one's record of a waiting pod for older than it is.
     excused: ClassVar[tuple[Excuse, ...]] = (
-        Excuse(Explains.GATE, cluster=EAST_CLUSTER, margin_seconds=SILENT_SECONDS),
+        Excuse(Explains.GATE, cluster=EAST_CLUSTER, margin_seconds=LONGEST_SILENCE_SECONDS),
     )
 
     @classmethod

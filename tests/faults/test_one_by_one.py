@@ -21,14 +21,14 @@ import pytest
 from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
-from eurekube_provider.core.registry import failure_of
+from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
-from lab.peering import SERVERS, Peering
+from lab.peering import SERVER_COUNT, PeeredEurekas
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
@@ -88,7 +88,7 @@ class Scene:
     """
 
     def __init__(
-        self, cluster: Peering, operators: list[LocalOperator], witness: LeaseWitness, log: list[str]
+        self, cluster: PeeredEurekas, operators: list[LocalOperator], witness: LeaseWitness, log: list[str]
     ) -> None:
         self.cluster = cluster
         self.operators = operators
@@ -165,8 +165,8 @@ class Scene:
 
     def _differences(self) -> list[str]:
         found: list[str] = []
-        for number in range(SERVERS):
-            held = self.cluster.listed(number)
+        for number in range(SERVER_COUNT):
+            held = self.cluster.list_instances(number)
             name = self.cluster.servers[number].name
             for operator in self.operators:
                 wanted = {one.key: one for one in self.expected(operator)}
@@ -185,24 +185,24 @@ class Scene:
         keys = [operator.key(OUT_OF_SERVICE) for operator in self.operators]
         return all(
             found is not None and found.status is found.overridden_status is Status.OUT_OF_SERVICE
-            for number in range(SERVERS)
-            for held in [self.cluster.listed(number)]
+            for number in range(SERVER_COUNT)
+            for held in [self.cluster.list_instances(number)]
             for found in map(held.get, keys)
         )
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeredEurekas]:
     """Start three servers, which all faults share."""
-    with Peering(tmp_path_factory.mktemp("servers")) as running:
+    with PeeredEurekas(tmp_path_factory.mktemp("servers")) as running:
         yield running
 
 
 @pytest.fixture
-def scene(cluster: Peering, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(cluster: PeeredEurekas, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Return a scene with both operators at work and no fault."""
     # Come back to a server soon after a fault, when it may know nothing yet.
-    monkeypatch.setattr(windows, "AVOIDED", 2.0)
+    monkeypatch.setattr(windows, "AVOID_SERVER_SECONDS", 2.0)
     cluster.heal()
     with (
         everything_logged() as log,
@@ -278,7 +278,7 @@ def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
     scene.begin()
     scene.cluster.servers[0].kill()
     scene.change()
-    scene.cluster.servers[0].start_with_copy()
+    scene.cluster.servers[0].start_with_registry_copy()
     scene.settle()
     assert scene.said("was restarted", scene.cluster.urls[0])
 
@@ -288,7 +288,7 @@ def test_a_server_split_from_the_others(scene: Scene) -> None:
     hold the same.
     """
     scene.begin()
-    scene.cluster.split(0)
+    scene.cluster.isolate_server(0)
     scene.change()
     pause(FAULT_SECONDS)
     scene.settle()
@@ -300,7 +300,7 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     """
     scene.begin(LONG)
     scene.cluster.fronts[0].hang()
-    scene.cluster.split(0)  # nor do the others forward anything
+    scene.cluster.isolate_server(0)  # nor do the others forward anything
     for operator in scene.operators:
         before = operator.desired
         scene.witness.expect([], gone=before)
@@ -314,7 +314,7 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     wait_until(lambda: scene.said(*words), "word of it", LEVEL_SECONDS)
 
 
-def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_name: str) -> None:
+def test_a_removal_that_comes_after_the_registration(cluster: PeeredEurekas, unique_name: str) -> None:
     """A frozen server carries out an old removal when it thaws, and forwards it: the operator restores the
     instance long before its next renewal.
     """
@@ -327,16 +327,18 @@ def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_na
         key = operator.key(0)
 
         def is_level() -> bool:
-            return all(keys <= cluster.listed(at).keys() for at in range(SERVERS))
+            return all(keys <= cluster.list_instances(at).keys() for at in range(SERVER_COUNT))
 
         operator.want([0, 1], lease)
         wait_until(is_level, "the registrations", LEVEL_SECONDS)
         cluster.servers[2].pause()
         operator.want([1])
-        wait_until(lambda: not any(key in cluster.listed(at) for at in (0, 1)), "the removal", LEVEL_SECONDS)
+        wait_until(
+            lambda: not any(key in cluster.list_instances(at) for at in (0, 1)), "the removal", LEVEL_SECONDS
+        )
         pause(1.0)  # the two have updated each other
         operator.want([0, 1])
-        wait_until(lambda: all(key in cluster.listed(at) for at in (0, 1)), "it again", LEVEL_SECONDS)
+        wait_until(lambda: all(key in cluster.list_instances(at) for at in (0, 1)), "it again", LEVEL_SECONDS)
         cluster.servers[2].resume()
         pause(5.0)  # the one that was frozen has updated the others
         wait_until(is_level, "it on every server", LEVEL_SECONDS)
@@ -354,7 +356,7 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
     for operator in scene.operators:
 
         def is_refused(operator: LocalOperator = operator) -> bool:
-            return isinstance(failure_of(operator.registry.condition()), RegistryDenied) and scene.said(
+            return isinstance(reading_error(operator.registry.condition()), RegistryDenied) and scene.said(
                 "failed to reconcile a syncer", f"shop/{operator.app}", "wants other credentials"
             )
 
@@ -372,7 +374,9 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     """
     scene.begin(LONG)
     for operator in scene.operators:
-        operator.registry.take_over(0)  # and so reads by instance: a list may stay as old as three minutes
+        operator.registry.start_leading(
+            0
+        )  # and so reads by instance: a list may stay as old as three minutes
         operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], known_too=True)
         assert any(one.is_overridden for one in operator.known)
     for server in scene.cluster.servers:
@@ -385,7 +389,7 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
 def test_clients_with_clocks_ten_minutes_apart(
-    cluster: Peering, unique_name: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
+    cluster: PeeredEurekas, unique_name: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two operators that change the same instances in turn have each update stored on every server, while
     both renew.
@@ -398,11 +402,13 @@ def test_clients_with_clocks_ten_minutes_apart(
         late = ends.enter_context(LocalOperator(connection(cluster.urls), unique_name, mode))
 
         def held() -> list[Instance]:
-            listed = [one for number in range(SERVERS) for one in cluster.listed(number).values()]
+            listed = [
+                one for number in range(SERVER_COUNT) for one in cluster.list_instances(number).values()
+            ]
             return [one for one in listed if one.owner == early.owner]
 
         def stands(revision: str) -> bool:
-            return [one.metadata["revision"] for one in held()] == [revision] * 25 * SERVERS
+            return [one.metadata["revision"] for one in held()] == [revision] * 25 * SERVER_COUNT
 
         for number in range(5):
             mine, other = (early, late) if number % 2 == 0 else (late, early)
@@ -421,7 +427,7 @@ def test_clients_with_clocks_ten_minutes_apart(
 
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
-def test_a_thousand_come_and_go(cluster: Peering, unique_name: str, mode: BatchMode) -> None:
+def test_a_thousand_come_and_go(cluster: PeeredEurekas, unique_name: str, mode: BatchMode) -> None:
     """Servers hold none of a thousand instances after their removal, even if they were renewed meanwhile
     or a server restarted.
     """
@@ -435,8 +441,8 @@ def test_a_thousand_come_and_go(cluster: Peering, unique_name: str, mode: BatchM
         def left() -> list[str]:
             return [
                 f"{cluster.servers[number].name}: {key[1]}"
-                for number in range(SERVERS)
-                for key in cluster.listed(number)
+                for number in range(SERVER_COUNT)
+                for key in cluster.list_instances(number)
                 if key[0] == operator.app.upper()
             ]
 
@@ -501,7 +507,7 @@ def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContex
 
 
 def test_an_expired_certificate(
-    cluster: Peering, unique_name: str, certificates: dict[str, Certificate]
+    cluster: PeeredEurekas, unique_name: str, certificates: dict[str, Certificate]
 ) -> None:
     """The operator works on with the other servers, and the log names the expired certificate; a new one
     ends the fault.
@@ -517,19 +523,19 @@ def test_an_expired_certificate(
         with pytest.raises(
             RegistryUnreachable, match=r"certificate has expired.*check the CA file"
         ) as caught:
-            rest.peers.peers[0].status()
+            rest.peers.peers[0].read_status()
         assert caught.value.url == f"https://{HOST}:{front.port}/eureka"
         rest.want([])
         wait_until(rest.has_nothing, "the removals", LEVEL_SECONDS)
     assert any("certificate has expired" in line and caught.value.url in line for line in log), "\n".join(log)
     with Proxy(cluster.servers[0].port, port=front.port, tls=tls(new)) as front:
         peer = Peer(caught.value.url, secure(cluster, front, new))
-        assert peer.status().started_timestamp_ms is not None
+        assert peer.read_status().started_timestamp_ms is not None
         peer.close()
 
 
 def test_a_server_that_asks_for_a_client_certificate(
-    cluster: Peering, certificates: dict[str, Certificate]
+    cluster: PeeredEurekas, certificates: dict[str, Certificate]
 ) -> None:
     """The server accepts our client certificate; without it, or with another one, the error speaks of
     certificates.
@@ -554,7 +560,7 @@ def test_a_server_that_asks_for_a_client_certificate(
             peer.close()
 
 
-def secure(cluster: Peering, front: Proxy, trusted: Certificate) -> Connection:
+def secure(cluster: PeeredEurekas, front: Proxy, trusted: Certificate) -> Connection:
     """Return a connection whose first server is behind TLS."""
     urls = [f"https://{HOST}:{front.port}/eureka", *cluster.urls[1:]]
     return replace(connection(urls), ca_file=trusted.certificate)

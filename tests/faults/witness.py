@@ -63,7 +63,9 @@ _SAYS = {
 """Patterns of a Eureka server's log about removed instances, which also show changes between two readings."""
 
 _HOLDS = {
-    re.compile(r"held back removals syncer=([^\s/]+)/(\S+)"): "the brake holds",
+    re.compile(
+        r"held back removals, keeping the instances registered syncer=([^\s/]+)/(\S+)"
+    ): "the brake holds",
     re.compile(r"keeping a derived syncer for now: .* syncer=([^\s/]+)/(\S+)"): "a Service that left keeps",
 }
 """Patterns of the operator's log lines about what stays for a minute."""

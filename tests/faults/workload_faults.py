@@ -285,7 +285,7 @@ class WestLost(Fault):
         operator = world.west_operator
         operator.kill()
         operator.may_take_over(False)
-        world.west_plane.lose_everything()
+        world.west_plane.delete_all_data()
 
         def end() -> None:
             world.west_plane.start_api()

@@ -27,7 +27,7 @@ import yaml
 from eurekube_provider.core.derived_syncer import SYNC_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import (
@@ -41,11 +41,11 @@ from eurekube_provider.kube.access import (
 )
 from lab import Lab
 from lab.kubernetes import Kubernetes
-from lab.peering import SERVERS, Peering
+from lab.peering import SERVER_COUNT, PeeredEurekas
 from lab.ports import free_ports
 from lab.processes import kill_all
 from lab.programs import SERVERS as CONTROL_PLANE
-from lab.programs import provide
+from lab.programs import provide_programs
 from lab.workloads import Cluster, readiness_conditions, wait_for
 from tests.faults.excuse import START_SECONDS, Excuse, Excuses
 from tests.faults.gates import CALLERS_SECONDS
@@ -59,7 +59,7 @@ T = TypeVar("T")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 EAST_CLUSTER, WEST_CLUSTER = "east", "west"
-NAMED, NAMED_NUMBER = "legacy", SERVERS
+NAMED, NAMED_NUMBER = "legacy", SERVER_COUNT
 """The operators' name for a further Eureka server, which is no peer of the others, and its number for the
 witness.
 """
@@ -158,7 +158,7 @@ class World:
 
     def _start(self) -> None:
         logs = self.directory / "logs"
-        self.eureka = Peering(logs)
+        self.eureka = PeeredEurekas(logs)
         self._stack.callback(self.eureka.stop)
         self.eureka.launch()  # they take longest, and need nobody
         self.named = NamedEureka(logs)
@@ -167,7 +167,7 @@ class World:
         self.lab = self._stack.enter_context(Lab(eureka=0, nodes=2, directory=self.directory / "east"))
         west = self.directory / "west"
         self.west_plane = Kubernetes(
-            provide(CONTROL_PLANE), directory=west, api_server_port=free_ports(1)[0], nodes=1
+            provide_programs(CONTROL_PLANE), directory=west, api_server_port=free_ports(1)[0], nodes=1
         )
         self._stack.callback(lambda: kill_all(self.west_plane.processes))
         self.west_plane.start_api()
@@ -196,10 +196,12 @@ class World:
         self.witness = Witness(
             [
                 *(
-                    WatchedServer(server.name, server.log, partial(self.eureka.listed, number))
+                    WatchedServer(server.name, server.log, partial(self.eureka.list_instances, number))
                     for number, server in enumerate(self.eureka.servers)
                 ),
-                WatchedServer(self.named.server.name, self.named.server.log, self.named.listed, NAMED),
+                WatchedServer(
+                    self.named.server.name, self.named.server.log, self.named.list_instances, NAMED
+                ),
             ],
             [
                 WatchedCluster(
@@ -295,7 +297,7 @@ class World:
 
     def deployment(self, namespace: str, app: str, replicas: int, version: str = "1") -> None:
         """Apply a Deployment of ``east``; another version rolls it."""
-        gates = (GATE,) if namespace == MARKET else ()
+        gates = (READINESS_GATE,) if namespace == MARKET else ()
         self.east.deployment(namespace, app, replicas, version=version, gates=gates)
 
     def service(self, namespace: str, app: str) -> None:
@@ -384,13 +386,14 @@ class World:
             return
         pod = self.east.pods(SHOP, "rating")[0]["metadata"]["name"]
         key = ("RATING", f"{pod}.{SHOP}.east:rating:8080")
-        held = self.eureka.listed(0)[key]
+        held = self.eureka.list_instances(0)[key]
         self.witness.may_go_out_of_service(key)
         self._others[0].set_status(held, Status.OUT_OF_SERVICE)
 
         def is_out() -> bool:
             return all(
-                self.eureka.listed(number)[key].status is Status.OUT_OF_SERVICE for number in range(SERVERS)
+                self.eureka.list_instances(number)[key].status is Status.OUT_OF_SERVICE
+                for number in range(SERVER_COUNT)
             )
 
         wait_for(is_out, "the person's wish on every server", CALM_SECONDS)

@@ -15,7 +15,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
@@ -51,7 +51,7 @@ def eureka_url(request: pytest.FixtureRequest) -> Iterator[str]:
         find_java()
     except LabError as reason:
         pytest.skip(str(reason))
-    lab = Lab(eureka=1, kubernetes=False, quick_view=True)
+    lab = Lab(eureka=1, kubernetes=False, uncached_lists=True)
     try:
         lab.start()
     except LabError as reason:
@@ -89,8 +89,8 @@ def register(request: pytest.FixtureRequest, peer: Peer, batching: Peers) -> Reg
     """Return a function that registers an instance, once by a single request and once in a batch."""
 
     def in_a_batch(instance: Instance) -> None:
-        order = Order(Change(Action.REGISTER, instance), OWNER)
-        assert Writer(batching).apply_together([order]) == [None]
+        order = ChangeOrder(Change(Action.REGISTER, instance), OWNER)
+        assert Writer(batching).apply_in_batches([order]) == [None]
 
     return peer.register if request.param == "plain" else in_a_batch
 

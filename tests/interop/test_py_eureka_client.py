@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.identity import OWNER_KEY, metadata_key
+from eurekube_provider.core.identity import OWNER_KEY, label_to_metadata_key
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
-from eurekube_provider.eureka.notes import next_timestamp
+from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.ports import HOST
 from tests.interop.conftest import OWNER, Register
@@ -24,8 +24,8 @@ CALLER_ID = "python-caller-1"
 METADATA = {
     OWNER_KEY: OWNER,
     "zone": "zone-b",
-    metadata_key("app.kubernetes.io/part-of"): "shop",
-    metadata_key("team-name"): "Zürich <&>",
+    label_to_metadata_key("app.kubernetes.io/part-of"): "shop",
+    label_to_metadata_key("team-name"): "Zürich <&>",
 }
 
 
@@ -108,7 +108,7 @@ class TestWhatWeRegister:
         """Metadata keys made of labels arrive unchanged; another key's underscore is doubled in the
         server's XML.
         """
-        label = metadata_key("example.org/my_team")
+        label = label_to_metadata_key("example.org/my_team")
         peer.register(copy(app, metadata={label: "1", "my_team": "2"}))
         (seen,) = python.instances(app, f"{app}-1")
         assert seen["metadata"] == {label: "1", "my__team": "2"}
@@ -196,7 +196,7 @@ class TestWhatItRegistered:
     ) -> None:
         """A registration that we read and write again is unchanged for the client and for us."""
         before = python.instances(CALLER, CALLER_ID)
-        sent = replace(caller, last_dirty_timestamp_ms=next_timestamp(caller))
+        sent = replace(caller, last_dirty_timestamp_ms=next_timestamp_ms(caller))
         peer.register(sent)
         held = peer.read(*caller.key)
         assert held is not None

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import requests
 
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, metadata_key
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, label_to_metadata_key
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.eureka.notes import next_timestamp
+from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.ports import HOST
 from lab.spring import SpringClientMissing
@@ -34,9 +34,9 @@ METADATA = {
     OWNER_KEY: OWNER,
     CLUSTER_UID_KEY: "8f0f8a3c-0000-4000-8000-000000000000",
     "zone": "zone-b",
-    metadata_key("app.kubernetes.io/part-of"): "shop",
-    metadata_key("team-name"): 'Zürich <&> "quoted"',
-    metadata_key("under_score"): "",
+    label_to_metadata_key("app.kubernetes.io/part-of"): "shop",
+    label_to_metadata_key("team-name"): 'Zürich <&> "quoted"',
+    label_to_metadata_key("under_score"): "",
 }
 
 
@@ -284,7 +284,7 @@ class TestWhatWeRegister:
         peer.register(copy(app, data_center=amazon))
         held = peer.read(app, f"{app}-1")
         assert held is not None
-        peer.register(replace(held, last_dirty_timestamp_ms=next_timestamp(held)))
+        peer.register(replace(held, last_dirty_timestamp_ms=next_timestamp_ms(held)))
         (seen,) = spring.held(app, f"{app}-1")
         assert (seen["dataCenter"], seen["zone"], held.zone) == ("Amazon", "us-east-1c", "us-east-1c")
 
@@ -359,7 +359,7 @@ class TestWhatSpringRegistered:
         """A registration that we read and write again is unchanged at the server, unknown fields included."""
         computed = {"leaseInfo", "lastDirtyTimestamp", "lastUpdatedTimestamp", "actionType"}
         before = raw(eureka_url, *CALLER_KEY)
-        peer.register(replace(caller, last_dirty_timestamp_ms=next_timestamp(caller)))
+        peer.register(replace(caller, last_dirty_timestamp_ms=next_timestamp_ms(caller)))
         after = raw(eureka_url, *CALLER_KEY)
         assert int(after["lastDirtyTimestamp"]) > int(before["lastDirtyTimestamp"])
         assert {key: value for key, value in after.items() if key not in computed} == {

@@ -22,7 +22,7 @@ from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.errors import LabError
 from lab.waiting import wait_until
-from lab.zookeeper import ZooKeeperClient, ZooKeepers
+from lab.zookeeper import ZooKeeperClient, ZooKeeperEnsemble
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper and its client run on Java")]
 
@@ -66,14 +66,16 @@ class Pod(ThreadingHTTPServer):
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[ZooKeepers]:
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Start one ZooKeeper server."""
-    with ZooKeepers() as made:
+    with ZooKeeperEnsemble() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def client(ensemble: ZooKeepers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperClient]:
+def client(
+    ensemble: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeperClient]:
     """Start the client, which registers itself as well."""
     settings = {"spring.cloud.loadbalancer.cache.ttl": f"{CACHE_SECONDS:.0f}s"}
     log: Path = tmp_path_factory.mktemp("client")
@@ -87,20 +89,20 @@ def client(ensemble: ZooKeepers, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def registry(ensemble: ZooKeepers) -> Iterator[ZooKeeperRegistry]:
+def registry(ensemble: ZooKeeperEnsemble) -> Iterator[ZooKeeperRegistry]:
     """Start an operator's registry that leads."""
-    to = ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get)
+    to = ZooKeeperConnection.from_settings({"url": ensemble.url + ROOT}.get)
     made = ZooKeeperRegistry(to, Cluster("lab", "uid-1"), "operator", 15.0)
     made.start()
     wait_until(lambda: made.condition() == Healthy(), "the first reading", 30.0)
-    made.take_over(0)
+    made.start_leading(0)
     yield made
     made.stop()
 
 
 def holds(registry: ZooKeeperRegistry, *instances: Instance) -> None:
     """Bring the registry to these instances by a plan."""
-    steps = plan(instances, registry.known(application="rating"), OWNER)
+    steps = plan(instances, registry.known_instances(application="rating"), OWNER)
     assert registry.apply(steps, OWNER).failures == ()
 
 
@@ -129,8 +131,8 @@ def test_it_finds_what_is_registered(client: ZooKeeperClient, registry: ZooKeepe
 
 def test_what_it_registers_itself_is_read(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
     """We read the client's own registration completely, without an owner."""
-    wait_until(lambda: bool(registry.known(application="caller")), "it to be read", 30.0)
-    (one,) = registry.known(application="caller")
+    wait_until(lambda: bool(registry.known_instances(application="caller")), "it to be read", 30.0)
+    (one,) = registry.known_instances(application="caller")
     assert (one.owner, one.status, one.unreadable) == (None, Status.UP, "")
     assert one.port == Port(client.port)
 
@@ -143,16 +145,16 @@ def test_a_status_that_its_actuator_set_is_read_and_left(
     """
 
     def status() -> Status:
-        return registry.known(application="caller")[0].status
+        return registry.known_instances(application="caller")[0].status
 
-    wait_until(lambda: bool(registry.known(application="caller")), "it to be read", 30.0)
+    wait_until(lambda: bool(registry.known_instances(application="caller")), "it to be read", 30.0)
     client.set_status("OUT_OF_SERVICE")
     wait_until(lambda: status() is Status.OUT_OF_SERVICE, "the status", 30.0)
-    (there,) = registry.known(application="caller")
+    (there,) = registry.known_instances(application="caller")
     for action in (Action.UPDATE, Action.DEREGISTER):
         outcome = registry.apply(Plan((Change(action, replace(there, status=Status.UP), there),)), OWNER)
         assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
-    assert registry.known(application="caller") == [there]
+    assert registry.known_instances(application="caller") == [there]
     client.set_status("UP")
     wait_until(lambda: status() is Status.UP, "the status", 30.0)
 
@@ -186,7 +188,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_foreign_node_costs_its_service_and_no_other_one(
-    client: ZooKeeperClient, registry: ZooKeeperRegistry, ensemble: ZooKeepers, kind: str
+    client: ZooKeeperClient, registry: ZooKeeperRegistry, ensemble: ZooKeeperEnsemble, kind: str
 ) -> None:
     """With a foreign node the client cannot read any instance of that service; ours are still written, and
     the foreign node stays.
@@ -195,7 +197,7 @@ def test_a_foreign_node_costs_its_service_and_no_other_one(
     order = replace(pod.instance(), application="ORDER", vip_address="Order", secure_vip_address="")
     holds(registry, pod.instance())
     assert registry.apply(plan([order], (), OWNER), OWNER).failures == ()
-    servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get))
+    servers = ZooKeeperServers(ZooKeeperConnection.from_settings({"url": ensemble.url + ROOT}.get))
     servers.connect()
     path = f"{ROOT}/Rating/theirs"
     try:

@@ -11,7 +11,7 @@ from typing import Protocol
 from unittest import mock
 
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.dev.eureka import cluster as model
@@ -20,13 +20,13 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.protocol import peer
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.zookeeper.codec import encode
+from eurekube_provider.zookeeper.codec import encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
-from eurekube_provider.zookeeper.writer import path_of
+from eurekube_provider.zookeeper.writer import instance_path
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.waiting import wait_until
-from lab.zookeeper import ZooKeepers
+from lab.zookeeper import ZooKeeperEnsemble
 from tests.model.played_transport import PlayedTransport
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
@@ -48,7 +48,7 @@ class Kind(Protocol):
     def put(self, instance: Instance) -> None:
         """Register an instance as another client."""
 
-    def stands(self, key: Key) -> Instance | None:
+    def stands(self, key: InstanceKey) -> Instance | None:
         """Return an instance as another client reads it; None if it is not registered."""
 
 
@@ -62,13 +62,15 @@ class Memory:
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
         """Make a client that is not started."""
-        return MemoryRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
+        return MemoryRegistry.from_connection(
+            self._connection, CLUSTER, "operator", 0.05, may_write=may_write
+        )
 
     def put(self, instance: Instance) -> None:
         """Register an instance as another client."""
         self._connection.put(instance)
 
-    def stands(self, key: Key) -> Instance | None:
+    def stands(self, key: InstanceKey) -> Instance | None:
         """Return an instance as it is held in memory; None if it is not registered."""
         return self._connection.held.get(key)
 
@@ -98,7 +100,9 @@ class Eureka:
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
         """Make a client that is not started."""
-        return EurekaRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
+        return EurekaRegistry.from_connection(
+            self._connection, CLUSTER, "operator", 0.05, may_write=may_write
+        )
 
     def put(self, instance: Instance) -> None:
         """Register an instance as another client, and wait until every list shows it."""
@@ -106,7 +110,7 @@ class Eureka:
         with _Wire.lock:
             self._servers.clock.advance(LIST_MS)
 
-    def stands(self, key: Key) -> Instance | None:
+    def stands(self, key: InstanceKey) -> Instance | None:
         """Return an instance as another client reads it once the servers have replicated; None if it is
         not registered.
         """
@@ -129,7 +133,7 @@ class ZooKeeper:
     """One ZooKeeper server, below a root node of the test's own."""
 
     def __init__(self, url: str) -> None:
-        self._connection = ZooKeeperConnection.configured({"url": f"{url}/{uuid.uuid4().hex}"}.get)
+        self._connection = ZooKeeperConnection.from_settings({"url": f"{url}/{uuid.uuid4().hex}"}.get)
         self.capabilities = self._connection.capabilities
         self._other = ZooKeeperServers(self._connection)
         self._other.connect()
@@ -140,10 +144,10 @@ class ZooKeeper:
 
     def put(self, instance: Instance) -> None:
         """Create an instance's node as another client."""
-        path = path_of(self._connection.root, instance)
-        self._other.client.create(path, encode(instance, 1), makepath=True)
+        path = instance_path(self._connection.root, instance)
+        self._other.client.create(path, encode_node(instance, 1), makepath=True)
 
-    def stands(self, key: Key) -> Instance | None:
+    def stands(self, key: InstanceKey) -> Instance | None:
         """Return an instance as another client reads it; None if it is not registered."""
         return self._other.read(*key)
 
@@ -152,14 +156,14 @@ class ZooKeeper:
         self._other.close()
 
 
-_ensemble: list[ZooKeepers] = []
+_ensemble: list[ZooKeeperEnsemble] = []
 
 
 @contextmanager
 def zookeeper() -> Iterator[Kind]:
     """Return a root node of its own on a real ZooKeeper server that all tests of this process share."""
     if not _ensemble:
-        _ensemble.append(ZooKeepers().__enter__())
+        _ensemble.append(ZooKeeperEnsemble().__enter__())
         atexit.register(_ensemble[0].close)
     made = ZooKeeper(_ensemble[0].url)
     yield made

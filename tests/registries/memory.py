@@ -8,19 +8,19 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from eurekube_provider.core.brake import counts
+from eurekube_provider.core.brake import counts_for_brake
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
-from eurekube_provider.core.identity import Cluster, cluster_of
+from eurekube_provider.core.identity import Cluster, cluster_name_of_owner
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
 from eurekube_provider.core.registry import (
-    Condition,
     Figures,
     Healthy,
-    Reading,
+    NeverRead,
+    RegistryCondition,
     RegistryListener,
-    Unread,
+    UncachedReading,
 )
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 
@@ -33,7 +33,7 @@ class MemoryConnection:
     :ivar clients: the clients that are told of changes.
     """
 
-    held: dict[Key, Instance] = field(default_factory=dict)
+    held: dict[InstanceKey, Instance] = field(default_factory=dict)
     clients: list[MemoryRegistry] = field(default_factory=list)
     service_urls: tuple[str, ...] = ("memory:",)
     capabilities: Capabilities = EUREKA
@@ -53,11 +53,11 @@ class MemoryRegistry:
         self._may_write = may_write
         self._listener: RegistryListener | None = None
         self._lock = threading.Lock()
-        self._renewed: set[Key] = set()
+        self._renewed: set[InstanceKey] = set()
         self._was_read = self._leads = False
 
     @classmethod
-    def connected(
+    def from_connection(
         cls,
         connection: MemoryConnection,
         _cluster: Cluster,
@@ -89,11 +89,11 @@ class MemoryRegistry:
         if self._listener is not None and owner:
             self._listener.owner_changed(owner)
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return whether the client is started."""
-        return Healthy() if self._was_read else Unread()
+        return Healthy() if self._was_read else NeverRead()
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner and of an application; of all if none is named."""
         name = application.upper()
         return [
@@ -102,32 +102,38 @@ class MemoryRegistry:
             if self._was_read and owner in ("", one.owner) and name in ("", one.application)
         ]
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return the instance with this key, or None."""
-        return next((one for one in self.known() if one.key == key), None)
+        return next((one for one in self.known_instances() if one.key == key), None)
 
-    def owners(self, *, called: str = "") -> set[str]:
+    def owners(self, *, lookup_name: str = "") -> set[str]:
         """Return the owners of all instances, or of those with a given name."""
-        return {one.owner for one in self.known() if one.owner and called.lower() in ("", *one.names)}
+        return {
+            one.owner
+            for one in self.known_instances()
+            if one.owner and lookup_name.lower() in ("", *one.names)
+        }
 
-    def clusters(self) -> set[str]:
+    def cluster_names(self) -> set[str]:
         """Return the names of the clusters that own instances."""
-        return {name for one in self.known() if (name := cluster_of(one.owner)) is not None}
+        return {
+            name for one in self.known_instances() if (name := cluster_name_of_owner(one.owner)) is not None
+        }
 
-    def up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances are UP."""
         return sum(
-            one.status is Status.UP and counts(one)
-            for one in self.known(owner=owner)
-            if one.owner and (owner or cluster_of(one.owner) == cluster)
+            one.status is Status.UP and counts_for_brake(one)
+            for one in self.known_instances(owner=owner)
+            if one.owner and (owner or cluster_name_of_owner(one.owner) == cluster)
         )
 
-    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
         """Do nothing: memory is always up to date."""
 
-    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+    def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Return the instances with these keys, as the only server holds them."""
-        return Reading({"memory:": {key: self._connection.held.get(key) for key in keys}})
+        return UncachedReading({"memory:": {key: self._connection.held.get(key) for key in keys}})
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan."""
@@ -151,10 +157,10 @@ class MemoryRegistry:
             out = want.status is Status.OUT_OF_SERVICE
             want = replace(want, overridden_status=want.status if out else Status.UNKNOWN)
         held[key] = want
-        self.keep(want)
+        self.keep_registered(want)
         return None
 
-    def keep(self, instance: Instance) -> None:
+    def keep_registered(self, instance: Instance) -> None:
         """Renew an instance from now on, if this client leads."""
         if self._leads:
             self._renewed.add(instance.key)
@@ -163,14 +169,14 @@ class MemoryRegistry:
         """Stop renewing an instance."""
         self._renewed.discard(instance.key)
 
-    def forgotten(self, _owner: str) -> list[Instance]:
+    def lost_instances(self, _owner: str) -> list[Instance]:
         """Return nothing: memory never forgets an instance."""
         return []
 
-    def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
+    def drop_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
         """Do nothing."""
 
-    def take_over(self, expected: int) -> None:
+    def start_leading(self, expected: int) -> None:
         """Begin to lead, and so to renew."""
         assert expected >= 0
         self._leads = True
@@ -183,7 +189,7 @@ class MemoryRegistry:
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the counts of instances and renewals."""
         assert in_full in (True, False)
-        return Figures(registered=len(self.known()), held=len(self._renewed))
+        return Figures(registered=len(self.known_instances()), held=len(self._renewed))
 
     def liveness(self) -> list[Liveness]:
         """Return nothing: this registry has no threads."""

@@ -10,7 +10,7 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
-from eurekube_provider.core.registry import Healthy, Registry, Unread
+from eurekube_provider.core.registry import Healthy, NeverRead, Registry
 from lab.waiting import wait_until
 from tests.registries.kinds import KINDS, Kind
 
@@ -64,7 +64,7 @@ def registry(kind: Kind, listener: Listener) -> Iterator[Registry]:
     made = kind.client()
     made.start(listener)
     wait_until(lambda: made.condition() == Healthy(), "the first reading", SECONDS)
-    made.take_over(10)
+    made.start_leading(10)
     yield made
     made.stop()
 
@@ -80,12 +80,12 @@ def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> 
     """
     kind.put(instance("a"))
     made = kind.client()
-    assert (made.condition(), made.known()) == (Unread(), [])
+    assert (made.condition(), made.known_instances()) == (NeverRead(), [])
     made.start(listener)
     try:
         wait_until(lambda: listener.conditions > 0, "the first reading", SECONDS)
         assert made.condition() == Healthy()
-        assert [one.key for one in made.known(owner=OWNER)] == [instance("a").key]
+        assert [one.key for one in made.known_instances(owner=OWNER)] == [instance("a").key]
     finally:
         made.stop()
 
@@ -101,12 +101,20 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
         assert (there.owner, there.status) == (OWNER, Status.UP)
         assert registry.get(one.key) is not None
     keys = {one.key for one in wanted}
-    assert {one.key for one in registry.known(owner=OWNER)} == keys
-    assert {one.key for one in registry.known(application="rating")} == keys
-    assert registry.known(owner=OTHERS) == registry.known(owner=OWNER, application="order") == []
-    assert registry.owners() == registry.owners(called="STARS") == {OWNER}
-    assert registry.owners(called="order") == set()
-    assert (registry.up(owner=OWNER), registry.up(cluster="lab"), registry.up(cluster="eks")) == (2, 2, 0)
+    assert {one.key for one in registry.known_instances(owner=OWNER)} == keys
+    assert {one.key for one in registry.known_instances(application="rating")} == keys
+    assert (
+        registry.known_instances(owner=OTHERS)
+        == registry.known_instances(owner=OWNER, application="order")
+        == []
+    )
+    assert registry.owners() == registry.owners(lookup_name="STARS") == {OWNER}
+    assert registry.owners(lookup_name="order") == set()
+    assert (
+        registry.count_up(owner=OWNER),
+        registry.count_up(cluster="lab"),
+        registry.count_up(cluster="eks"),
+    ) == (2, 2, 0)
     assert registry.figures().held == (2 if kind.capabilities.renewals else 0)
 
 
@@ -135,10 +143,10 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) 
         [first[1]],
         [],
     ):
-        steps = plan(wanted, registry.known(application="rating"), OWNER)
+        steps = plan(wanted, registry.known_instances(application="rating"), OWNER)
         assert steps
         assert registry.apply(steps, OWNER).failures == ()
-        assert not plan(wanted, registry.known(application="rating"), OWNER)
+        assert not plan(wanted, registry.known_instances(application="rating"), OWNER)
     assert registry.figures().held == 0
 
 
@@ -162,7 +170,7 @@ def test_what_others_register_is_found(kind: Kind, registry: Registry, listener:
     """The client finds an instance that others register, and tells the listener of its owner."""
     kind.put(instance("theirs", OTHERS))
     wait_until(lambda: OTHERS in listener.owners, "it to be found", SECONDS)
-    assert [one.key for one in registry.known(owner=OTHERS)] == [instance("theirs").key]
+    assert [one.key for one in registry.known_instances(owner=OTHERS)] == [instance("theirs").key]
 
 
 def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
@@ -171,7 +179,7 @@ def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
     made.start()
     try:
         wait_until(lambda: made.condition() == Healthy(), "the first reading", SECONDS)
-        made.take_over(0)
+        made.start_leading(0)
         with pytest.raises(LeadershipLost):
             made.apply(registers(instance("a")), OWNER)
         assert kind.stands(instance("a").key) is None
@@ -187,13 +195,13 @@ def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
     registry.apply(registers(one), OWNER)
     registry.let_lapse(one)
     assert registry.figures().held == 0
-    registry.keep(one)
+    registry.keep_registered(one)
     assert registry.figures().held == 1
     registry.stand_by()
-    registry.keep(one)
+    registry.keep_registered(one)
     assert registry.figures().held == 0
     registry.refresh([one.key], known_too=True)
-    assert [there.key for there in registry.known(owner=OWNER)] == [one.key]
+    assert [there.key for there in registry.known_instances(owner=OWNER)] == [one.key]
 
 
 def test_what_nobody_forgets_is_removed_in_place_of_lapsing(kind: Kind, registry: Registry) -> None:
@@ -208,7 +216,7 @@ def test_what_nobody_forgets_is_removed_in_place_of_lapsing(kind: Kind, registry
     registry.apply(registers(*ours), OWNER)
     for one in (*ours, theirs):
         registry.let_lapse(one)
-    registry.keep(ours[1])
+    registry.keep_registered(ours[1])
     wait_until(lambda: kind.stands(ours[0].key) is None, "the removal", SECONDS)
     assert registry.get(ours[0].key) is None
     assert kind.stands(ours[1].key) is not None

@@ -26,8 +26,8 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, ApiResource
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
-from lab.listing import listed_now
-from lab.programs import HELM, find_kubectl, provide
+from lab.listing import list_uncached
+from lab.programs import HELM, find_kubectl, provide_programs
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from lab.workloads import Cluster, wait_for
@@ -220,7 +220,7 @@ def addresses(eureka: Peers, application: str) -> dict[str, str]:
 
 def instances(eureka: Peers, application: str) -> list[Instance]:
     """Return an application's instances, read past the server's caches."""
-    return listed_now(eureka.peers[0].url, application)
+    return list_uncached(eureka.peers[0].url, application)
 
 
 def renewed_at(eureka: Peers, instance: Instance) -> float:
@@ -242,7 +242,7 @@ def plain_url() -> Iterator[str]:
 
     All modules that a worker runs share the server, since starting one takes long.
     """
-    with Lab(eureka=1, kubernetes=False, quick_view=True) as running:
+    with Lab(eureka=1, kubernetes=False, uncached_lists=True) as running:
         yield running.eureka_urls[0]
 
 
@@ -251,7 +251,7 @@ def plain(plain_url: str) -> Iterator[Peer]:
     """Return a client of the stacks' Eureka server; instances that a test leaves there are removed."""
     peer = Peer(plain_url, Connection.parse(plain_url))
     yield peer
-    for each in listed_now(plain_url):
+    for each in list_uncached(plain_url):
         peer.deregister(*each.key)
     peer.close()
 
@@ -268,7 +268,7 @@ def secured() -> Iterator[Peer]:
     """Return a client of another Eureka server, which asks for a password and lists each registration at
     once.
     """
-    with Lab(eureka=1, kubernetes=False, security="basic", quick_view=True) as running:
+    with Lab(eureka=1, kubernetes=False, security="basic", uncached_lists=True) as running:
         (url,) = running.eureka_urls
         peer = Peer(url, Connection.parse(url, EUREKA_USER, EUREKA_PASSWORD))
         yield peer
@@ -288,7 +288,7 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file():
         pytest.skip("this tree has no chart")
     packed = tmp_path_factory.mktemp("packed")
-    program = provide([HELM])[HELM]
+    program = provide_programs([HELM])[HELM]
     subprocess.run(
         [program, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
     )
@@ -304,7 +304,7 @@ def run_here(lab: Lab, tmp_path: Path) -> RunCommands:
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")
-    folders = [str(kubectl.parent), str(provide([HELM])[HELM].parent), os.environ["PATH"]]
+    folders = [str(kubectl.parent), str(provide_programs([HELM])[HELM].parent), os.environ["PATH"]]
     environment = {"PATH": os.pathsep.join(folders), "HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
     return lambda commands: run_commands(commands, tmp_path, environment)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from lab.programs import HELM, HELM_4, provide
+from lab.programs import HELM, HELM_4, provide_programs
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "eurekube"
@@ -40,7 +40,7 @@ import asyncio, contextvars, json, sys
 from pulumi.runtime import mocks, rpc
 from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider import EurekubeOperator
-from eurekube_provider.resources.program import is_rendered
+from eurekube_provider.resources.program import runs_without_engine
 
 def clear(value):
     if isinstance(value, dict):
@@ -61,7 +61,7 @@ class Echo(mocks.Mocks):
         return args.name, args.inputs
 
 def made(arguments):
-    is_rendered.set(True)  # without an engine, which would make up names for Secrets
+    runs_without_engine.set(True)  # without an engine, which would make up names for Secrets
     echo = Echo()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -77,7 +77,7 @@ print(json.dumps([contextvars.Context().run(made, each) for each in json.load(sy
 def helm(*arguments: str, version: int = 3, fails: bool = False) -> str:
     """Run helm; return its standard output, or its standard error if ``fails`` says that it must fail."""
     name = HELM if version == 3 else HELM_4
-    program = provide([name])[name]
+    program = provide_programs([name])[name]
     done = subprocess.run(
         [program, *arguments], capture_output=True, text=True, timeout=120, env=_clean_environment()
     )

@@ -24,9 +24,9 @@ import yaml
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
-from eurekube_provider.registrations.names import renamed, snake
-from lab.listing import listed_now
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
+from eurekube_provider.registrations.names import rename_properties, to_snake_case
+from lab.listing import list_uncached
 from tests.system.stacks import Stack, own_pulumi, python_project
 
 PLUGINS = (b"pulumi.dynamic", b"pulumi-resource-eurekube")
@@ -136,7 +136,9 @@ class Shell:
 
 
 DYNAMIC = Shell("dynamic", {"Instance": INSTANCE_TYPE, "Application": APPLICATION_TYPE})
-NATIVE = Shell("native", {"Instance": INSTANCE_KIND.token, "Application": APPLICATION_KIND.token})
+NATIVE = Shell(
+    "native", {"Instance": INSTANCE_RESOURCE_TYPE.token, "Application": APPLICATION_RESOURCE_TYPE.token}
+)
 SHELLS = (DYNAMIC, NATIVE)
 
 
@@ -203,7 +205,9 @@ class ProviderStack(Stack):
         """The outputs of the registrations in the state, by name, with the same property names for both
         providers.
         """
-        return {name: renamed(each["outputs"], snake) for name, each in self.state().items()}
+        return {
+            name: rename_properties(each["outputs"], to_snake_case) for name, each in self.state().items()
+        }
 
     def urns(self, flag: str, *names: str) -> list[str]:
         """Return a flag such as ``--target`` with the URN of each named resource."""
@@ -251,7 +255,9 @@ class Preview:
         providers.
         """
         (step,) = (each for one, each in self._steps if one == name)
-        return tuple(renamed(step[when]["inputs"], snake) for when in ("oldState", "newState"))  # type: ignore[return-value]
+        return tuple(
+            rename_properties(step[when]["inputs"], to_snake_case) for when in ("oldState", "newState")
+        )  # type: ignore[return-value]
 
     def differing(self, name: str) -> set[str]:
         """Return the properties of a registration that the preview shows as changed."""
@@ -294,7 +300,7 @@ class Watch:
 
 def held(eureka: Peer, application: str) -> dict[str, Instance]:
     """Return an application's instances in Eureka, by the part of their ids before the first dot."""
-    found = listed_now(eureka.url, application=application)
+    found = list_uncached(eureka.url, application=application)
     return {each.instance_id.partition(".")[0]: each for each in found}
 
 

@@ -17,14 +17,14 @@ import pytest
 import yaml
 
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
-from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
 from lab import Lab
 from lab.cache import cache_folder
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
-from lab.pulumi import inline_cli, pulumi_path
+from lab.pulumi import pulumi_search_path, write_inline_cli
 from scripts import sdks
 
-os.environ["PATH"] = pulumi_path()  # for all tests: what the lab has built is there as well
+os.environ["PATH"] = pulumi_search_path()  # for all tests: what the lab has built is there as well
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.prefix) / "bin" / "uv"
@@ -51,7 +51,12 @@ source = { virtual = "." }
 }
 """Files that `uv init` and `uv lock` write for a project without dependencies."""
 
-REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
+REGISTRATIONS = (
+    INSTANCE_TYPE,
+    APPLICATION_TYPE,
+    INSTANCE_RESOURCE_TYPE.token,
+    APPLICATION_RESOURCE_TYPE.token,
+)
 """Types that a registration has in a state: those of the dynamic and those of the native provider."""
 
 needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI")
@@ -100,7 +105,7 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
         if UV.exists():
             (tools / UV.name).symlink_to(UV)
         if not HAS_LANGUAGE_HOST:
-            (tools / "pulumi").symlink_to(inline_cli(Path(str(shutil.which("pulumi")))))
+            (tools / "pulumi").symlink_to(write_inline_cli(Path(str(shutil.which("pulumi")))))
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
@@ -114,7 +119,7 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
 
 def python_sdk(folder: Path) -> Path:
     """Have the CLI make the native provider's SDK for Python; return its folder, as pip would install it."""
-    return sdks.python_sdk(folder, own_pulumi(folder))
+    return sdks.generate_python_sdk(folder, own_pulumi(folder))
 
 
 def lay_plugin_folder(folder: Path) -> Path:

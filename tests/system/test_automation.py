@@ -250,13 +250,13 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
     os.kill(project.started_cli(), signal.SIGKILL)
     dead = project.locked()
     living: list[subprocess.Popen[bytes]] = []
-    end_dead = ProcessRecords.end_dead
+    kill_orphaned_providers = ProcessRecords.kill_orphaned_providers
 
     def judged_and_then(records: ProcessRecords) -> None:
         """Release the stack and begin an ``up`` as a person would, just after the worker has judged the
         lock.
         """
-        end_dead(records)
+        kill_orphaned_providers(records)
         for lock in dead:
             lock.unlink()
         (project.directory / "arrived").unlink()
@@ -264,7 +264,7 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
         living.append(subprocess.Popen(command, cwd=project.directory, stdout=subprocess.DEVNULL))
         wait_for((project.directory / "arrived").exists, "a creation", 60)
 
-    monkeypatch.setattr(ProcessRecords, "end_dead", judged_and_then)
+    monkeypatch.setattr(ProcessRecords, "kill_orphaned_providers", judged_and_then)
     reported = up(other)
     (locked,) = project.locked()
     assert json.loads(locked.read_text())["pid"] == living[0].pid

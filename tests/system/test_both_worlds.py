@@ -15,7 +15,7 @@ from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from lab import Lab
-from lab.listing import wait_listed
+from lab.listing import wait_until_listed
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, instances, of_a_machine, running
 from tests.system.test_web import document, listening_port
@@ -57,7 +57,7 @@ def test_both_worlds_as_they_are(
     for name in (good, taken):
         cluster.syncer(namespace, name)
     wait_for(lambda: len(instances(eureka, good)) == 2, "2 registered", WAIT_SECONDS)
-    wait_listed(lab.eureka_urls[0], [*instances(eureka, good), *instances(eureka, taken)])
+    wait_until_listed(lab.eureka_urls[0], [*instances(eureka, good), *instances(eureka, taken)])
 
     def rows() -> dict[tuple[str, str], tuple[str, str]]:
         _, found = asked(capsys, lab, "status", "-n", namespace)
@@ -169,7 +169,7 @@ def test_who_leads_is_looked_at_first(
     operator = start_operator(OPERATOR_NAME="west")
     cluster.syncer(namespace, app)
     wait_for(lambda: len(instances(eureka, app)) == 1, "1 registered", WAIT_SECONDS)
-    wait_listed(lab.eureka_urls[0], instances(eureka, app))
+    wait_until_listed(lab.eureka_urls[0], instances(eureka, app))
 
     def seen() -> set[str]:
         _, status = asked(capsys, lab, "status", app, "-n", namespace)

@@ -15,7 +15,7 @@ from eurekube_provider.doctor.workload_checks import Workload, drain_findings, r
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab import Lab
-from lab.programs import HELM, provide
+from lab.programs import HELM, provide_programs
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator, addresses
 
@@ -30,7 +30,7 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
     """Return a function that runs helm against the lab's cluster, with a home of its own, and returns the
     output.
     """
-    program = provide([HELM])[HELM]
+    program = provide_programs([HELM])[HELM]
     homes = {f"HELM_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
 
     def run(*arguments: str, fails: bool = False) -> str:

@@ -22,7 +22,7 @@ import yaml
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
-from lab.programs import HELM, HELM_4, provide
+from lab.programs import HELM, HELM_4, provide_programs
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, addresses, operator_environment, run_as_pod
 from tests.system.operator_objects import CHART
@@ -41,7 +41,7 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
     """Return a function that runs helm 3 or 4 against the lab's cluster, with a home of its own, and
     returns the output.
     """
-    programs = provide([HELM, HELM_4])
+    programs = provide_programs([HELM, HELM_4])
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
 
     def run(*arguments: str, fails: bool = False, program: str = HELM) -> str:

@@ -14,10 +14,10 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.__main__ import add_flags
-from eurekube_provider.operator.settings import Settings, settings_from
+from eurekube_provider.operator.settings import Settings, load_settings
 from lab.programs import find_kubectl
-from scripts.blocks import blocks
-from scripts.release import manifest
+from scripts.blocks import find_code_blocks
+from scripts.release import install_manifest
 from tests.system.operator_objects import (
     CHART,
     NAMESPACE,
@@ -216,7 +216,7 @@ def settings_of(objects: list[Object], folder: Path) -> Settings:
         environment[variable["name"]] = with_local_paths(text, places)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_flags(parser)
-    return settings_from(vars(parser.parse_args(container.get("args", []))), environment)
+    return load_settings(vars(parser.parse_args(container.get("args", []))), environment)
 
 
 def mounted(volume: Object, found: dict[tuple[str, str], Object], place: Path) -> None:
@@ -294,7 +294,7 @@ def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -
     file alone.
     """
     page = ROOT / "docs" / "guides" / "change-url.md"
-    values, file, kustomization = (block.text for block in blocks(page) if block.language == "yaml")
+    values, file, kustomization = (block.text for block in find_code_blocks(page) if block.language == "yaml")
     by_helm = tmp_path / "helm"
     by_helm.mkdir()
     objects = chart_objects({**PLAIN, **yaml.safe_load(values)}, by_helm)
@@ -303,7 +303,7 @@ def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -
     for name, text in (
         ("operator.yaml", file),
         ("kustomization.yaml", kustomization),
-        ("install.yaml", manifest()),
+        ("install.yaml", install_manifest()),
     ):
         (by_kubectl / name).write_text(text)
     kubectl = find_kubectl()
@@ -313,7 +313,7 @@ def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -
     for each in (
         settings_of(objects, by_helm),
         settings_of(objects_of(done.stdout), tmp_path),
-        settings_from({"config": str(by_kubectl / "operator.yaml"), "eureka_url": "http://e/eureka"}, {}),
+        load_settings({"config": str(by_kubectl / "operator.yaml"), "eureka_url": "http://e/eureka"}, {}),
     ):
         assert each.connections["new"].service_urls == ("https://eureka-new.example.com/eureka",)
         assert set(each.connections) == {"default", "new"}
@@ -325,7 +325,7 @@ def test_the_values_of_the_page_about_a_shared_cluster_serve(tmp_path: Path) -> 
     """
     (values,) = (
         yaml.safe_load(block.text)
-        for block in blocks(ROOT / "docs" / "guides" / "shared-cluster.md")
+        for block in find_code_blocks(ROOT / "docs" / "guides" / "shared-cluster.md")
         if block.language == "yaml"
     )
     settings = settings_of(chart_objects(values, tmp_path), tmp_path)

@@ -21,7 +21,7 @@ import yaml
 
 from eurekube_provider.cli.main import main
 from lab.errors import LabError
-from lab.programs import ACTIONLINT, provide
+from lab.programs import ACTIONLINT, provide_programs
 from tests.system.stacks import ROOT
 
 CI = ROOT / "examples" / "ci"
@@ -94,7 +94,7 @@ def forge() -> Iterator[Forge]:
 def test_the_linter_of_the_forge_has_nothing_to_say() -> None:
     """actionlint finds no fault in the workflows that users copy, nor in this repository's own."""
     try:
-        actionlint = provide([ACTIONLINT])[ACTIONLINT]
+        actionlint = provide_programs([ACTIONLINT])[ACTIONLINT]
     except LabError as error:
         pytest.skip(f"actionlint cannot be had: {error}")
     own = CI.parents[1] / ".github" / "workflows"

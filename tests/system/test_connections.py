@@ -19,13 +19,13 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.controller import WORKERS, Controller
+from eurekube_provider.operator.controller import WORKERS_PER_EUREKA, Controller
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from lab import Lab
 from lab.proxy import Proxy
@@ -76,8 +76,8 @@ class Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.owner_changed = controller.owner_changed
-        self.condition_changed = controller.all_changed
+        self.owner_changed = controller.enqueue_owner
+        self.condition_changed = controller.enqueue_all
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> 
         for name, connection in connections.items()
     }
     settings = Settings(connections, watch_namespaces=(namespace,))
-    sources = Sources(access, identity, (namespace,), queue.add)
+    sources = ClusterCache(access, identity, (namespace,), queue.add)
     drain_check = DrainCheck(access, sources, 0, queue.add)
     reconciler = Reconciler(settings, identity, access, registries, sources, drain_check, lambda: True)
     publisher = StatusPublisher(events, statuses)
@@ -123,7 +123,7 @@ def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> 
             "a start",
         )
         running.start()
-        running.take_over()
+        running.start_renewals()
         running.lead()
         ends.callback(running.stop)
         yield running
@@ -191,7 +191,7 @@ def test_an_eureka_that_hangs_holds_up_no_other(
     """A Eureka that hangs delays no other, however many syncers wait for it, even after a change of
     leader. The Eureka that hung gets its changes when it answers again.
     """
-    shops = [Shop(cluster, eureka, namespace) for _ in range(WORKERS + 5)]
+    shops = [Shop(cluster, eureka, namespace) for _ in range(WORKERS_PER_EUREKA + 5)]
     for number, shop in enumerate(shops):
         shop.app = f"{namespace}-{number}"
         shop.service()
@@ -209,10 +209,10 @@ def test_an_eureka_that_hangs_holds_up_no_other(
     here.slices(here.endpoint(1), here.endpoint(2))
     here.wait_statuses("UP", "UP")
     assert time.monotonic() - started < HANGS_SECONDS / 2
-    controller.pause()
+    controller.pause_and_check_idle()
     controller.stand_by()
     started = time.monotonic()
-    controller.take_over()
+    controller.start_renewals()
     controller.lead()
     here.slices(here.endpoint(1))
     here.wait_statuses("UP")

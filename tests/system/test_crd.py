@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import MERGE_PATCH, MIRRORS, REFRESHES, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH, MIRRORS, STACK_REFRESHES, SYNCERS, ApiResource
 from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster, wait_for
 
@@ -296,7 +296,7 @@ def test_a_bad_stack_refresh_is_refused_with_a_sentence(
 ) -> None:
     """The API server refuses a wrong StackRefresh, and says what is wrong."""
     with pytest.raises(KubernetesError) as refused:
-        create(cluster, spec, REFRESHES, "StackRefresh")
+        create(cluster, spec, STACK_REFRESHES, "StackRefresh")
     assert refused.value.status_code == 422
     assert sentence in str(refused.value)
 
@@ -364,7 +364,7 @@ def test_a_mirror_of_one_field(cluster: Cluster) -> None:
 
 def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
     """A StackRefresh needs three fields, and the API server drops no field."""
-    stored = create(cluster, REFRESH, REFRESHES, "StackRefresh")
+    stored = create(cluster, REFRESH, STACK_REFRESHES, "StackRefresh")
     assert stored["spec"] == {**REFRESH, "paused": False}
     full = {
         **REFRESH,
@@ -373,7 +373,7 @@ def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
         "minIntervalSeconds": 10,
         "paused": True,
     }
-    assert create(cluster, full, REFRESHES, "StackRefresh")["spec"] == full
+    assert create(cluster, full, STACK_REFRESHES, "StackRefresh")["spec"] == full
 
 
 def test_every_rule_is_tried() -> None:

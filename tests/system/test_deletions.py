@@ -21,7 +21,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MIRRORS, NAMESPACES, PODS, SYNCERS
 from lab import Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, wait_for
-from scripts.release import manifest
+from scripts.release import install_manifest
 from tests.system.conftest import (
     ROOT,
     Operator,
@@ -167,7 +167,7 @@ def test_an_operator_that_is_deleted_with_its_syncers_leaves_them_to_one_pass(
     kustomization = tmp_path / "kustomization.yaml"
     resources = ["install.yaml", *yaml.safe_load(kustomization.read_text())["resources"]]
     kustomization.write_text(yaml.safe_dump({"resources": resources}))
-    installed = manifest().replace("http://eureka:8761/eureka", lab.eureka_urls[0])
+    installed = install_manifest().replace("http://eureka:8761/eureka", lab.eureka_urls[0])
     objects = [one for one in yaml.safe_load_all(installed) if one]
     if not is_paused:  # it may or may not be quicker than the deletion, if that begins with the CRDs
         objects = [one for one in objects if one["kind"] != "CustomResourceDefinition"]

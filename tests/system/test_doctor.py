@@ -25,8 +25,8 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import PODS, SERVICES, SYNCERS, ApiResource
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND
-from lab.listing import listed_now, wait_listed
+from lab.eureka import FAST_LIST_SETTINGS
+from lab.listing import list_uncached, wait_until_listed
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, Operator, instances, operator_environment, run_commands
@@ -54,7 +54,7 @@ def eurekas() -> Iterator[Lab]:
 
     Their lists, which the doctor reads, are a second old at most: these tests wait for them at each step.
     """
-    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
+    with Lab(eureka=2, kubernetes=False, eureka_settings=FAST_LIST_SETTINGS) as running:
         yield running
 
 
@@ -210,13 +210,13 @@ def wait_agreed(registry: Peers) -> None:
     """Wait until both servers list the same instances."""
 
     def is_agreed() -> bool:
-        lists, _ = registry.each(lambda peer: {(*one.key, one.status) for one in listed_now(peer.url)})
+        lists, _ = registry.ask_all(lambda peer: {(*one.key, one.status) for one in list_uncached(peer.url)})
         first, *others = lists.values()
         return all(other == first for other in others)
 
     wait_for(is_agreed, "the servers to agree", 60.0)
     for peer in registry.peers:
-        wait_listed(peer.url, listed_now(peer.url))
+        wait_until_listed(peer.url, list_uncached(peer.url))
 
 
 def test_the_guide_to_a_migration(
@@ -369,7 +369,7 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
     for one in others:
         Writer(registry).register(one)
     lonely = stranger("lonely", "192.0.2.8")
-    registry.peers[0].batch([batch.register(lonely)])  # which a server keeps to itself
+    registry.peers[0].send_batch([batch.register_item(lonely)])  # which a server keeps to itself
 
     cluster.syncer(ILL, "hurried", securePort="http")
     cluster.syncer(ILL, "cut", lease={"renewalIntervalSeconds": 5, "durationSeconds": 8})

@@ -17,7 +17,7 @@ import yaml
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from tests.system.stacks import (
     ROOT,
     lay_plugin_folder,
@@ -160,10 +160,10 @@ def test_registrations(reader: Reader, eureka: Peer) -> None:
 
     printed = reader.types(start)
     assert "stack/organization/native-yaml/dev/rating" in printed
-    assert len(listed_now(eureka.url, "rating")) == 2
+    assert len(list_uncached(eureka.url, "rating")) == 2
     assert "eurekube:Application" in reader.types(takes_over)
     reader.types(ends)
-    assert listed_now(eureka.url, "rating") == []
+    assert list_uncached(eureka.url, "rating") == []
 
     owner = "stack/organization/native-yaml/dev/billing"
     registered_before(eureka, "lost", **{"eurekube.owner": owner, "eurekube.incarnation": "0123456789ab"})
@@ -207,7 +207,7 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
     planned = reader.types(plan)
 
     def of_this_stack() -> set[str]:
-        owned = (each for each in listed_now(eureka.url) if "/shop/dev/" in (each.owner or ""))
+        owned = (each for each in list_uncached(eureka.url) if "/shop/dev/" in (each.owner or ""))
         return {each.host_name for each in owned}
 
     assert (planned.count("+ "), of_this_stack()) == (3, set())
@@ -231,7 +231,7 @@ def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
     reader.types(printed)
     state = reader.types("pulumi stack export")
     for one in before:
-        assert listed_now(eureka.url, one.application)[0].owner is None
+        assert list_uncached(eureka.url, one.application)[0].owner is None
         assert f'"{one.application}' in state
 
 
@@ -248,7 +248,7 @@ def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
     assert described["packages"] == {"eurekube": "../plugin"}
     reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL}")
     reader.types("pulumi up --yes")
-    assert len(listed_now(eureka.url, "rating")) == 2
+    assert len(list_uncached(eureka.url, "rating")) == 2
     reader.types("pulumi destroy --yes")
 
     added, *_ = blocks("native-provider.md")

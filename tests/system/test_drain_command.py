@@ -13,7 +13,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
-from lab.listing import wait_listed
+from lab.listing import wait_until_listed
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses, instances
 
@@ -58,7 +58,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     start_operator()
     wait_for(lambda: list(addresses(eureka, app).values()) == ["UP", "UP"], "two instances", 60.0)
     one, *_ = both = instances(eureka, app)
-    wait_listed(lab.eureka_urls[0], both)  # who else is UP, it knows from the list
+    wait_until_listed(lab.eureka_urls[0], both)  # who else is UP, it knows from the list
 
     started = time.monotonic()
     code, said, complaints = cli("drain", one.instance_id, *FAST)
@@ -87,7 +87,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     assert statuses.pop(one.ip_address) == "OUT_OF_SERVICE"
     assert list(statuses.values()) == ["UP", "UP"]
 
-    wait_listed(lab.eureka_urls[0], instances(eureka, app))
+    wait_until_listed(lab.eureka_urls[0], instances(eureka, app))
     code, said, complaints = cli("drain", app.capitalize(), "--no-wait")
     assert (code, said.count("OUT_OF_SERVICE on 1 server")) == (0, 3)
     assert "callers may call them for 103 s more; then they may be stopped" in said

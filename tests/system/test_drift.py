@@ -14,7 +14,7 @@ import pytest
 from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY, RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from lab.workloads import wait_for
 from tests.system.shells import NATIVE, ProviderStack, Shell, Wanted, Workshop, by_hand, eurekube, held, host
 from tests.system.stacks import needs_language_host, needs_pulumi, needs_python_sdk
@@ -223,7 +223,7 @@ def test_what_is_got_says_whose_it_is(workshop: Workshop, plain_url: str, plain:
     for number, marks in enumerate(({OWNER_KEY: OTHER}, {OWNER_KEY: OTHER}, {}), start=1):
         there = Instance("FOUND", f"vm-{number}", f"vm-{number}", f"192.0.2.{110 + number}", Port(8080))
         plain.register(replace(there, metadata={"tier": "1", **marks}))
-    wait_for(lambda: len(listed_now(plain_url, "FOUND")) == 3, "three instances")
+    wait_for(lambda: len(list_uncached(plain_url, "FOUND")) == 3, "three instances")
     stack.wants(NATIVE.got("theirs", "Instance", "found/vm-1"), NATIVE.got("all", "Application", "found"))
     stack.up()
     assert stack.outputs() == {"theirs": OTHER, "all": ""}
@@ -246,7 +246,7 @@ def test_what_is_imported_settles_at_once(workshop: Workshop, plain_url: str, pl
     """
     stack = ProviderStack(workshop, "imported", {"url": plain_url})
     plain.register(Instance("FOUND", "vm-3", "vm-3", "192.0.2.113", Port(8080), metadata={"tier": "1"}))
-    wait_for(lambda: len(listed_now(plain_url, "FOUND")) == 1, "the instance")
+    wait_for(lambda: len(list_uncached(plain_url, "FOUND")) == 1, "the instance")
     quietly = ("--yes", "--protect=false", "--skip-preview", "--generate-code=false")
     said = stack.pulumi("import", "eurekube:index:Application", "one", "found/vm-3", *quietly, fails=True)
     assert "must be the name of an application" in said

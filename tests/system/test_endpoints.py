@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
@@ -244,7 +244,7 @@ def test_a_service_that_becomes_a_name_for_another_one(place: Place) -> None:
     place.wait_held("order-lb", {})
     place.wait_condition("order", "Braked", "True", "Braked")
     assert place.addresses("order") == pods
-    place.patch("EurekaSyncer", "order", {"metadata": {"annotations": {RELEASE_ANNOTATION: "now"}}})
+    place.patch("EurekaSyncer", "order", {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}})
     place.wait_held("order", {})
     assert place.condition("order", "Ready")[:2] == ("False", "ExternalName")
 

@@ -127,7 +127,7 @@ def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, 
             Writer(eureka).remove(left)
         cluster.deployment("shop", service, 2)
         cluster.service("shop", service)
-        wait_for(lambda: cluster.is_settled("shop", service, 2), "endpoints")  # noqa: B023
+        wait_for(lambda: cluster.has_ready_pods("shop", service, 2), "endpoints")  # noqa: B023
     run(first)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
     assert addresses(eureka, "rating") == ready

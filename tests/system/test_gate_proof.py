@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.gate_proof import REPLICAS, allowed_seconds, gateway_faults, prove_gate
-from lab.netns import why_not
+from lab.gate_proof import REPLICAS, gateway_faults, longest_rollout_seconds, run_gate_proof
+from lab.netns import network_unavailable_reason
 from lab.spring import SpringClientMissing
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
@@ -18,10 +18,10 @@ ACTS = ["rolled", "leader killed", "one Eureka frozen", "all Eurekas frozen"]
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """Return the report of one run."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
     try:
-        return prove_gate("short")
+        return run_gate_proof("short")
     except SpringClientMissing as reason:
         pytest.skip(str(reason))
 
@@ -39,7 +39,7 @@ def test_a_rollout_is_as_fast_as_callers_learn(report: dict[str, Any], name: str
     are left out.
     """
     (act,) = (one for one in report["acts"] if one["name"] == name)
-    assert act["opened"] - act["began"] <= allowed_seconds(report, act)
+    assert act["opened"] - act["began"] <= longest_rollout_seconds(report, act)
 
 
 def test_a_rollout_waits_while_a_eureka_hangs(report: dict[str, Any]) -> None:

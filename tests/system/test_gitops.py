@@ -21,23 +21,23 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     MIRRORS,
     NAMESPACES,
-    REFRESHES,
     SERVICES,
+    STACK_REFRESHES,
     SYNCERS,
     ApiResource,
 )
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
-from eurekube_provider.operator.progress import STALLED_SECONDS
-from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.progress import STALLED_AFTER_SECONDS
+from eurekube_provider.operator.status import syncer_status
 from eurekube_provider.operator.triggers import trigger_state
-from eurekube_provider.operator.triggers.trigger_state import TriggerState
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 from lab import Lab
 from lab.errors import LabError
-from lab.programs import FOREIGN_READERS, provide
+from lab.programs import THIRD_PARTY_READERS, provide_programs
 from lab.workloads import Cluster, wait_for
-from scripts.blocks import blocks
-from scripts.release import manifest, manifests
+from scripts.blocks import find_code_blocks
+from scripts.release import install_manifest, write_manifests
 from tests.system.conftest import (
     ROOT,
     Operator,
@@ -106,7 +106,7 @@ def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:
 def asked(command: str, given: Any) -> list[dict[str, str]]:
     """Ask the program that contains the engines; return its answer."""
     try:
-        program = provide([FOREIGN_READERS])[FOREIGN_READERS]
+        program = provide_programs([THIRD_PARTY_READERS])[THIRD_PARTY_READERS]
     except LabError as error:
         pytest.skip(str(error))
     done = subprocess.run(
@@ -156,10 +156,10 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
 
     early = {**SETTLED, **dict.fromkeys(STUCK, ON_ITS_WAY)}
     wait_for(lambda: verdicts(syncers()) == early, f"{early}", 60.0)
-    assert time.monotonic() - began < STALLED_SECONDS
+    assert time.monotonic() - began < STALLED_AFTER_SECONDS
     late = {**SETTLED, **dict.fromkeys(STUCK, FAILED)}
-    wait_for(lambda: verdicts(syncers()) == late, f"{late}", STALLED_SECONDS + 30.0)
-    assert time.monotonic() - began >= STALLED_SECONDS
+    wait_for(lambda: verdicts(syncers()) == late, f"{late}", STALLED_AFTER_SECONDS + 30.0)
+    assert time.monotonic() - began >= STALLED_AFTER_SECONDS
 
     up = syncers()["up"]
     assert verdicts(written(up)) == {
@@ -212,7 +212,7 @@ def test_a_namespace_without_an_operator_waits_for_one_pass_of_it(
 KINDS: Mapping[str, tuple[ApiResource, Object]] = {
     "EurekaSyncer": (SYNCERS, {"mode": "pod", "selector": {"app": "rating"}}),
     "EurekaMirror": (MIRRORS, {"application": "review"}),
-    "StackRefresh": (REFRESHES, {"selector": {"app": "rating"}, "action": "Preview", "target": "prod"}),
+    "StackRefresh": (STACK_REFRESHES, {"selector": {"app": "rating"}, "action": "Preview", "target": "prod"}),
 }
 
 
@@ -244,7 +244,7 @@ def written(up: Object) -> dict[str, Object]:
     }.items():
         item = copy.deepcopy(up)
         for now in times:
-            item["status"] = status_of(item, said, now)
+            item["status"] = syncer_status(item, said, now)
         found[name] = item
     services = (MirroredService("REVIEW", "review", 1, 1),)
     for name, kind in (
@@ -258,9 +258,9 @@ def written(up: Object) -> dict[str, Object]:
             item["status"] = mirror_status(item, MirrorReport(services, problems), now)
         found[name] = item
     refresh: Object = {"kind": "StackRefresh", "metadata": {"name": "rating", "generation": 1}}
-    state = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "no such target")
+    state = StackRefreshState().as_refused(RefreshReason.UNKNOWN_TARGET, "no such target")
     for now in times:
-        refresh["status"] = trigger_state.status_of(refresh, state, now)
+        refresh["status"] = trigger_state.stack_refresh_status_patch(refresh, state, now)
     return {**found, "refresh of an unknown target": refresh}
 
 
@@ -270,11 +270,11 @@ def test_the_guard_for_argo_cd_refuses_while_there_are_syncers(
     """The page's command writes a PreDelete hook for an operator of install.yaml: with that operator's
     rights its Job fails while there is a syncer, and succeeds without.
     """
-    (tmp_path / "install.yaml").write_text(manifest())
-    (write,) = (block.script() for block in blocks(PAGE) if "uninstall-guard.yaml" in block.text)
+    (tmp_path / "install.yaml").write_text(install_manifest())
+    (write,) = (block.script() for block in find_code_blocks(PAGE) if "uninstall-guard.yaml" in block.text)
     published = "oci://ghcr.io/eurekube/charts/eurekube"
     assert published in write
-    (remove,) = (block.script() for block in blocks(UNINSTALL) if "delete namespace" in block.text)
+    (remove,) = (block.script() for block in find_code_blocks(UNINSTALL) if "delete namespace" in block.text)
     try:
         run_here("kubectl apply --server-side -f install.yaml")
         run_here(write.replace(published, str(chart)))
@@ -301,7 +301,7 @@ def test_the_health_checks_are_added_to_what_argo_cd_has(
     cluster: Cluster, run_here: RunCommands, tmp_path: Path
 ) -> None:
     """The page's command adds the health checks of a release, and keeps the other settings of Argo CD."""
-    manifests(tmp_path)
+    write_manifests(tmp_path)
     cluster.namespace("argocd")
     settings = {
         "apiVersion": "v1",
@@ -311,7 +311,7 @@ def test_the_health_checks_are_added_to_what_argo_cd_has(
     }
     config_maps = ApiResource("", "v1", "configmaps")
     cluster.apply(config_maps, settings)
-    (command,) = (block.script() for block in blocks(PAGE) if "kubectl patch" in block.text)
+    (command,) = (block.script() for block in find_code_blocks(PAGE) if "kubectl patch" in block.text)
     run_here(command)
     data = cluster.access.get(config_maps.path("argocd", "argocd-cm"))["data"]
     added = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 import requests
 
-from eurekube_provider.core.identity import cluster_of
-from eurekube_provider.core.lease_notes import read_notes
+from eurekube_provider.core.identity import cluster_name_of_owner
+from eurekube_provider.core.lease_notes import parse_lease_notes
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, NAMESPACES, SYNCERS
 from lab import Lab
-from lab.listing import listed_at_once
+from lab.listing import list_in_one_request
 from lab.ports import free_ports
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment, ready, running, with_crds
@@ -46,7 +46,7 @@ def lapsing() -> Iterator[Lab]:
         # Of few instances only one would be evicted in each round.
         "eureka.server.renewal-percent-threshold": "0.0",
     }
-    with Lab(eureka=1, quick_view=True, eureka_settings=settings) as running_lab:
+    with Lab(eureka=1, uncached_lists=True, eureka_settings=settings) as running_lab:
         yield running_lab
 
 
@@ -83,7 +83,7 @@ class Callers:
         while not self._stopped.wait(0.5):
             counted = set(self._counted)
             up: dict[str, set[str]] = {name: set() for name in counted}
-            for one in listed_at_once(self._url, session):
+            for one in list_in_one_request(self._url, session):
                 if one.status is Status.UP and one.application in up:
                     up[one.application].add(one.ip_address)
             for name, found in up.items():
@@ -152,7 +152,7 @@ class Change:
 
     def names(self) -> set[str | None]:
         """Return the cluster names in the owners of the instances."""
-        return {cluster_of(one.owner) for one in self.instances()}
+        return {cluster_name_of_owner(one.owner) for one in self.instances()}
 
     def wait_called(self, name: str) -> None:
         """Wait until all instances are owned under this cluster name."""
@@ -230,7 +230,9 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             conflict = wait_for(lambda: not_given.condition("Conflict"), "the syncer to say so")
             assert f"--previous-cluster-name {uid[:8]}" in conflict["message"], conflict["message"]
             assert not_given.condition("Synced")["status"] == "False"
-            notes = read_notes((cluster.get(LEASES, "names-remembered-leader", "default") or {})["metadata"])
+            notes = parse_lease_notes(
+                (cluster.get(LEASES, "names-remembered-leader", "default") or {})["metadata"]
+            )
             assert (notes.cluster_name, notes.previous_names) == ("east", (uid[:8],))
             # The next pod has the new name, and the pods of before leave when they end.
             cluster.deployment(made["remembered"].namespace, made["remembered"].app, 4)

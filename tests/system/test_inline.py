@@ -22,8 +22,8 @@ from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
-from lab.inline import program_in
-from lab.listing import listed_now
+from lab.inline import make_program_runner
+from lab.listing import list_uncached
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster
 from tests.system.conftest import running
 from tests.system.stacks import (
@@ -65,7 +65,7 @@ def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> au
     return automation.create_stack(
         "dev",
         project_name=described["name"],
-        program=program_in(project / "__main__.py"),
+        program=make_program_runner(project / "__main__.py"),
         opts=automation.LocalWorkspaceOptions(
             work_dir=str(project),
             # The CLI itself, not what runs programs inline for those who cannot.
@@ -81,7 +81,7 @@ def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> au
 def registered(url: str, project: str) -> dict[str, Status]:
     """Return the statuses of the registrations of a project's stack dev, by application and host."""
     owner = f"stack/organization/{project}/dev/"
-    found = (each for each in listed_now(url) if (each.owner or "").startswith(owner))
+    found = (each for each in list_uncached(url) if (each.owner or "").startswith(owner))
     return {f"{each.application} {each.host_name}": each.status for each in found}
 
 

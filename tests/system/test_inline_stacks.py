@@ -21,12 +21,12 @@ import pytest
 from pulumi import automation
 
 from eurekube_provider import EurekaApplication, EurekaInstance
-from eurekube_provider.automation.cancellable import Cancellable
+from eurekube_provider.automation.cancellable import CancellableCommand
 from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.resources.program import leave_quietly_when_interrupted
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from lab.workloads import wait_for
 from tests.system.stacks import needs_pulumi, needs_python_sdk, own_pulumi, python_sdk
 
@@ -69,9 +69,9 @@ class Project:
         made.set_config("eurekube:url", automation.ConfigValue(self._url))
         return made
 
-    def cancellable(self) -> Cancellable:
+    def cancellable(self) -> CancellableCommand:
         """Return a Pulumi command that a test can cancel."""
-        return Cancellable(self._records)
+        return CancellableCommand(self._records)
 
 
 def registers(shell: str, name: str, number: int, **more: Any) -> None:
@@ -92,7 +92,9 @@ def registers(shell: str, name: str, number: int, **more: Any) -> None:
 def held(url: str, name: str) -> dict[str, Status]:
     """Return the statuses of a stack's instances at the server, by host."""
     owner = f"stack/organization/inline/{name}/"
-    return {each.host_name: each.status for each in listed_now(url) if (each.owner or "").startswith(owner)}
+    return {
+        each.host_name: each.status for each in list_uncached(url) if (each.owner or "").startswith(owner)
+    }
 
 
 def test_stacks_in_threads_do_not_reach_each_other(
@@ -148,7 +150,7 @@ def test_stacks_in_threads_do_not_reach_each_other(
             with pytest.raises(automation.CommandError):
                 stack.destroy(on_output=printed["cancelled"].append)
             cancelling.result()
-        assert command.cancelled
+        assert command.cancel_reason
         assert held(url, "cancelled")["192.0.2.30"] is Status.UP
 
     def raising() -> None:

@@ -49,7 +49,7 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
             "owner": f"stack/organization/shop/dev/{name}",
         },
     )
-    (made,) = create(DesiredState.from_properties(checked.properties), peers).ours.values()
+    (made,) = create(DesiredState.from_properties(checked.properties), peers).owned.values()
     return made
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.programs import HELM, find_kubectl, provide
-from scripts.blocks import KNOWN_FLAGS
+from lab.programs import HELM, find_kubectl, provide_programs
+from scripts.blocks import KNOWN_FLAGS_FILE
 
-KNOWN = tomllib.loads(KNOWN_FLAGS.read_text())
+KNOWN = tomllib.loads(KNOWN_FLAGS_FILE.read_text())
 
 
 def program(name: str) -> Path:
@@ -22,7 +22,7 @@ def program(name: str) -> Path:
     found = find_kubectl() if name == "kubectl" else None
     if name == HELM:
         try:
-            found = provide([HELM])[HELM]
+            found = provide_programs([HELM])[HELM]
         except LabError as error:
             pytest.skip(str(error))
     found = found or (Path(path) if (path := shutil.which(name)) else None)

@@ -20,7 +20,7 @@ import yaml
 
 from eurekube_provider.kube.access import MERGE_PATCH, PODS, STRATEGIC_MERGE_PATCH
 from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
-from lab.listing import held_now, listed_now, wait_listed
+from lab.listing import list_keys_uncached, list_uncached, wait_until_listed
 from lab.waiting import wait_until
 from lab.workloads import Cluster
 
@@ -49,7 +49,7 @@ NEVER_COPIED = {
 @pytest.fixture(scope="module")
 def three_eurekas() -> Iterator[Lab]:
     """Start three Eureka servers that are peers, with settings of the test's own."""
-    with Lab(eureka=3, kubernetes=False, quick_view=True, eureka_settings=NEVER_COPIED) as running:
+    with Lab(eureka=3, kubernetes=False, uncached_lists=True, eureka_settings=NEVER_COPIED) as running:
         yield running
 
 
@@ -179,10 +179,10 @@ def test_a_registration_by_hand_is_read_back(lab: Lab, http: requests.Session) -
     """A registration over REST is read past the caches at once, and a list that was not cached shows it."""
     url = lab.eureka_urls[0]
     register(http, url, "LAB-BY-HAND", "by-hand:8080")
-    assert ("LAB-BY-HAND", "by-hand:8080") in held_now(url)
-    (found,) = listed_now(url, "lab-by-hand")
+    assert ("LAB-BY-HAND", "by-hand:8080") in list_keys_uncached(url)
+    (found,) = list_uncached(url, "lab-by-hand")
     assert found.instance_id == "by-hand:8080"
-    wait_listed(url, [found])
+    wait_until_listed(url, [found])
 
 
 def test_a_lone_server_has_no_peer(lab: Lab, http: requests.Session) -> None:
@@ -210,7 +210,9 @@ def test_a_registration_reaches_all_peers(three_eurekas: Lab, http: requests.Ses
 
 
 def test_settings_of_the_caller_win(three_eurekas: Lab, http: requests.Session) -> None:
-    """A Spring property of the caller overrides the lab's own; here one that `quick_view` sets otherwise."""
+    """A Spring property of the caller overrides the lab's own; here one that `uncached_lists` sets
+    otherwise.
+    """
     for url in three_eurekas.eureka_urls:
         assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
     url = three_eurekas.eureka_urls[0]
@@ -254,7 +256,7 @@ def clients() -> Iterator[Lab]:
     A starting server copies its neighbour's list, which here shows each write at once.
     """
     with Lab(
-        eureka=2, kubernetes=False, security="basic", register_with_eureka=True, quick_view=True
+        eureka=2, kubernetes=False, security="basic", register_with_eureka=True, uncached_lists=True
     ) as running:
         yield running
 
@@ -638,5 +640,5 @@ def test_a_server_takes_its_classes_from_the_archive(lab: Lab, http: requests.Se
     register(http, server.url, "LAB-CLASSES", "classes:8080")
     assert http.get(f"{server.url}/apps", headers={"Accept": "application/json"}, timeout=10).ok
     assert http.post(f"{server.url}/peerreplication/batch/", json={"replicationList": []}, timeout=10).ok
-    archived, others = server.loaded_classes()
+    archived, others = server.count_loaded_classes()
     assert others < 0.09 * archived

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import listed_now
-from scripts.sdks import LANGUAGES, PLUGIN, build
+from lab.listing import list_uncached
+from scripts.sdks import LANGUAGES, PLUGIN_PATH, build_sdk
 from tests.system.stacks import (
     ROOT,
     Stack,
@@ -32,7 +32,7 @@ WITH_PREVIEW = ("typescript", "yaml")
 def needs(name: str) -> pytest.MarkDecorator:
     """Skip a test if the programs of a language are not installed."""
     ours = {"python": needs_python_sdk, "yaml": needs_yaml}
-    is_missing = bool(LANGUAGES[name].missing())
+    is_missing = bool(LANGUAGES[name].missing_tools())
     reason = f"not all on PATH: {', '.join(LANGUAGES[name].tools)}"
     return ours.get(name) or pytest.mark.skipif(is_missing, reason=reason)
 
@@ -46,7 +46,7 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
     environment = own_pulumi(tmp_path)
     environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{environment['PATH']}"
     # Compilers keep what they have fetched and built where they always do.
-    project = build(name, tmp_path, environment)
+    project = build_sdk(name, tmp_path, environment)
     if name == "python":
         environment["PYTHONPATH"] += f":{project / 'sdks' / 'python'}"
     if name == "go":
@@ -65,7 +65,7 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
         "billing": True if name == "yaml" else "UP",
         "owner": f"stack/organization/native-{name}/dev/rating",
     }
-    held = {each.host_name: each for app in ("billing", "rating") for each in listed_now(plain.url, app)}
+    held = {each.host_name: each for app in ("billing", "rating") for each in list_uncached(plain.url, app)}
     ours = {host: each for host, each in held.items() if f"/native-{name}/" in (each.owner or "")}
     assert {host: each.port.number for host, each in ours.items()} == {
         "192.0.2.10": 8080,
@@ -74,7 +74,7 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
     }
     assert dict(ours["192.0.2.10"].metadata)["tier"] == "1"
     stack.destroy()
-    assert [*listed_now(plain.url, "billing"), *listed_now(plain.url, "rating")] == []
+    assert [*list_uncached(plain.url, "billing"), *list_uncached(plain.url, "rating")] == []
     shutil.rmtree(project)  # packages of npm are many
 
 
@@ -87,11 +87,11 @@ def test_a_project_of_uv_needs_no_pip(tmp_path: Path, plain: Peer) -> None:
     for name in ("VIRTUAL_ENV", "PYTHONPATH"):
         environment.pop(name, None)
     (tmp_path / "plugin").mkdir()
-    (tmp_path / "plugin" / PLUGIN.name).symlink_to(PLUGIN)
+    (tmp_path / "plugin" / PLUGIN_PATH.name).symlink_to(PLUGIN_PATH)
     stack = Stack(tmp_path / "native-uv", environment)
     shutil.copytree(ROOT / "examples" / "native-uv", stack.project)
     locked = (stack.project / "uv.lock").read_text()
-    stack.pulumi("package", "add", str(PLUGIN))
+    stack.pulumi("package", "add", str(PLUGIN_PATH))
     stack.pulumi("stack", "init", "dev")
     (stack.project / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"eurekube:url": plain.url}}))
     stack.up()
@@ -100,4 +100,4 @@ def test_a_project_of_uv_needs_no_pip(tmp_path: Path, plain: Peer) -> None:
     versions = [line for line in locked.splitlines() if line.startswith(("name =", "version ="))]
     assert set(versions) <= set((stack.project / "uv.lock").read_text().splitlines())
     stack.destroy()
-    assert listed_now(plain.url, "billing") == []
+    assert list_uncached(plain.url, "billing") == []

@@ -25,7 +25,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS
 from lab import Lab
 from lab.errors import LabError
-from lab.programs import FOREIGN_READERS, provide
+from lab.programs import THIRD_PARTY_READERS, provide_programs
 from lab.spring import SpringAdmin, SpringClientMissing
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, Operator, instances, operator_environment
@@ -250,7 +250,7 @@ def found_by_prometheus(eureka_url: str) -> list[dict[str, str]]:
     page = (ROOT / "docs/guides/metadata.md").read_text(encoding="utf-8")
     (written,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
     try:
-        program = provide([FOREIGN_READERS])[FOREIGN_READERS]
+        program = provide_programs([THIRD_PARTY_READERS])[THIRD_PARTY_READERS]
     except LabError as error:
         pytest.skip(str(error))
     configured = written.replace("http://eureka:8761/eureka", eureka_url)

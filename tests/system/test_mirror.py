@@ -14,12 +14,18 @@ import requests
 
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, SERVICE_NAME_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
-from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
+from eurekube_provider.kube.rights import (
+    CLUSTER_RULES,
+    MIRROR_CLUSTER_RULES,
+    MIRROR_NAMESPACE_RULES,
+    NAMESPACE_RULES,
+    election_rules,
+)
 from lab import Lab
 from lab.accounts import Account
 from lab.ports import free_ports
@@ -42,7 +48,7 @@ HOLD_SECONDS = 30
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Start a lab for this module alone, since its Eureka server is killed."""
-    with Lab(eureka=1, quick_view=True) as running:
+    with Lab(eureka=1, uncached_lists=True) as running:
         yield running
 
 
@@ -64,9 +70,9 @@ def cluster(lab: Lab) -> Cluster:
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """Return an account with exactly the rights of an operator that serves the mirrors of all namespaces."""
     cluster.namespace(HOME)
-    account = Account.made(lab, cluster, HOME, "mirrors", tmp_path_factory.mktemp("mirrors") / "kubeconfig")
-    account.may([*CLUSTER, *WORK, *MIRROR_CLUSTER, *MIRROR_WORK])
-    account.may(election(LEASE), HOME)
+    account = Account.create(lab, cluster, HOME, "mirrors", tmp_path_factory.mktemp("mirrors") / "kubeconfig")
+    account.set_rights([*CLUSTER_RULES, *NAMESPACE_RULES, *MIRROR_CLUSTER_RULES, *MIRROR_NAMESPACE_RULES])
+    account.set_rights(election_rules(LEASE), HOME)
     return account
 
 
@@ -285,8 +291,8 @@ def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
     assert cluster.get(SERVICES, app, scene.namespace) == owned
 
     scene.mirror("beside", application=app, attachTo=app)
-    wait_for(lambda: ATTACH_ANNOTATION in scene.condition("beside", "NotAttached"), "NotAttached")
-    annotated = {"metadata": {"annotations": {ATTACH_ANNOTATION: "beside"}}}
+    wait_for(lambda: ATTACH_MIRROR_ANNOTATION in scene.condition("beside", "NotAttached"), "NotAttached")
+    annotated = {"metadata": {"annotations": {ATTACH_MIRROR_ANNOTATION: "beside"}}}
     path = SERVICES.path(scene.namespace, app)
     cluster.access.request("PATCH", path, body=annotated, content_type=MERGE_PATCH)
     wait_for(lambda: scene.shows(app).keys() == {*pods, "192.0.2.21"}, "the pod and the machine")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lab.mirror_proof import prove_mirror
-from lab.netns import why_not
+from lab.mirror_proof import run_mirror_proof
+from lab.netns import network_unavailable_reason
 from lab.spring import SpringClientMissing
 
 # Of two attempts.
@@ -37,11 +37,11 @@ Report = dict[str, Any]
 @pytest.fixture(scope="module")
 def report() -> Report:
     """Return the report of the first run in which Eureka listed no machine for too long."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
     for _ in range(ATTEMPTS):
         try:
-            found = prove_mirror()
+            found = run_mirror_proof()
         except SpringClientMissing as reason:
             pytest.skip(str(reason))
         print(arithmetic(found))

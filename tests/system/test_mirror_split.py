@@ -14,7 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS
-from lab.peering import Peering
+from lab.peering import PeeredEurekas
 from lab.waiting import wait_until
 from lab.workloads import Cluster
 from tests.system.conftest import StartOperator
@@ -26,14 +26,14 @@ LEVEL_SECONDS = 40.0
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeredEurekas]:
     """Start three Eureka servers that evict lapsed instances within a second."""
-    with Peering(tmp_path_factory.mktemp("servers")) as running:
+    with PeeredEurekas(tmp_path_factory.mktemp("servers")) as running:
         yield running
 
 
 @pytest.fixture
-def at(servers: Peering) -> Iterator[list[Peers]]:
+def at(servers: PeeredEurekas) -> Iterator[list[Peers]]:
     """Return a client of each server alone, like an instance that knows only that server."""
     each = [Peers(Connection.parse([server.url])) for server in servers.servers]
     yield each
@@ -42,7 +42,7 @@ def at(servers: Peering) -> Iterator[list[Peers]]:
 
 
 def test_what_one_side_of_a_split_holds_goes_on_to_be_called(
-    servers: Peering, at: list[Peers], cluster: Cluster, namespace: str, start_operator: StartOperator
+    servers: PeeredEurekas, at: list[Peers], cluster: Cluster, namespace: str, start_operator: StartOperator
 ) -> None:
     """The server that the operator reads evicts an instance that renews only at the others: the endpoint
     stays. An instance that deregisters at that server leaves at once.
@@ -87,16 +87,16 @@ def test_what_one_side_of_a_split_holds_goes_on_to_be_called(
             EUREKA_URL=",".join(servers.urls), MIRRORS="true", MIRROR_CIDRS="192.0.2.0/24"
         )
         wait_until(lambda: shows() == {"192.0.2.1": True, "192.0.2.2": True}, "both", LEVEL_SECONDS)
-        servers.split(0)
-        wait_until(lambda: stays.key not in servers.listed(0), "its eviction", LEVEL_SECONDS)
-        assert {stays.key, leaves.key} <= servers.listed(1).keys() & servers.listed(2).keys()
+        servers.isolate_server(0)
+        wait_until(lambda: stays.key not in servers.list_instances(0), "its eviction", LEVEL_SECONDS)
+        assert {stays.key, leaves.key} <= servers.list_instances(1).keys() & servers.list_instances(2).keys()
         Writer(at[0]).remove(leaves)
         wait_until(lambda: shows() == {"192.0.2.1": True}, "the other one to leave", LEVEL_SECONDS)
         # That reading of the server that is cut off, and several more, lacked both.
         assert not ended.wait(10.0)
         assert shows() == {"192.0.2.1": True}
         servers.heal()
-        wait_until(lambda: stays.key in servers.listed(0), "it to be back everywhere", LEVEL_SECONDS)
+        wait_until(lambda: stays.key in servers.list_instances(0), "it to be back everywhere", LEVEL_SECONDS)
         assert not ended.wait(5.0)
         assert shows()["192.0.2.1"]
         assert "RemovedWithoutProof" not in operator.text()

@@ -11,16 +11,27 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import SOURCE_ANNOTATION
-from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_LABEL, MIRROR_MANAGER, SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import (
+    MIRROR_LABEL,
+    MIRROR_SLICE_MANAGER,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
-from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
+from eurekube_provider.kube.rights import (
+    CLUSTER_RULES,
+    MIRROR_CLUSTER_RULES,
+    MIRROR_NAMESPACE_RULES,
+    NAMESPACE_RULES,
+    election_rules,
+)
 from eurekube_provider.resources.files import crd_documents
 from lab import Lab
 from lab.accounts import Account
@@ -83,7 +94,7 @@ class Stage:
 
     def ours(self, service: str) -> list[Object]:
         """Return the slices that the mirror writes for a Service, without those of Kubernetes."""
-        labels = {SERVICE_NAME_LABEL: service, MANAGED_BY_LABEL: MIRROR_MANAGER}
+        labels = {SERVICE_NAME_LABEL: service, SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER}
         return self.cluster.items(ENDPOINT_SLICES, SHOP, **labels)
 
     def end(self, *names: str) -> None:
@@ -104,14 +115,17 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Start a stage whose operator reads the first Eureka."""
-    with Lab(eureka=1, quick_view=True) as lab, Lab(eureka=1, quick_view=True, kubernetes=False) as elsewhere:
+    with (
+        Lab(eureka=1, uncached_lists=True) as lab,
+        Lab(eureka=1, uncached_lists=True, kubernetes=False) as elsewhere,
+    ):
         folder = tmp_path_factory.mktemp("strangers")
         cluster = with_crds(lab)
         for name in (HOME, SHOP):
             cluster.namespace(name)
-        account = Account.made(lab, cluster, HOME, "mirrors", folder / "kubeconfig")
-        account.may([*CLUSTER, *WORK, *MIRROR_CLUSTER, *MIRROR_WORK])
-        account.may(election(LEASE), HOME)
+        account = Account.create(lab, cluster, HOME, "mirrors", folder / "kubeconfig")
+        account.set_rights([*CLUSTER_RULES, *NAMESPACE_RULES, *MIRROR_CLUSTER_RULES, *MIRROR_NAMESPACE_RULES])
+        account.set_rights(election_rules(LEASE), HOME)
         stage = Stage(lab, elsewhere, cluster, account, folder)
         try:
             stage.start(lab)
@@ -248,7 +262,7 @@ def test_who_leaves_while_an_operator_comes_back_to_lead_leaves_soon(stage: Stag
     scene.wait_shows(app, BOTH)
     stage.pause(PAUSED_SECONDS)
     Writer(eureka).remove(instance(app, 1))
-    scene.wait_shows(app, {"192.0.2.2": (8080, True)}, windows.LIST_LAG - 10.0)
+    scene.wait_shows(app, {"192.0.2.2": (8080, True)}, windows.LIST_LAG_SECONDS - 10.0)
     stage.end("paused")
 
 
@@ -279,9 +293,9 @@ def test_another_eureka_empties_nothing(stage: Stage, eureka: Peers) -> None:
     )
     assert scene.shows(app) == BOTH
     assert [one for one in stage.cluster.items(EVENTS, SHOP) if one["reason"] == "Braked"]
-    stage.patch(MIRRORS, "moved", annotations={RELEASE_ANNOTATION: "now"})
+    stage.patch(MIRRORS, "moved", annotations={RELEASE_BRAKE_ANNOTATION: "now"})
     scene.wait_shows(app, {"192.0.2.1": (8080, True)})
     item = stage.cluster.get(MIRRORS, "moved", SHOP)
     assert item is not None
-    assert RELEASE_ANNOTATION not in item["metadata"].get("annotations", {})
+    assert RELEASE_BRAKE_ANNOTATION not in item["metadata"].get("annotations", {})
     wait_for(lambda: not scene.condition("moved", "Braked"), "the brake's end")

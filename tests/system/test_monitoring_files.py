@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import MIRRORS, REFRESHES
-from lab.programs import PROMTOOL, provide
+from eurekube_provider.kube.access import MIRRORS, STACK_REFRESHES
+from lab.programs import PROMTOOL, provide_programs
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
 from tests.system.operator_objects import NAMESPACE, chart_objects
@@ -41,7 +41,7 @@ _VARIABLES = {"$__rate_interval": "5m", "$namespace": NAMESPACE, "$syncer": ".*"
 
 def promtool(*arguments: str, folder: Path) -> None:
     """Run promtool; fail with its output."""
-    program = provide([PROMTOOL])[PROMTOOL]
+    program = provide_programs([PROMTOOL])[PROMTOOL]
     done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -207,7 +207,7 @@ def test_every_panel_draws_what_an_operator_exports(
     metadata = {"namespace": namespace, "name": "one"}
     for kind, resource, spec in (
         ("EurekaMirror", MIRRORS, {"application": machine}),
-        ("StackRefresh", REFRESHES, {"selector": {"app": app}, "action": "Up", "target": "ci"}),
+        ("StackRefresh", STACK_REFRESHES, {"selector": {"app": app}, "action": "Up", "target": "ci"}),
     ):
         body = {"apiVersion": "eurekube.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
         cluster.apply(resource, body)

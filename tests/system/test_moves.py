@@ -21,18 +21,18 @@ import pytest
 import requests
 import yaml
 
-from bench.registry import instance
-from eurekube_provider.core.identity import cluster_of
+from bench.registry import make_instance
+from eurekube_provider.core.identity import cluster_name_of_owner
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
-from lab.listing import listed_at_once
-from lab.programs import HELM, find_kubectl, provide
+from lab.listing import list_in_one_request
+from lab.programs import HELM, find_kubectl, provide_programs
 from lab.workloads import DEPLOYMENTS, wait_for
-from scripts.blocks import blocks
+from scripts.blocks import find_code_blocks
 from tests.system.conftest import (
     ROOT,
     Operator,
@@ -64,7 +64,9 @@ def commands(heading: str) -> Iterator[str]:
     assert rest, heading
     first = before.count("\n") + 2
     last = first + rest.partition("\n## ")[0].count("\n")
-    return iter([block.script() for block in blocks(PAGE) if first <= block.line <= last and block.script()])
+    return iter(
+        [block.script() for block in find_code_blocks(PAGE) if first <= block.line <= last and block.script()]
+    )
 
 
 class Readers:
@@ -99,7 +101,7 @@ class Readers:
         while not self._stopped.wait(PERIOD_SECONDS):
             wanted = dict(self._wanted)  # before the reading: what is wanted later was there earlier
             try:
-                held = listed_at_once(url, session)
+                held = list_in_one_request(url, session)
             except requests.RequestException as error:
                 self.wrong.append(f"{url} cannot be read: {error}")
                 continue
@@ -129,7 +131,7 @@ class Platform:
         self._lab, self._folder = lab, folder
         self._running: dict[str, Operator] = {}
         self._ended: list[Operator] = []
-        helm, kubectl = provide([HELM])[HELM], find_kubectl()
+        helm, kubectl = provide_programs([HELM])[HELM], find_kubectl()
         assert kubectl is not None
         self._environment = {
             "HOME": str(folder),
@@ -274,7 +276,7 @@ def manifest() -> str:
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Return a lab with two Eureka servers of this module's own, since its readings fill their caches."""
-    with Lab(eureka=2, quick_view=True) as running_lab:
+    with Lab(eureka=2, uncached_lists=True) as running_lab:
         yield running_lab
 
 
@@ -342,7 +344,7 @@ def test_a_cluster_of_two_operators_gets_another_name(lab: Lab, tmp_path: Path) 
         for name in before:
             wait_for(
                 lambda name=name: (
-                    {cluster_of(one.owner) for held in platform.held(name) for one in held}  # type: ignore[misc]
+                    {cluster_name_of_owner(one.owner) for held in platform.held(name) for one in held}  # type: ignore[misc]
                     == {"east"}
                 ),
                 f"{name} to be owned by the new name",
@@ -390,10 +392,10 @@ def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -
         platform.cluster.namespace("shop")
         platform.install("shop", settings="--set-string environment.EUREKA_MAX_ANSWER_MIB=1")
         platform.serve("shop", "rating", 3)
-        others = [replace(instance(number), lease=EurekaLease(30, 3600)) for number in range(1_500)]
+        others = [replace(make_instance(number), lease=EurekaLease(30, 3600)) for number in range(1_500)]
         for eureka in platform.eurekas:
             for some in batch.chunks(others):
-                eureka.peers[0].batch([batch.register(one) for one in some])
+                eureka.peers[0].send_batch([batch.register_item(one) for one in some])
         try:
             operator = platform.operator("eurekube-system")
             wait_for(
@@ -404,4 +406,4 @@ def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -
         finally:
             for eureka in platform.eurekas:
                 for some in batch.chunks(others):
-                    eureka.peers[0].batch([batch.cancel(one) for one in some])
+                    eureka.peers[0].send_batch([batch.cancel_item(one) for one in some])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.kube.reflector import SILENCE_SECONDS
-from lab.netns import command_inside, why_not
+from eurekube_provider.kube.reflector import LONGEST_SILENCE_SECONDS
+from lab.netns import network_unavailable_reason, wrap_command_in_network
 
 SERVER = """
 import json, time
@@ -34,13 +34,13 @@ WATCHER = """
 import json, subprocess, sys, time
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import SERVICES, KubeAccess
-from eurekube_provider.kube.reflector import SILENCE_SECONDS
+from eurekube_provider.kube.reflector import LONGEST_SILENCE_SECONDS
 from lab.workloads import wait_for
 
 access = KubeAccess.load(sys.argv[1])
 
 def begun():
-    events = access.watch(SERVICES.path(), {}, SILENCE_SECONDS)
+    events = access.watch(SERVICES.path(), {}, LONGEST_SILENCE_SECONDS)
     try:
         next(events)
     except KubernetesError:  # it does not listen yet
@@ -79,13 +79,17 @@ KUBECONFIG = {
 @pytest.mark.slow
 def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Path) -> None:
     """A watch ends soon after its server's node dies, by TCP keepalive probes alone."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(KUBECONFIG))
     command = ["sh", "-ec", NETWORK, "sh", sys.executable, SERVER, WATCHER, str(kubeconfig)]
     done = subprocess.run(
-        command_inside(command), capture_output=True, text=True, timeout=2 * SILENCE_SECONDS, check=False
+        wrap_command_in_network(command),
+        capture_output=True,
+        text=True,
+        timeout=2 * LONGEST_SILENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

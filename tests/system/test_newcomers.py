@@ -25,14 +25,14 @@ import pytest
 import yaml
 
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.core.syncer import GATE as GATE_NAME
+from eurekube_provider.core.syncer import READINESS_GATE as GATE_NAME
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES
 from lab import Lab
-from lab.programs import HELM, HELM_4, find_kubectl, provide
+from lab.programs import HELM, HELM_4, find_kubectl, provide_programs
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
-from scripts.blocks import blocks
-from scripts.release import manifest
+from scripts.blocks import find_code_blocks
+from scripts.release import install_manifest
 from tests.system.conftest import addresses, end_syncers, instances, run_commands
 from tests.system.stacks import ROOT, UV, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
 from tests.system.test_management_ports import found_by_prometheus
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.lab, needs_kubectl]
 Object = dict[str, Any]
 
 START = ROOT / "docs" / "start"
-CHANGE_URL, UPGRADE, UNINSTALL, JOINING, GATE, METADATA = (
+CHANGE_URL, UPGRADE, UNINSTALL, JOINING, READINESS_GATE, METADATA = (
     ROOT / "docs" / "guides" / f"{name}.md"
     for name in ("change-url", "upgrade", "uninstall", "joining", "readiness-gate", "metadata")
 )
@@ -71,8 +71,8 @@ class Newcomer:
         kubectl = find_kubectl()
         assert kubectl is not None
         self.folder = folder
-        self.scripts = [block.script() for block in blocks(START / page) if block.script()]
-        self.programs = [block.text for block in blocks(START / page) if block.language == "python"]
+        self.scripts = [block.script() for block in find_code_blocks(START / page) if block.script()]
+        self.programs = [block.text for block in find_code_blocks(START / page) if block.language == "python"]
         self.url = ",".join(lab.eureka_urls)
         self._wheel = wheel
         own = own_pulumi(folder.parent)
@@ -135,7 +135,7 @@ def rating(cluster: Cluster) -> None:
     cluster.namespace("shop")
     cluster.deployment("shop", "rating", 2)
     cluster.service("shop", "rating")
-    wait_for(lambda: cluster.is_settled("shop", "rating", 2), "endpoints")
+    wait_for(lambda: cluster.has_ready_pods("shop", "rating", 2), "endpoints")
 
 
 def empty(tmp_path: Path) -> Path:
@@ -191,7 +191,7 @@ def test_a_newcomer_with_kubectl(
     rating(cluster)
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
-    (one.folder / "install.yaml").write_text(manifest())
+    (one.folder / "install.yaml").write_text(install_manifest())
     eureka_is, install, syncer, look = one.scripts
     one.types(one.with_lab_urls(eureka_is) + install)
     one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
@@ -202,15 +202,19 @@ def test_a_newcomer_with_kubectl(
         assert ready.items() <= addresses(eureka, "rating").items()
         wait_for(lambda: "2/2" in one.types(look), "the status", 30.0)
         # Another Eureka beside the first one.
-        _, file, kustomization = (block.text for block in blocks(CHANGE_URL) if block.language == "yaml")
+        _, file, kustomization = (
+            block.text for block in find_code_blocks(CHANGE_URL) if block.language == "yaml"
+        )
         (one.folder / "operator.yaml").write_text(file)
         old = kustomization.replace("http://eureka-old:8761/eureka", one.url)
         (one.folder / "kustomization.yaml").write_text(old)
-        (upgrade,) = (block.script() for block in blocks(UPGRADE) if "apply --server-side" in block.text)
+        (upgrade,) = (
+            block.script() for block in find_code_blocks(UPGRADE) if "apply --server-side" in block.text
+        )
         assert "/etc/eurekube-settings/operator.yaml" in one.types(upgrade + DEPLOYED)
         one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
         assert not addresses(eureka, "rating").keys() & ready.keys()
-    (end,) = (block.script() for block in blocks(UNINSTALL) if "delete namespace" in block.text)
+    (end,) = (block.script() for block in find_code_blocks(UNINSTALL) if "delete namespace" in block.text)
     one.types(end)
     left = one.types("kubectl get clusterroles,clusterrolebindings,namespaces -o name")
     assert not re.findall(r"\S*eurekube-system\S*", left)
@@ -302,9 +306,9 @@ def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[
     :param values: the text of ``values.yaml``.
     :returns: the command that upgrades the release to the ``values.yaml`` of that moment.
     """
-    helm = provide([HELM])[HELM]
+    helm = provide_programs([HELM])[HELM]
     one.environment["PATH"] = os.pathsep.join([str(helm.parent), one.environment["PATH"]])
-    install, *_ = (block.script() for block in blocks(START / "helm.md") if block.script())
+    install, *_ = (block.script() for block in find_code_blocks(START / "helm.md") if block.script())
     assert "oci://ghcr.io/eurekube/charts/eurekube" in install
     (one.folder / "values.yaml").write_text(values)
     # The lab has the CRDs already, which are nobody's.
@@ -349,8 +353,8 @@ def test_a_newcomer_lets_services_join(
     for name, ports in (("catalog", two), ("review", two[:1])):
         cluster.deployment("shop", name, 2)
         cluster.service("shop", name, ports=ports)
-    wait_for(lambda: cluster.is_settled("shop", "catalog", 2), "endpoints of catalog")
-    wait_for(lambda: cluster.is_settled("shop", "review", 2), "endpoints of review")
+    wait_for(lambda: cluster.has_ready_pods("shop", "catalog", 2), "endpoints of catalog")
+    wait_for(lambda: cluster.has_ready_pods("shop", "review", 2), "endpoints of review")
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
 
     def is_there(name: str = "rating") -> bool:
@@ -358,7 +362,7 @@ def test_a_newcomer_lets_services_join(
 
     one = Newcomer("../guides/joining.md", empty(tmp_path), lab, wheel)
     create, join, catalog, wrong, correct, leave, release, orphan, compare = one.scripts
-    (syncer,) = (block.text for block in blocks(JOINING) if block.language == "yaml")
+    (syncer,) = (block.text for block in find_code_blocks(JOINING) if block.language == "yaml")
     (one.folder / "syncer.yaml").write_text(syncer)
     single = syncer.replace("all,", "rating,").replace("{services: Annotated}", "{app: rating}")
     single = "".join(line for line in single.splitlines(keepends=True) if "annotations:" not in line)
@@ -408,10 +412,12 @@ def test_a_newcomer_lets_roll_outs_wait(
     end_syncers(cluster)
     rating(cluster)
     one = Newcomer("../guides/readiness-gate.md", empty(tmp_path), lab, wheel)
-    values, template, with_policy = (block.text for block in blocks(GATE) if block.language == "yaml")
+    values, template, with_policy = (
+        block.text for block in find_code_blocks(READINESS_GATE) if block.language == "yaml"
+    )
     look, label, open_by_hand = one.scripts
     (one.folder / "template.yaml").write_text(template)
-    _, syncer, _ = (block.script() for block in blocks(START / "helm.md") if block.script())
+    _, syncer, _ = (block.script() for block in find_code_blocks(START / "helm.md") if block.script())
 
     def gated() -> list[Object]:
         return [pod for pod in cluster.items(PODS, "shop", app="rating") if conditions_of(pod).get(GATE_NAME)]
@@ -434,7 +440,7 @@ def test_a_newcomer_lets_roll_outs_wait(
         for _ in range(2):  # the pods of a roll-out come one after the other
             wait_for(lambda: "False" in states(), "a pod that waits")
             one.types(open_by_hand)
-        wait_for(lambda: cluster.is_settled("shop", "rating", 2), "two ready pods")
+        wait_for(lambda: cluster.has_ready_pods("shop", "rating", 2), "two ready pods")
         wait_for(lambda: states() == ["True", "True"], "two open gates")
         assert reasons() == {"OpenedByHand"}
         (one.folder / "values.yaml").write_text(with_policy)
@@ -463,7 +469,7 @@ def test_a_newcomer_shows_tools_the_management_port(
     rating(cluster)
     cluster.delete(SERVICES, "rating", "shop")
     one = Newcomer("../guides/metadata.md", empty(tmp_path), lab, wheel)
-    objects, _ = (block.text for block in blocks(METADATA) if block.language == "yaml")
+    objects, _ = (block.text for block in find_code_blocks(METADATA) if block.language == "yaml")
     (one.folder / "rating.yaml").write_text(objects)
     with installed_by_helm(one, chart):
         one.types("kubectl apply --namespace shop -f rating.yaml")
@@ -486,11 +492,11 @@ def test_helm_goes_on_with_what_kubectl_installed(
     it takes them over.
     """
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
-    (one.folder / "install.yaml").write_text(manifest())
+    (one.folder / "install.yaml").write_text(install_manifest())
     one.types(one.with_lab_urls("".join(one.scripts[:2])))
-    helm, chart = provide([program])[program], ROOT / "charts" / "eurekube"
+    helm, chart = provide_programs([program])[program], ROOT / "charts" / "eurekube"
     before = cluster.get(DEPLOYMENTS, "eurekube-operator", "eurekube-system") or {}
-    install, *_ = (block.script() for block in blocks(START / "helm.md") if block.script())
+    install, *_ = (block.script() for block in find_code_blocks(START / "helm.md") if block.script())
     command = one.with_lab_urls(install).replace("oci://ghcr.io/eurekube/charts/eurekube", str(chart))
     command = command.replace("helm install", f"{helm} install")
     with pytest.raises(AssertionError, match="exists and cannot be imported into the current release"):

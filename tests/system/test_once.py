@@ -16,7 +16,7 @@ import pytest
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, LEASES, SYNCERS, ApiResource
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
+from eurekube_provider.kube.rights import CLUSTER_RULES, NAMESPACE_RULES, Rule, election_rules
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator, addresses, ready, running
@@ -217,7 +217,7 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     """
     metadata = {"name": "limited", "namespace": namespace}
     cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    local = (*WORK, *election("eurekube-leader"), *election(f"{namespace}-leader"))
+    local = (*NAMESPACE_RULES, *election_rules("eurekube-leader"), *election_rules(f"{namespace}-leader"))
     rules = [written(rule) for rule in local if rule.resources != ("events",)]
     group = "rbac.authorization.k8s.io"
     subjects = [{"kind": "ServiceAccount", **metadata}]
@@ -231,7 +231,7 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRole",
         "metadata": {"name": namespace},
-        "rules": [written(rule) for rule in CLUSTER],
+        "rules": [written(rule) for rule in CLUSTER_RULES],
     }
     cluster.apply(ApiResource(group, "v1", "clusterroles"), whole)
     cluster_binding = {**binding, "metadata": {"name": namespace}, "kind": "ClusterRoleBinding"}
@@ -257,7 +257,7 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
 
     running = start_operator("--kubeconfig", str(kubeconfig), EUREKA_URL=urls, LEASE_NAMESPACE=namespace)
     said = wait_for(
-        lambda: [line for line in running.text().splitlines() if '"self-check"' in line and events in line],
+        lambda: [line for line in running.text().splitlines() if '"self-check ' in line and events in line],
         "the finding in the log",
     )
     line = json.loads(said[0])

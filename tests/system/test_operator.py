@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
-from lab.listing import wait_listed
+from lab.listing import wait_until_listed
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import (
     StartOperator,
@@ -96,14 +96,14 @@ def test_service_removed(
             "Braked",
         )
     deleted_at = time.monotonic()
-    annotation = {"metadata": {"annotations": {RELEASE_ANNOTATION: "now"}}}
+    annotation = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}}
     cluster.access.request("PATCH", SYNCERS.path(namespace, other), body=annotation, content_type=MERGE_PATCH)
     wait_for(lambda: addresses(eureka, other) == {}, "no instance of the released one")
     metadata = cluster.access.get(SYNCERS.path(namespace, other))["metadata"]
-    assert RELEASE_ANNOTATION not in metadata.get("annotations", {})
+    assert RELEASE_BRAKE_ANNOTATION not in metadata.get("annotations", {})
     assert len(addresses(eureka, app)) == 2
     wait_for(lambda: addresses(eureka, app) == {}, "no instance", 90.0)
-    assert time.monotonic() - deleted_at > HOLD_SECONDS - 10
+    assert time.monotonic() - deleted_at > BRAKE_HOLD_SECONDS - 10
     wait_for(
         lambda: condition(cluster, namespace, app).get("reason") == "NoMatchingService", "NoMatchingService"
     )
@@ -224,7 +224,7 @@ def test_self_registered_pods(
     known, new = f"{namespace}-known", f"{namespace}-new"
     (known_at,), (new_at,) = (running(cluster, namespace, app, 1) for app in (known, new))
     first = register_as_own_client(eureka, known, known_at)
-    wait_listed(eureka.peers[0].url, [first])
+    wait_until_listed(eureka.peers[0].url, [first])
     start_operator()
     for app in (known, new):
         cluster.syncer(namespace, app)
@@ -291,7 +291,7 @@ def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_opera
         },
     )
     Writer(eureka).register(twin)
-    wait_listed(eureka.peers[0].url, [twin])
+    wait_until_listed(eureka.peers[0].url, [twin])
     operator = start_operator("--cluster-name", f"twin-{namespace[-4:]}", ready=False)
     assert operator.process.wait(timeout=60) == 1
     assert "is in use by another cluster" in operator.text()

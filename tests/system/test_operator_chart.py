@@ -16,20 +16,20 @@ import pytest
 import yaml
 
 from eurekube_provider import __version__
-from eurekube_provider.operator.options import variable
-from eurekube_provider.operator.settings import OPTIONS
+from eurekube_provider.operator.options import environment_variable
+from eurekube_provider.operator.settings import ALL_OPTIONS
 from eurekube_provider.resources.files import crd_documents
 from lab.programs import find_kubectl
 from scripts.chart_reference import (
-    BASE,
-    CRDS,
-    README,
-    SETTINGS,
-    base_text,
+    BASE_FOLDER,
+    CRDS_FOLDER,
+    README_FILE,
+    SETTINGS_FILE,
     chart_readme,
-    values_of,
+    read_chart_values,
+    render_base_manifest,
 )
-from scripts.chart_settings import rules, settings_text
+from scripts.chart_settings import make_chart_rules, settings_text
 from tests.system.operator_objects import (
     CHART,
     NAMESPACE,
@@ -259,7 +259,7 @@ def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
     """
     kubectl = find_kubectl()
     assert kubectl is not None
-    done = subprocess.run([kubectl, "kustomize", BASE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([kubectl, "kustomize", BASE_FOLDER], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     base = objects_of(done.stdout)
     assert comparable(base) == comparable(chart_objects({**PLAIN, "uninstallGuard": False}, tmp_path))
@@ -288,8 +288,8 @@ def test_a_kustomize_component_is_the_chart_with_its_values(
     containers = {"spec": {"template": {"spec": {"containers": [{"name": "operator", "env": env}]}}}}
     named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "eurekube-operator"}}
     overlay = {
-        "resources": [os.path.relpath(BASE, tmp_path)],
-        "components": [os.path.relpath(BASE.parent / component, tmp_path)],
+        "resources": [os.path.relpath(BASE_FOLDER, tmp_path)],
+        "components": [os.path.relpath(BASE_FOLDER.parent / component, tmp_path)],
         "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps({**named, **containers})}],
     }
     (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
@@ -307,12 +307,12 @@ def test_what_is_generated_is_current() -> None:
     """The base, its CRDs, the chart's README and its rules for settings are up to date; `make chart`
     writes them.
     """
-    assert (BASE / "operator.yaml").read_text() == base_text()
-    assert {file.name: file.read_text() for file in CRDS.glob("*.io.yaml")} == {
+    assert (BASE_FOLDER / "operator.yaml").read_text() == render_base_manifest()
+    assert {file.name: file.read_text() for file in CRDS_FOLDER.glob("*.io.yaml")} == {
         file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")
     }
-    assert README.read_text() == chart_readme()
-    assert SETTINGS.read_text() == settings_text()
+    assert README_FILE.read_text() == chart_readme()
+    assert SETTINGS_FILE.read_text() == settings_text()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -399,7 +399,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
         "CLUSTER_CIDRS": "clusterCidrs",
     }
     fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}
-    variables = {variable(option.name) for option in OPTIONS if option.variable}
+    variables = {environment_variable(option.name) for option in ALL_OPTIONS if option.has_variable}
     assert own.keys() | fixed <= variables
     rest = {name: some_text(name) for name in variables - own.keys() - fixed}
     with_token, with_password = {"EUREKA_TOKEN_FILE"}, {"EUREKA_USER", "EUREKA_PASSWORD_FILE"}
@@ -419,7 +419,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
 
 def some_text(name: str) -> str:
     """Return a text that is valid for the setting of this variable."""
-    pattern = rules()["settings"][name].get("pattern", "")
+    pattern = make_chart_rules()["settings"][name].get("pattern", "")
     timing = {"LEASE_DURATION_SECONDS": "16", "RENEW_DEADLINE_SECONDS": "11"}
     return timing.get(name) or next(
         text for text in ("1", "true", "json", "rest", "DEBUG", "a=b") if re.search(pattern, text)
@@ -545,8 +545,8 @@ def test_schema_and_values_name_the_same() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
-    assert [name for name, _, sentence in values_of() if not sentence] == []
-    assert {name for name, _, _ in values_of()} == set(values)
+    assert [name for name, _, sentence in read_chart_values() if not sentence] == []
+    assert {name for name, _, _ in read_chart_values()} == set(values)
 
 
 def test_the_dashboard_comes_with_the_chart(tmp_path: Path) -> None:

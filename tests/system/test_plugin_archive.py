@@ -16,13 +16,13 @@ import pytest
 
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.version import __version__
-from scripts.plugin_archives import build, here
+from scripts.plugin_archives import build_archive, this_machine
 from tests.system.shells import held
 from tests.system.stacks import ROOT, needs_pulumi, needs_yaml, own_pulumi
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(900)]
 
-MINOR = f"python{here().python}"
+MINOR = f"python{this_machine().python}"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
     build_wheel = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
     subprocess.run(build_wheel, cwd=ROOT, check=True, capture_output=True)
-    return build(next(folder.glob("*.whl")), here(), folder)
+    return build_archive(next(folder.glob("*.whl")), this_machine(), folder)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def server(archive: Path, tmp_path: Path) -> Iterator[str]:
     """Serve the archive on loopback under the name that the CLI asks for."""
     served = tmp_path / "served"
     served.mkdir()
-    shutil.copy(archive, served / here().asked_for)
+    shutil.copy(archive, served / this_machine().requested_name)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from eurekube_provider.eureka.protocol.peer import Peer
-from scripts.plugin_archives import PYTHONS, here
+from scripts.plugin_archives import PYTHON_VERSIONS, this_machine
 from tests.system.shells import held
 from tests.system.stacks import (
     Stack,
@@ -30,10 +30,10 @@ def other_python() -> tuple[str, str]:
     """Return the minor version and the path of the newest other Python on PATH that runs; empty if there
     is none.
     """
-    for minor in reversed(PYTHONS):
+    for minor in reversed(PYTHON_VERSIONS):
         found = shutil.which(f"python{minor}")
         asked = "import sys, venv, ensurepip; print(sys.executable)"
-        if minor != here().python and found:
+        if minor != this_machine().python and found:
             done = subprocess.run([found, "-c", asked], capture_output=True, text=True)
             if done.returncode == 0:
                 return minor, done.stdout.strip()

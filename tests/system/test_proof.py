@@ -11,21 +11,25 @@ from typing import Any
 
 import pytest
 
-from lab.netns import why_not
-from lab.proof import prove
-from lab.proof.bystanders import GRACE_SECONDS, HOOK_SECONDS
+from lab.netns import network_unavailable_reason
+from lab.proof import run_proof
+from lab.proof.bystanders import GRACE_SECONDS, PRESTOP_SECONDS
 from lab.proof.findings import Verdict
-from lab.proof.form import FORMS
+from lab.proof.form import PROOF_SETTINGS
 from lab.proof.subjects import Scenario, Strategy
 from lab.spring import SpringClientMissing
 
 # Of three attempts.
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 
-DRAINED = [(one.scenario, one.strategy) for one in FORMS["short"].subjects if one.strategy.drains]
+DRAINED = [
+    (one.scenario, one.strategy)
+    for one in PROOF_SETTINGS["short"].subjects
+    if one.strategy.has_computed_drain
+]
 """Scenarios and strategies that drain: pods serve for the computed time, deregistered or OUT_OF_SERVICE."""
 
-LOAD_SECONDS = FORMS["short"].drain.margin_seconds
+LOAD_SECONDS = PROOF_SETTINGS["short"].drain.margin_seconds
 """Seconds that a busy machine may take in addition."""
 
 
@@ -40,12 +44,12 @@ too long after its removal: see `docs/guides/zero-downtime.md`.
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """Return the report of the first run that allows a judgement of the operator."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
     void = ""
     for _ in range(ATTEMPTS):
         try:
-            found = prove("short")
+            found = run_proof("short")
         except SpringClientMissing as reason:
             pytest.skip(str(reason))
         void = why_void(found)
@@ -60,7 +64,7 @@ def why_void(report: dict[str, Any]) -> str:
 
     A server's fault hides nothing: a run in which the operator may have been at fault counts.
     """
-    alone = finding(report, Scenario.ALONE, Strategy.NONE)
+    alone = finding(report, Scenario.UNDISTURBED, Strategy.NONE)
     if alone["failed"]:
         return f"calls failed to the application that was left alone: {alone}"
     drained = [finding(report, *one) for one in DRAINED]
@@ -80,8 +84,8 @@ def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> d
     found: dict[str, Any] = next(
         one for one in report["findings"] if (one["scenario"], one["strategy"]) == (scenario, strategy)
     )
-    assert bool(found["removed"]) == (scenario is not Scenario.ALONE)
-    assert found["rate"] >= FORMS["short"].calls_per_second / 2
+    assert bool(found["removed"]) == (scenario is not Scenario.UNDISTURBED)
+    assert found["rate"] >= PROOF_SETTINGS["short"].calls_per_second / 2
     return found
 
 
@@ -116,5 +120,5 @@ def test_pods_end_as_a_kubelet_ends_them(report: dict[str, Any]) -> None:
     cut_short, hooked, stubborn = (report["bystanders"][name] for name in ("cut-short", "hooked", "stubborn"))
     assert [one["was_killed"] for one in (cut_short, hooked, stubborn)] == [False, False, True]
     assert GRACE_SECONDS <= cut_short["reported_after_seconds"] <= GRACE_SECONDS + LOAD_SECONDS
-    assert HOOK_SECONDS <= hooked["reported_after_seconds"] < GRACE_SECONDS
+    assert PRESTOP_SECONDS <= hooked["reported_after_seconds"] < GRACE_SECONDS
     assert stubborn["reported_after_seconds"] < GRACE_SECONDS <= stubborn["gone_after_seconds"]

@@ -13,7 +13,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.version import __version__
 from lab.proxy import Proxy
 from lab.workloads import wait_for
-from scripts.sdks import PLUGIN
+from scripts.sdks import PLUGIN_PATH
 from tests.system.shells import Workshop, held, running
 from tests.system.stacks import Stack, needs_pulumi, needs_yaml
 
@@ -29,7 +29,7 @@ def shell_commands(tmp_path: Path, plain_url: str) -> Stack:
     (workshop.project / "wanted.json").write_text("[]")
     installed = tmp_path / "home" / "plugins" / f"resource-eurekube-v{__version__}"
     installed.mkdir(parents=True)
-    (installed / PLUGIN.name).symlink_to(PLUGIN)
+    (installed / PLUGIN_PATH.name).symlink_to(PLUGIN_PATH)
     return Stack(workshop.project, {**workshop.environment, "EUREKA_URL": plain_url})
 
 
@@ -111,8 +111,10 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
         front.hang_after(requests)
         verb = "upsert" if has_stack and command == "create" and requests else command
         with running(stack, *do, verb, *commands[command], *who, "--yes") as process:
-            wait_for(lambda: front.held > 0 or process.poll() is not None, "a request, or the end", 120)
-            is_killed = front.held > 0
+            wait_for(
+                lambda: front.hanging_requests > 0 or process.poll() is not None, "a request, or the end", 120
+            )
+            is_killed = front.hanging_requests > 0
             process.kill()
             output = process.stdout.read() if process.stdout and not is_killed else ""
             assert is_killed or process.wait() == 0, output

@@ -20,12 +20,12 @@ import yaml
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.stack_refresh import StackAction
-from eurekube_provider.kube.access import MERGE_PATCH, STACKS, ApiResource
-from eurekube_provider.operator.triggers.pulumi_stack import REQUEST_ANNOTATION, requester
+from eurekube_provider.kube.access import MERGE_PATCH, PULUMI_STACKS, ApiResource
+from eurekube_provider.operator.triggers.pulumi_stack import REQUEST_ANNOTATION, pulumi_stack_runner
 from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 from lab import Lab
-from lab.accounts import ACCOUNTS
+from lab.accounts import SERVICE_ACCOUNTS
 from lab.programs import find_kubectl
 from lab.workloads import Cluster
 from tests.system.stacks import ROOT, needs_kubectl
@@ -153,7 +153,7 @@ class Pko:
 
     def reconcile_stacks(self) -> None:
         """Carry out each new request of a Stack, and write the run's end into the status."""
-        for stack in self._cluster.items(STACKS, self._namespace):
+        for stack in self._cluster.items(PULUMI_STACKS, self._namespace):
             metadata, spec, status = stack["metadata"], stack["spec"], stack.get("status") or {}
             request = (metadata.get("annotations") or {}).get(REQUEST_ANNOTATION)
             if request is None or request == (status.get("lastUpdate") or {}).get("reconcileRequest"):
@@ -163,7 +163,7 @@ class Pko:
             reconciling = {"type": "Reconciling", "status": "True", "message": "Processing an update."}
             begun = {"name": f"{name}-1", "generation": metadata["generation"], "reconcileRequest": request}
             self._tell(
-                STACKS,
+                PULUMI_STACKS,
                 name,
                 {
                     "observedGeneration": metadata["generation"],
@@ -183,7 +183,7 @@ class Pko:
                 "message": "exit status 255",
                 "lastResyncTime": now,
             }
-            self._tell(STACKS, name, {"currentUpdate": None, "lastUpdate": last})
+            self._tell(PULUMI_STACKS, name, {"currentUpdate": None, "lastUpdate": last})
 
     def reconcile_updates(self) -> None:
         """Let each Update fail or succeed, or wait for its workspace."""
@@ -201,10 +201,10 @@ class Pko:
         self._cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
 
-def asked(cluster: Cluster, namespace: str, name: str, action: StackAction, key: str) -> TriggerResult:
+def asked(cluster: Cluster, namespace: str, name: str, action: StackAction, key: str) -> StackRunResult:
     """Ask the target to run a Stack; return its answer."""
-    run = TriggerRun("shop", "rating", action, "eks", {}, key, 1, RUN_SECONDS, threading.Event())
-    return requester(PulumiStack(namespace, name), cluster.access, poll_seconds=POLL_SECONDS)(run)
+    run = StackRun("shop", "rating", action, "eks", {}, key, 1, RUN_SECONDS, threading.Event())
+    return pulumi_stack_runner(PulumiStack(namespace, name), cluster.access, poll_seconds=POLL_SECONDS)(run)
 
 
 def test_stacks_in_every_form_are_run(cluster: Cluster, namespace: str) -> None:
@@ -216,21 +216,21 @@ def test_stacks_in_every_form_are_run(cluster: Cluster, namespace: str) -> None:
         whole = {"stack": "dev", **spec, "envRefs": _BACKEND, "workspaceTemplate": _WORKSPACE}
         metadata = {"namespace": namespace, "name": name}
         item = {"apiVersion": "pulumi.com/v1", "kind": "Stack", "metadata": metadata, "spec": whole}
-        written[name] = cluster.apply(STACKS, item)["spec"]
+        written[name] = cluster.apply(PULUMI_STACKS, item)["spec"]
         assert written[name] == whole
     with pko.working(pko.reconcile_stacks):
         for name, (_, served) in FORMS.items():
             for action in StackAction:
                 result = asked(cluster, namespace, name, action, f"for-{action}")
-                assert (result.outcome is TriggerOutcome.SUCCEEDED) == (action in served), (name, result)
+                assert (result.outcome is StackRunOutcome.SUCCEEDED) == (action in served), (name, result)
         kinds = {name: "preview" if _PREVIEW in served else "up" for name, (_, served) in FORMS.items()}
         assert pko.runs == [(name, kinds[name]) for name, (_, served) in FORMS.items() for _ in served]
         pko.outcomes["flux"] = ["failed"]
         failed = asked(cluster, namespace, "flux", _UP, "again")
-        assert failed.outcome is TriggerOutcome.FAILED
+        assert failed.outcome is StackRunOutcome.FAILED
         assert "up failed: exit status 255" in failed.message
-        assert asked(cluster, namespace, "flux", _UP, "later").outcome is TriggerOutcome.SUCCEEDED
-    for stack in cluster.items(STACKS, namespace):
+        assert asked(cluster, namespace, "flux", _UP, "later").outcome is StackRunOutcome.SUCCEEDED
+    for stack in cluster.items(PULUMI_STACKS, namespace):
         assert stack["spec"] == written[stack["metadata"]["name"]]
         assert stack["metadata"]["generation"] == 1
 
@@ -278,7 +278,7 @@ def test_drift_is_looked_for_on_a_schedule(
     (container,) = pod["containers"]
     (line,) = container["args"]
     account = pod["serviceAccountName"]
-    assert cluster.get(ACCOUNTS, account, namespace)
+    assert cluster.get(SERVICE_ACCOUNTS, account, namespace)
     kubeconfig = lab.service_account_kubeconfig(namespace, account, tmp_path / "kubeconfig")
     (tmp_path / "kubectl").symlink_to(kubectl)
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
@@ -53,13 +53,13 @@ class Shop:
         cluster.service(namespace, self.app)
         gate = {"callersSeconds": CALLERS_SECONDS}
         cluster.syncer(namespace, self.app, readinessGate=gate)
-        wait_for(lambda: cluster.is_settled(namespace, self.app, 2), "two pods")
+        wait_for(lambda: cluster.has_ready_pods(namespace, self.app, 2), "two pods")
 
     def rolled(self, version: str) -> None:
         """Set the version in the Deployment's template."""
         labels = {"app": self.app}
         pod = {
-            "readinessGates": [{"conditionType": GATE}],
+            "readinessGates": [{"conditionType": READINESS_GATE}],
             "containers": [
                 {"name": "main", "image": "example.invalid/main", "ports": [{"containerPort": 8080}]}
             ],
@@ -82,7 +82,7 @@ class Shop:
 
     def gates(self, version: str) -> list[Object]:
         """Return the readiness gate's condition of each pod of a version."""
-        return [dict(conditions_of(pod).get(GATE, {})) for pod in self.pods(version)]
+        return [dict(conditions_of(pod).get(READINESS_GATE, {})) for pod in self.pods(version)]
 
     def reasons(self, version: str) -> set[str]:
         """Return the reasons in the gate conditions of a version's pods."""
@@ -118,12 +118,15 @@ def test_a_rollout_waits_until_callers_know_the_new_pods(shop: Shop, eureka: Pee
     assert shop.syncer_condition("Synced")["status"] == "True"
     assert len(shop.pods("1")) == 2
     wait_for(lambda: not shop.pods("1"), "the old pods to go")
-    assert shop.cluster.is_settled(shop.namespace, shop.app, 2)
+    assert shop.cluster.has_ready_pods(shop.namespace, shop.app, 2)
     for pod in shop.pods("2"):
         conditions = conditions_of(pod)
         # Both are written with whole seconds.
-        assert seconds(conditions[GATE]) - seconds(conditions["ContainersReady"]) >= CALLERS_SECONDS - 1
-        assert conditions[GATE]["reason"] == "CallersKnow"
+        assert (
+            seconds(conditions[READINESS_GATE]) - seconds(conditions["ContainersReady"])
+            >= CALLERS_SECONDS - 1
+        )
+        assert conditions[READINESS_GATE]["reason"] == "CallersKnow"
     wait_for(lambda: shop.syncer_condition("WaitingForCallers").get("status") == "False", "the end of it")
 
 
@@ -192,10 +195,10 @@ def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
             item = cluster.access.request("POST", PODS.path(namespace), {"dryRun": "All"}, body)
             return [one["conditionType"] for one in item["spec"].get("readinessGates") or ()]
 
-        wait_for(lambda: gates(names[0]) == [GATE], "the policy")
+        wait_for(lambda: gates(names[0]) == [READINESS_GATE], "the policy")
         other = "example.org/other"
-        assert gates(names[0], other) == [other, GATE]
-        assert gates(names[0], GATE) == [GATE]
+        assert gates(names[0], other) == [other, READINESS_GATE]
+        assert gates(names[0], READINESS_GATE) == [READINESS_GATE]
         assert gates(names[1]) == gates(names[2]) == []
     finally:
         for resource, item in zip(resources, made, strict=True):

@@ -15,9 +15,9 @@ import pytest
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.registrations.names import camel
+from eurekube_provider.registrations.names import to_camel_case
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from tests.contract.plugin import EACH, NOBODY
 from tests.system.shells import (
     DYNAMIC,
@@ -147,7 +147,7 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
         if shell is NATIVE:  # no dynamic provider can tell
             shown = {path.partition(".")[0] for path in preview.differing(name)}
             # Naming a secure port enables it: that is filled in, and not what the program says.
-            assert shown == {camel(key) for key in properties} - {"securePortEnabled"}
+            assert shown == {to_camel_case(key) for key in properties} - {"securePortEnabled"}
     if shell is NATIVE:
         # The address that was found is not the one that the host name found would imply.
         a = {"instances.a.hostName", "instances.a.ipAddress"}
@@ -208,7 +208,7 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
 
 def all_of(eureka: Peer) -> list[Instance]:
     """Return all instances in Eureka."""
-    return listed_now(eureka.url)
+    return list_uncached(eureka.url)
 
 
 def below(component: str, wanted: Wanted) -> Wanted:

@@ -16,7 +16,7 @@ import pytest
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import listed_now, wait_listed
+from lab.listing import list_uncached, wait_until_listed
 from lab.proxy import Proxy
 from lab.workloads import wait_for
 from tests.contract.plugin import NOBODY
@@ -64,7 +64,7 @@ def test_an_interrupted_drain_is_undone(
 
     stack.wants(*wanted(600), *hasty)
     stack.up()
-    keys = [each.key for each in listed_now(plain.url) if each.application != "HASTY"]
+    keys = [each.key for each in list_uncached(plain.url) if each.application != "HASTY"]
     assert len(keys) == 8
     out, back = {(Status.OUT_OF_SERVICE, True)}, {(Status.UP, False)}
     if hasty:
@@ -101,7 +101,7 @@ def test_an_interrupted_drain_is_undone(
     stack.up()
     assert held(plain, names[0])[names[0]].status is Status.OUT_OF_SERVICE
     stack.destroy()
-    assert listed_now(plain.url) == []
+    assert list_uncached(plain.url) == []
 
 
 @needs_python_sdk
@@ -122,7 +122,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
         """Run a command, and kill the plugin when that many of its requests have been answered."""
         front.hang_after(requests)
         with running(stack, command, *AT_ONCE) as process:
-            wait_for(lambda: front.held > 0, "a request that is held", 120)
+            wait_for(lambda: front.hanging_requests > 0, "a request that is held", 120)
             assert kill_plugins(stack) > 0
             front.heal()
             output, _ = process.communicate(timeout=240)
@@ -136,7 +136,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
             assert there.host_name == f"192.0.2.{number + each}"
             assert there.incarnation == states[f"alone-{each}"]["incarnation"]
         assert hosts(plain, "together") == {"a": f"192.0.2.{number}", "b": f"192.0.2.{number + 1}"}
-        assert len(listed_now(plain.url)) == 6
+        assert len(list_uncached(plain.url)) == 6
 
     stack.wants(*wanted(10))
     killed("up", 9)
@@ -148,7 +148,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
     as_wanted(20)
     killed("destroy", 6)
     stack.destroy()
-    assert listed_now(plain.url) == []
+    assert list_uncached(plain.url) == []
 
 
 def test_nothing_is_lost_while_no_server_answers(
@@ -177,7 +177,7 @@ def test_nothing_is_lost_while_no_server_answers(
     assert created == {"first": ["create"], "after": ["create"], "others": ["create"]}
     front.heal()
     stack.up()
-    before = listed_now(plain.url)
+    before = list_uncached(plain.url)
     state = stack.states()
     assert state["after"]["zone"] == state["first"]["last_updated"]
 
@@ -213,7 +213,7 @@ def test_nothing_is_lost_while_no_server_answers(
         stack.destroy("--run-program")
         assert stack.states() == {}
     front.heal()
-    assert listed_now(plain.url) == before
+    assert list_uncached(plain.url) == before
 
 
 LOOKUPS = """
@@ -286,7 +286,7 @@ def test_what_is_derived_from_a_secret_is_a_secret(
     marks = {**member.metadata, "eurekube.member": "left", "token": "hidden-token"}
     left = replace(member, instance_id="left", host_name="hidden-left", metadata=marks)
     plain.register(left)
-    wait_listed(plain.url, [left])
+    wait_until_listed(plain.url, [left])
     # Where a refresh finds another host, what was derived from the secret one is not among what it tells.
     for each in (*held(plain, "hides").values(), *held(plain, "hides-many").values()):
         stamp = (each.last_dirty_timestamp_ms or 0) + 1

@@ -17,7 +17,7 @@ from eurekube_provider.core.identity import INCARNATION_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from tests.system.shells import (
     DYNAMIC,
     NATIVE,
@@ -104,7 +104,7 @@ def test_a_state_goes_on_under_another_provider_and_another_release(
 
 def by_key(eureka: Peer) -> dict[tuple[str, str], Instance]:
     """Return all instances in Eureka, by key."""
-    return {each.key: each for each in listed_now(eureka.url)}
+    return {each.key: each for each in list_uncached(eureka.url)}
 
 
 def started_before(eureka: Peer, application: str) -> dict[str, Instance]:

@@ -22,7 +22,12 @@ from eurekube_provider.kube.access import (
     ApiResource,
     KubeAccess,
 )
-from eurekube_provider.kube.rights import CLUSTER, ROUTE_WORK, WORK, election
+from eurekube_provider.kube.rights import (
+    CLUSTER_RULES,
+    NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULES,
+    election_rules,
+)
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
 from lab.accounts import Account
@@ -39,14 +44,14 @@ HOME, SHOP, INFRA = "routes-home", "routes-shop", "routes-infra"
 NAME = "routes"
 BALANCER = "192.0.2.7"
 PATIENCE_SECONDS = 60.0
-KINDS = {kind for rule in ROUTE_WORK.values() for kind in rule.resources}
+KINDS = {kind for rule in ROUTE_NAMESPACE_RULES.values() for kind in rule.resources}
 
 
 def account_of(lab: Lab, cluster: Cluster, name: str, folder: pytest.TempPathFactory) -> Account:
     """Return an account with the rights of an operator for all namespaces."""
     cluster.namespace(HOME)
-    account = Account.made(lab, cluster, HOME, name, folder.mktemp(name) / "kubeconfig")
-    account.may(election(f"{name}-leader"), HOME)
+    account = Account.create(lab, cluster, HOME, name, folder.mktemp(name) / "kubeconfig")
+    account.set_rights(election_rules(f"{name}-leader"), HOME)
     return account
 
 
@@ -58,10 +63,10 @@ def operator(
 ) -> Iterator[Operator]:
     """Start one operator for a namespace of applications and one of Gateways."""
     account = account_of(lab, cluster, NAME, tmp_path_factory)
-    account.may(CLUSTER)
+    account.set_rights(CLUSTER_RULES)
     for name in (SHOP, INFRA):
         cluster.namespace(name)
-        account.may([*WORK, *ROUTE_WORK.values()], name)
+        account.set_rights([*NAMESPACE_RULES, *ROUTE_NAMESPACE_RULES.values()], name)
     environment = operator_environment(
         lab,
         f"{SHOP},{INFRA}",
@@ -286,7 +291,7 @@ def test_each_of_its_rights_is_used_and_no_other(
     """
     granted = {
         (group, kind, verb)
-        for rule in ROUTE_WORK.values()
+        for rule in ROUTE_NAMESPACE_RULES.values()
         for group in rule.api_groups
         for kind in rule.resources
         for verb in rule.verbs
@@ -321,8 +326,8 @@ def test_without_the_option_nothing_is_asked_for(
     kind.
     """
     account = account_of(lab, cluster, "routeless", tmp_path_factory)
-    account.may(CLUSTER)
-    account.may(WORK, namespace)
+    account.set_rights(CLUSTER_RULES)
+    account.set_rights(NAMESPACE_RULES, namespace)
     since = lab.kubernetes.audit_log.stat().st_size
     start_operator(
         KUBECONFIG=str(account.kubeconfig),
@@ -351,7 +356,7 @@ def test_without_the_option_nothing_is_asked_for(
     assert {right for right in asked if right[1] in KINDS} == set()
     assert {right for right, decisions in asked.items() if decisions != {"allow"}} == set()
     access = KubeAccess.load(account.kubeconfig)
-    found = check_kubernetes(access, (namespace,), advertise_from=list(ROUTE_WORK))
+    found = check_kubernetes(access, (namespace,), advertise_from=list(ROUTE_NAMESPACE_RULES))
     missing = [one.subject for one in found if one.verdict is Verdict.WARNING]
     assert missing == [
         f"list, watch {kind} in namespace {namespace}" for kind in ("ingresses", "gateways", "httproutes")

@@ -14,7 +14,7 @@ import pytest
 
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import listed_now
+from lab.listing import list_uncached
 from lab.workloads import wait_for
 from tests.system.shells import DYNAMIC, NATIVE, ProviderStack, Workshop
 from tests.system.stacks import ROOT, needs_pulumi, needs_python_sdk
@@ -98,7 +98,7 @@ def test_a_stack_comes_back_from_each_trouble(workshop: Workshop, plain_url: str
     stack.unchanged()
 
     types(stack, RENAMED)
-    found = {each.instance_id: each for each in listed_now(plain_url) if "shop" in (each.owner or "")}
+    found = {each.instance_id: each for each in list_uncached(plain_url) if "shop" in (each.owner or "")}
     assert found.keys() == {f"{name}.prod.shop:{name}:8080" for name in ("guided", "guided-too", "late")}
     assert {each.status for each in found.values()} == {Status.UP}
     assert all("/shop/production/" in str(each.owner) for each in found.values())

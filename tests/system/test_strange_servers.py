@@ -22,7 +22,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import PODS
 from lab import Lab
-from lab.peering import Peering
+from lab.peering import PeeredEurekas
 from lab.waiting import wait_until
 from lab.workloads import Cluster
 from tests.system.conftest import ROOT, Operator, StartOperator, ready, running
@@ -35,32 +35,32 @@ FAR = 2
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeredEurekas]:
     """Start three servers with production settings, and a proxy in front of each connection."""
-    with Peering(tmp_path_factory.mktemp("servers"), {}) as started:
+    with PeeredEurekas(tmp_path_factory.mktemp("servers"), {}) as started:
         yield started
 
 
 @pytest.fixture(autouse=True)
-def healed(servers: Peering) -> Iterator[None]:
+def healed(servers: PeeredEurekas) -> Iterator[None]:
     """Remove all disturbances before and after a test."""
     servers.heal()
     yield
     servers.heal()
 
 
-def found(servers: Peering, number: int, application: str) -> list[Instance]:
+def found(servers: PeeredEurekas, number: int, application: str) -> list[Instance]:
     """Return an application's instances that are UP at one server."""
-    there, name = servers.listed(number).values(), application.upper()
+    there, name = servers.list_instances(number).values(), application.upper()
     return [one for one in there if one.application == name and one.status is Status.UP]
 
 
-def up(servers: Peering, number: int, application: str) -> set[str]:
+def up(servers: PeeredEurekas, number: int, application: str) -> set[str]:
     """Return an application's addresses that are UP at one server."""
     return {one.ip_address for one in found(servers, number, application)}
 
 
-def ids_up(servers: Peering, number: int, application: str) -> set[str]:
+def ids_up(servers: PeeredEurekas, number: int, application: str) -> set[str]:
     """Return an application's instance ids that are UP at one server; a new pod may have a former one's
     address.
     """
@@ -70,7 +70,7 @@ def ids_up(servers: Peering, number: int, application: str) -> set[str]:
 class Callers:
     """Callers of the server that is cut off, who must always find an instance."""
 
-    def __init__(self, servers: Peering, application: str) -> None:
+    def __init__(self, servers: PeeredEurekas, application: str) -> None:
         self.looks, self.found_none = 0, 0
         self._servers, self._application = servers, application
         self._ended = threading.Event()
@@ -91,7 +91,7 @@ class Callers:
 
 
 def test_callers_behind_a_split_are_never_left_without_an_instance(
-    servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator
+    servers: PeeredEurekas, cluster: Cluster, namespace: str, start_operator: StartOperator
 ) -> None:
     """Callers of a cut-off server find an instance at every moment while all pods of a service are
     replaced.
@@ -103,7 +103,7 @@ def test_callers_behind_a_split_are_never_left_without_an_instance(
     for number in range(3):
         wait_until(lambda: up(servers, number, app) == old, f"both at {number}", SECONDS)  # noqa: B023
     former = ids_up(servers, 0, app)
-    servers.split(FAR)
+    servers.isolate_server(FAR)
     with Callers(servers, app) as callers:
         cluster.scale(namespace, app, 4)
         both = set(ready(cluster, namespace, app, 4))
@@ -125,7 +125,7 @@ def peak_mib(operator: Operator) -> float:
 
 @pytest.mark.parametrize("fault", ["drip", "bloat", "vanish"])
 def test_an_operator_starts_and_works_beside_a_faulty_server(
-    servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator, fault: str
+    servers: PeeredEurekas, cluster: Cluster, namespace: str, start_operator: StartOperator, fault: str
 ) -> None:
     """The operator uses the healthy servers at once, names the faulty one, and keeps its memory bounded."""
     app = f"{namespace}-rating"
@@ -166,7 +166,7 @@ def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, floa
 
 
 def apply(
-    servers: Peering, lab: Lab, namespace: str, *registrations: dict[str, Any]
+    servers: PeeredEurekas, lab: Lab, namespace: str, *registrations: dict[str, Any]
 ) -> tuple[int, str, float]:
     """Apply a stack with these registrations; return exit code, output and duration in seconds."""
     config = {
@@ -186,7 +186,7 @@ def registration(application: str, host: str) -> dict[str, Any]:
 
 
 def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
-    servers: Peering, lab: Lab, namespace: str
+    servers: PeeredEurekas, lab: Lab, namespace: str
 ) -> None:
     """During a split the stack registers the new instance at one server, and removes the old one at all
     servers.
@@ -195,7 +195,7 @@ def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
     code, reported, _ = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
     assert code == 0, reported
     wait_until(lambda: up(servers, FAR, app) == {"192.0.2.1"}, "it at the far server", SECONDS)
-    servers.split(FAR)
+    servers.isolate_server(FAR)
     with Callers(servers, app) as callers:
         code, reported, _ = apply(servers, lab, namespace, registration(app, "192.0.2.2"))
         assert code == 0, reported
@@ -206,7 +206,7 @@ def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
 
 @pytest.mark.parametrize("fault", ["drip", "bloat"])
 def test_a_stack_and_commands_end_beside_a_faulty_server(
-    servers: Peering, lab: Lab, namespace: str, fault: str
+    servers: PeeredEurekas, lab: Lab, namespace: str, fault: str
 ) -> None:
     """Stack and commands use the other servers, and say which server could not be read, and why."""
     app = f"{namespace}-order"
@@ -227,7 +227,7 @@ def test_a_stack_and_commands_end_beside_a_faulty_server(
         assert seconds < 120
 
 
-def test_all_servers_may_drip(servers: Peering) -> None:
+def test_all_servers_may_drip(servers: PeeredEurekas) -> None:
     """If all servers answer too slowly a read fails with an error in time."""
     for front in servers.fronts:
         front.drip()

@@ -14,7 +14,7 @@ import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.shortfall import shortfalls
+from eurekube_provider.core.shortfall import find_shortfalls
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -594,12 +594,12 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
     shop.wait_condition("Synced", "True", "Synced")
     wait_for(lambda: ("DrainTooShort", message) in shop.events(), "a warning", 60.0)
 
-    (fixed,) = shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
+    (fixed,) = find_shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
     assert fixed.remedy in message
     cluster.access.request(
         "PATCH",
         DEPLOYMENTS.path(namespace, app),
-        body={"spec": {"template": {"spec": fixed.pod_spec}}},
+        body={"spec": {"template": {"spec": fixed.pod_spec_patch}}},
         content_type=STRATEGIC_MERGE_PATCH,
     )
     shop.wait_condition("DrainTooShort", "False", "Resolved")

@@ -10,7 +10,7 @@ from tests.system.stacks import needs_pulumi, own_pulumi
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.pulumi, needs_pulumi]
 
-FILES = blocks.files(links.ROOT / "docs" / "guides" / "testing.md")
+FILES = blocks.extract_named_files(links.ROOT / "docs" / "guides" / "testing.md")
 SET_BY_THE_PAGE = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE")
 
 

@@ -22,9 +22,9 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     EVENTS,
     MERGE_PATCH,
-    REFRESHES,
+    PULUMI_STACKS,
     SERVICES,
-    STACKS,
+    STACK_REFRESHES,
 )
 from eurekube_provider.operator.triggers.pulumi_stack import REQUEST_ANNOTATION
 from eurekube_provider.operator.triggers.webhook import (
@@ -62,7 +62,7 @@ class Refresh:
     def apply(self, **spec: Any) -> None:
         """Create or change the StackRefresh."""
         self.cluster.apply(
-            REFRESHES,
+            STACK_REFRESHES,
             {
                 "apiVersion": "eurekube.io/v1alpha1",
                 "kind": "StackRefresh",
@@ -74,7 +74,7 @@ class Refresh:
     @property
     def status(self) -> Object:
         """The StackRefresh's status; empty if there is none."""
-        return dict((self.cluster.get(REFRESHES, self.name, self.namespace) or {}).get("status") or {})
+        return dict((self.cluster.get(STACK_REFRESHES, self.name, self.namespace) or {}).get("status") or {})
 
     def condition(self, kind: str) -> tuple[str, str]:
         """Return status and reason of a condition."""
@@ -408,7 +408,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
     assert f"the Stack {other}/prod is not there" in failed["lastRun"]["message"]
     metadata = {"namespace": other, "name": "prod"}
     cluster.apply(
-        STACKS,
+        PULUMI_STACKS,
         {"apiVersion": "pulumi.com/v1", "kind": "Stack", "metadata": metadata, "spec": {"stack": "prod"}},
     )
     seen: set[str] = set()
@@ -462,13 +462,13 @@ def acknowledge(cluster: Cluster, namespace: str, seen: set[str], state: str) ->
     """
 
     def request() -> str | None:
-        metadata = (cluster.get(STACKS, "prod", namespace) or {}).get("metadata") or {}
+        metadata = (cluster.get(PULUMI_STACKS, "prod", namespace) or {}).get("metadata") or {}
         value = str((metadata.get("annotations") or {}).get(REQUEST_ANNOTATION) or "")
         return value if value and value not in seen else None
 
     value = wait_for(request, "a request", 60)
     update = {"reconcileRequest": value, "state": state, "type": "up", "message": "exit status 255"}
     for status in ({"observedReconcileRequest": value}, {"lastUpdate": update}):
-        path = STACKS.path(namespace, "prod", "status")
+        path = PULUMI_STACKS.path(namespace, "prod", "status")
         cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
     return value

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import pytest
 import yaml
 
-from lab.netns import found_inside, why_not
-from lab.programs import SERVERS, provide
-from lab.trial import PAGE, ROOT
-from scripts.blocks import blocks
+from lab.netns import network_unavailable_reason, run_module_in_network
+from lab.programs import SERVERS, provide_programs
+from lab.trial import ROOT, TRIAL_PAGE
+from scripts.blocks import find_code_blocks
 from tests.system.stacks import needs_kubectl
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300), needs_kubectl]
@@ -22,10 +22,10 @@ TRY = ROOT / "deploy" / "try"
 @pytest.fixture(scope="module")
 def seen() -> list[str]:
     """Return the output of each block of the page's commands."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
-    provide(SERVERS)
-    found: list[str] = found_inside("lab.trial")  # type: ignore[assignment]
+    provide_programs(SERVERS)
+    found: list[str] = run_module_in_network("lab.trial")  # type: ignore[assignment]
     return found
 
 
@@ -76,4 +76,4 @@ def containers() -> Iterable[dict[str, str]]:
 def test_one_image_is_enough() -> None:
     """The page says that only the operator's image must be built, and names it."""
     (image,) = {container["image"] for container in containers()}
-    assert any(f"kind load docker-image {image} " in block.text for block in blocks(PAGE))
+    assert any(f"kind load docker-image {image} " in block.text for block in find_code_blocks(TRIAL_PAGE))

@@ -11,11 +11,11 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.rights import USER_ROLES
-from eurekube_provider.operator.selfcheck import REVIEWS
+from eurekube_provider.kube.rights import USER_ROLE_RULES
+from eurekube_provider.operator.selfcheck import ACCESS_REVIEWS_PATH
 from lab import Lab
-from lab.accounts import BINDINGS, CLUSTER_ROLES, Account
-from lab.programs import HELM, provide
+from lab.accounts import CLUSTER_ROLES, ROLE_BINDINGS, Account
+from lab.programs import HELM, provide_programs
 from lab.workloads import Cluster, Object, wait_for
 from tests.system.conftest import ROOT
 from tests.system.operator_objects import chart_objects, component_objects, key
@@ -43,10 +43,10 @@ def roles(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def person(lab: Lab, cluster: Cluster, namespace: str, role: str, folder: Path) -> Account:
     """Return an account that has one of Kubernetes' own roles in one namespace only."""
-    account = Account.made(lab, cluster, namespace, f"a-person-who-may-{role}", folder / role)
+    account = Account.create(lab, cluster, namespace, f"a-person-who-may-{role}", folder / role)
     group = "rbac.authorization.k8s.io"
     cluster.apply(
-        BINDINGS,
+        ROLE_BINDINGS,
         {
             "apiVersion": f"{group}/v1",
             "kind": "RoleBinding",
@@ -73,7 +73,7 @@ def may(access: KubeAccess, verb: str, resource: str, namespace: str) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    return bool(access.request("POST", REVIEWS, body=review)["status"]["allowed"])
+    return bool(access.request("POST", ACCESS_REVIEWS_PATH, body=review)["status"]["allowed"])
 
 
 @pytest.mark.parametrize("role", MAY)
@@ -83,7 +83,7 @@ def test_kubernetes_own_roles_have_our_kinds(
     """The roles view, edit and admin include our kinds, in the binding's namespace only; none may write a
     status, from which the operator reads names.
     """
-    assert len(roles) == len(USER_ROLES)
+    assert len(roles) == len(USER_ROLE_RULES)
     access = KubeAccess.load(person(lab, cluster, namespace, role, tmp_path).kubeconfig)
     wait_for(lambda: may(access, MAY[role][-1], KINDS[-1], namespace), "the roles to be added", 30.0)
     found = {
@@ -107,7 +107,7 @@ def test_a_team_ships_a_syncer_in_its_own_chart(
     account = person(lab, cluster, namespace, "edit", tmp_path)
     access = KubeAccess.load(account.kubeconfig)
     wait_for(lambda: may(access, "create", "eurekasyncers", namespace), "the roles to be added", 30.0)
-    program = provide([HELM])[HELM]
+    program = provide_programs([HELM])[HELM]
 
     def helm(*arguments: str) -> None:
         done = subprocess.run(
@@ -143,10 +143,10 @@ def test_the_rules_are_those_of_the_component() -> None:
     with_roles, without = component_objects(
         {"eureka_urls": ["http://eureka/eureka"], "user_roles": each} for each in (True, False)
     )
-    made = {key(item)[2]: item for item in with_roles if key(item)[2].endswith(tuple(USER_ROLES))}
-    assert {name.rpartition("-")[2] for name in made} == set(USER_ROLES)
+    made = {key(item)[2]: item for item in with_roles if key(item)[2].endswith(tuple(USER_ROLE_RULES))}
+    assert {name.rpartition("-")[2] for name in made} == set(USER_ROLE_RULES)
     for name, item in made.items():
-        rule = USER_ROLES[name.rpartition("-")[2]]
+        rule = USER_ROLE_RULES[name.rpartition("-")[2]]
         (written,) = item["rules"]
         assert (written["resources"], written["verbs"]) == (list(rule.resources), list(rule.verbs))
-    assert not [item for item in without if key(item)[2].endswith(tuple(USER_ROLES))]
+    assert not [item for item in without if key(item)[2].endswith(tuple(USER_ROLE_RULES))]

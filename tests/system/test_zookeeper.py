@@ -26,8 +26,8 @@ from lab import Lab
 from lab.ports import HOST, free_ports
 from lab.waiting import wait_until
 from lab.workloads import Cluster
-from lab.zookeeper import ZooKeepers
-from lab.zookeeper_proxy import Killer, Moment, WritesProxy
+from lab.zookeeper import ZooKeeperEnsemble
+from lab.zookeeper_proxy import KillAtWrite, WriteMoment, WriteReportingProxy
 from tests.system.conftest import StartOperator, operator_environment, ready, running
 
 pytestmark = pytest.mark.lab
@@ -36,14 +36,14 @@ MOST_WRITES = 20
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[ZooKeepers]:
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Start one ZooKeeper server."""
-    with ZooKeepers() as made:
+    with ZooKeeperEnsemble() as made:
         yield made
 
 
 @pytest.fixture
-def url(ensemble: ZooKeepers, unique_name: str) -> str:
+def url(ensemble: ZooKeeperEnsemble, unique_name: str) -> str:
     """Return the server's URL, with a root node for one test."""
     return f"{ensemble.url}/{unique_name}"
 
@@ -51,7 +51,7 @@ def url(ensemble: ZooKeepers, unique_name: str) -> str:
 @pytest.fixture
 def servers(url: str) -> Iterator[ZooKeeperServers]:
     """Return a client of the server that any program could be."""
-    made = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+    made = ZooKeeperServers(ZooKeeperConnection.from_settings({"url": url}.get))
     made.connect()
     yield made
     made.close()
@@ -95,7 +95,7 @@ def test_pods_come_and_go(
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating", application="Rating-Service")
     wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
-    assert {one.path.split("/")[2] for one in servers.nodes()} == {"Rating-Service"}
+    assert {one.path.split("/")[2] for one in servers.read_nodes()} == {"Rating-Service"}
     pod = cluster.pods(namespace, "rating")[0]
     address = pod["status"]["podIP"]
     cluster.set_ready(pod, ready=False)
@@ -173,10 +173,10 @@ def test_the_commands_tell_of_it(
     assert all(one in text for one in addresses), text
     assert there(servers) == up(*addresses)
     cleared = ("keepalive", "--zookeeper", "--eureka-url", url, "--cluster-name", "zk", "--remove")
-    monkeypatch.setattr(keepalive_command, "answers_at", lambda one: one.ip_address == addresses[0])
+    monkeypatch.setattr(keepalive_command, "accepts_connection", lambda one: one.ip_address == addresses[0])
     code, text = command(capsys, *cleared)
     assert (there(servers), text.count("kept")) == (up(addresses[0]), 1), text
-    monkeypatch.setattr(keepalive_command, "answers_at", lambda _: False)
+    monkeypatch.setattr(keepalive_command, "accepts_connection", lambda _: False)
     code, text = command(capsys, *cleared)
     assert (there(servers), text.count("removed")) == ({}, 1), text
 
@@ -188,22 +188,22 @@ def test_another_replica_goes_on_and_changes_nothing(
     first = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     register_two_pods(cluster, namespace, servers)
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", POD_NAME="second")
-    before = {one.path: one.mzxid for one in servers.nodes()}
+    before = {one.path: one.mzxid for one in servers.read_nodes()}
     first.stop(signal.SIGKILL)
     cluster.scale(namespace, "rating", 1)
     wait_until(lambda: len(there(servers)) == 1, "the other one to leave", 60.0)
-    (left,) = servers.nodes()
+    (left,) = servers.read_nodes()
     assert before[left.path] == left.mzxid
 
 
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("moment", WriteMoment)
 def test_an_operator_that_is_killed_at_any_write_costs_nothing(
     cluster: Cluster,
     namespace: str,
     url: str,
     servers: ZooKeeperServers,
     start_operator: StartOperator,
-    moment: Moment,
+    moment: WriteMoment,
 ) -> None:
     """If the operator gets SIGKILL before or after any write, serving instances stay, and the next
     operator completes the work.
@@ -212,8 +212,8 @@ def test_an_operator_that_is_killed_at_any_write_costs_nothing(
 
     def life(at: int, wanted: dict[str, str]) -> str:
         """Run an operator until it is killed at that write, or everything is as wanted; return the write."""
-        killer = Killer(at, moment)
-        with WritesProxy(port, killer.told) as proxy:
+        killer = KillAtWrite(at, moment)
+        with WriteReportingProxy(port, killer.kill_at_chosen_write) as proxy:
             through = f"zookeeper://{HOST}:{proxy.port}{servers.connection.root}"
             told = {"EUREKA_URL": through, "CLUSTER_NAME": "zk", "LEADER_ELECT": "false"}
             operator = start_operator(ready=False, **told)
@@ -273,9 +273,9 @@ def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
     """A syncer's deletion ends while ZooKeeper is away, an Event says what is left, and that is removed
     later.
     """
-    with ZooKeepers() as own:
+    with ZooKeeperEnsemble() as own:
         url = f"{own.url}/{unique_name}"
-        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+        servers = ZooKeeperServers(ZooKeeperConnection.from_settings({"url": url}.get))
         servers.connect()
         operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", RELEASE_AFTER_SECONDS="3")
         register_two_pods(cluster, namespace, servers)
@@ -370,7 +370,7 @@ def test_nodes_of_others_cost_only_themselves(
     addresses = ready(cluster, namespace, "rating", 3)
     wait_until(lambda: there(servers) == {**up(*addresses), "": "UNKNOWN"}, "the third pod", 30.0)
 
-    ours = next(one for one in servers.nodes() if one.instance.owner)
+    ours = next(one for one in servers.read_nodes() if one.instance.owner)
     other = json.dumps({**json.loads(ours.data), "payload": {"@class": "com.example.Other"}}).encode()
     servers.client.set(ours.path, other)
     wait_until(lambda: holds(cluster, namespace, ConditionType.CONFLICT), "the condition", 30.0)
@@ -388,7 +388,7 @@ def test_nodes_of_others_cost_only_themselves(
         assert "com.example.Other" in text, text
     cluster.delete(SYNCERS, "rating", namespace)
     wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
-    left = {one.path: (one.version, one.data) for one in servers.nodes()}
+    left = {one.path: (one.version, one.data) for one in servers.read_nodes()}
     assert left == {
         f"{service}/theirs": (0, foreign.encode()),
         ours.path: (ours.version + 1, other),
@@ -407,14 +407,14 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     """A status that a person wrote into a node survives updates of the metadata, and ends with the pod."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = register_two_pods(cluster, namespace, servers)
-    out = next(one for one in servers.nodes())
+    out = next(one for one in servers.read_nodes())
     document = json.loads(out.data)
     document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
     servers.client.set(out.path, json.dumps(document).encode())
     cluster.syncer(namespace, "rating", metadata={"color": "blue"})
 
     def colors() -> list[str | None]:
-        return [one.instance.metadata.get("color") for one in servers.nodes()]
+        return [one.instance.metadata.get("color") for one in servers.read_nodes()]
 
     wait_until(lambda: colors() == ["blue", "blue"], "what the syncer asks for now", 30.0)
     stays = {**up(*addresses), out.instance.ip_address: "OUT_OF_SERVICE"}
@@ -429,7 +429,7 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     cluster.delete(PODS, out.instance.instance_id.partition(".")[0], namespace)
 
     def is_replaced() -> bool:
-        left = {one.path: one.instance.status.value for one in servers.nodes()}
+        left = {one.path: one.instance.status.value for one in servers.read_nodes()}
         return out.path not in left and list(left.values()) == ["UP", "UP"]
 
     wait_until(is_replaced, "it to leave, and another to come", 60.0)

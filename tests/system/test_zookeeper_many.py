@@ -13,7 +13,7 @@ from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from lab.waiting import wait_until
 from lab.workloads import Cluster
-from lab.zookeeper import ZooKeepers, ZooKeeperServer
+from lab.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.system.conftest import StartOperator
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(300)]
@@ -60,10 +60,10 @@ def test_two_thousand_instances_come_and_go(
     cluster: Cluster, namespace: str, unique_name: str, start_operator: StartOperator
 ) -> None:
     """All instances are registered, and later removed, in time and over one session that is never lost."""
-    with ZooKeepers() as ensemble:
+    with ZooKeeperEnsemble() as ensemble:
         (server,) = ensemble.servers
         url = f"{ensemble.url}/{unique_name}"
-        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+        servers = ZooKeeperServers(ZooKeeperConnection.from_settings({"url": url}.get))
         servers.connect()
         operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
         # Which has a session of its own, for a moment.
@@ -72,7 +72,7 @@ def test_two_thousand_instances_come_and_go(
         began = time.monotonic()
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda one: make_application(cluster, namespace, one), range(SERVICES_COUNT)))
-        wait_until(lambda: len(servers.nodes()) == SERVICES_COUNT * PODS_EACH, "all to stand", SECONDS)
+        wait_until(lambda: len(servers.read_nodes()) == SERVICES_COUNT * PODS_EACH, "all to stand", SECONDS)
         stood = time.monotonic()
         with ThreadPoolExecutor(4) as pool:
             list(
@@ -80,7 +80,7 @@ def test_two_thousand_instances_come_and_go(
                     lambda one: write_slice(cluster, namespace, one, terminating=True), range(SERVICES_COUNT)
                 )
             )
-        wait_until(lambda: not servers.nodes(), "all to be gone", SECONDS)
+        wait_until(lambda: not servers.read_nodes(), "all to be gone", SECONDS)
         gone = time.monotonic()
         print(f"all stood after {stood - began:.1f} s, and were gone after {gone - stood:.1f} s")
         lost = figure(server, "zk_stale_sessions_expired")

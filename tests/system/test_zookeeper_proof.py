@@ -8,9 +8,9 @@ import pytest
 
 from lab.errors import LabError
 from lab.eureka import find_java
-from lab.netns import why_not
+from lab.netns import network_unavailable_reason
 from lab.zookeeper import provide_zookeeper
-from lab.zookeeper_proof import prove_zookeeper
+from lab.zookeeper_proof import run_zookeeper_proof
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1500)]
 
@@ -20,14 +20,14 @@ ACTS = ["rolled", "operator killed", "session lost", "member killed", "member fr
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """Return the report of one run."""
-    if reason := why_not():
+    if reason := network_unavailable_reason():
         pytest.skip(reason)
     try:
         find_java()
         provide_zookeeper()
     except LabError as error:
         pytest.skip(str(error))
-    return prove_zookeeper()
+    return run_zookeeper_proof()
 
 
 @pytest.mark.parametrize("name", ACTS)

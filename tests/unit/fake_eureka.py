@@ -90,7 +90,7 @@ class FakeEureka:
 
 
 class FakeServers:
-    """Servers by URL, for :func:`~eurekube_provider.registrations.servers.SharedPeers.of`.
+    """Servers by URL, for :func:`~eurekube_provider.registrations.servers.SharedPeers.get`.
 
     :ivar made: the Peers made for each connection.
     :ivar users: the user of the last connection to each URL; None for no user.

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.protocol.codec import instance_to_json
+from eurekube_provider.eureka.protocol.codec import instance_to_json_object
 
 
 class PlayedServers:
@@ -100,7 +100,7 @@ class PlayedServers:
         return None
 
     def _shown(self, one: Instance) -> dict[str, Any]:
-        document = dict(instance_to_json(one))
+        document = dict(instance_to_json_object(one))
         ends = self.lease_ends.get(one.instance_id)
         if ends is not None:
             document["leaseInfo"] = {**document["leaseInfo"], "lastRenewalTimestamp": ends}

@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from eurekube_provider import __version__
-from eurekube_provider.cli.commands import COMMANDS
-from scripts.chart_reference import CHART, PACKED
-from scripts.operator_package import operator_wheel
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from scripts.chart_reference import CHART_FOLDER, PACKED_FOLDERS
+from scripts.operator_package import write_operator_wheel
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,12 +72,12 @@ def test_the_plugin_of_a_repository_can_make_components() -> None:
     assert extra == {"kubernetes", "pulumi-kubernetes"}
 
 
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("name", PACKED_FOLDERS)
 def test_the_chart_packs_what_stands_elsewhere(name: str) -> None:
     """The chart's copies of CRDs, alerts and dashboard equal their sources; else run `make chart`."""
     packed, written = (
         {file.name: file.read_text() for file in folder.iterdir()}
-        for folder in (CHART / "files" / name, PACKED[name])
+        for folder in (CHART_FOLDER / "files" / name, PACKED_FOLDERS[name])
     )
     assert packed == written
     assert len(packed) >= 2
@@ -124,7 +124,7 @@ def operator_package(tmp_path_factory: pytest.TempPathFactory) -> tuple[zipfile.
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
-    return zipfile.ZipFile(wheel), zipfile.ZipFile(operator_wheel(wheel))
+    return zipfile.ZipFile(wheel), zipfile.ZipFile(write_operator_wheel(wheel))
 
 
 def test_the_operators_package_has_the_same_files_and_no_pulumi(
@@ -178,7 +178,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMAND_SUMMARIES)
 def test_a_command_works_without_pulumi_or_names_the_package(command: str) -> None:
     """Without Pulumi, as with the operator's package, commands that run programs name the package to install;
     others work.

@@ -7,7 +7,7 @@ from functools import partial
 
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
-from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS, Document, Info
+from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS, Document, InstanceInfo
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
@@ -40,7 +40,7 @@ class EurekaCluster:
         self._eviction_interval_ms = eviction_interval_ms
         self.servers: dict[str, EurekaServer] = {}
         for url in self.urls:
-            self._start(url, ())
+            self._start_server(url, ())
 
     def request(self, url: str, request: ServerRequest) -> ServerResponse:
         """Send a request to one server.
@@ -54,13 +54,13 @@ class EurekaCluster:
     def restart(self, url: str, *, copy_from: str | None = None) -> None:
         """End a server and start it again, empty or with the instances of another server."""
         self.servers[url].close()
-        copied: list[Info] = []
+        copied: list[InstanceInfo] = []
         if copy_from is not None and copy_from not in self.down:
-            copied = [lease.holder for lease in self.servers[copy_from].registry.all()]
+            copied = [lease.holder for lease in self.servers[copy_from].registry.all_leases()]
         self.down.discard(url)
-        self._start(url, copied)
+        self._start_server(url, copied)
 
-    def _start(self, url: str, copied: Sequence[Info]) -> None:
+    def _start_server(self, url: str, copied: Sequence[InstanceInfo]) -> None:
         server = EurekaServer(
             url,
             self.clock,
@@ -72,10 +72,10 @@ class EurekaCluster:
         self.servers[url] = server
         for other in self.urls:
             if other != url:
-                server.connect(other, partial(self._deliver, url, other))
+                server.connect(other, partial(self._deliver_batch, url, other))
         server.open(copied)
 
-    def _deliver(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
+    def _deliver_batch(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
         if sender in self.down or to in self.down or (sender, to) in self.cut:
             return None
         request = ServerRequest("POST", ("peerreplication", "batch"), body={"replicationList": items})

@@ -14,38 +14,67 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info, Lease
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, InstanceInfo, Lease
 
 JSON, XML = "application/json", "application/xml"
 
-MY_OWN = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
-AMAZON = "com.netflix.appinfo.AmazonInfo"
+MY_OWN_DATA_CENTER = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+AMAZON_DATA_CENTER = "com.netflix.appinfo.AmazonInfo"
 EMPTY_METADATA = {"@class": "java.util.Collections$EmptyMap"}
 
-STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
+INSTANCE_STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
 
-_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride", None)
-_DATA_CENTERS = {MY_OWN: MY_OWN, "com.netflix.appinfo.MyDataCenterInfo": MY_OWN, AMAZON: AMAZON}
-_URLS = ("homePageUrl", "statusPageUrl", "healthCheckUrl", "secureHealthCheckUrl")
-_VIPS = ("vipAddress", "secureVipAddress")
-_PORTS = ("port", "securePort")
-_TEXTS = ("instanceId", "hostName", "ipAddr", *_URLS, *_VIPS, "asgName")
-_ORDER = (
-    *("instanceId", "hostName", "app", "ipAddr", "sid", "status", "overriddenStatus", *_PORTS, "countryId"),
-    *("dataCenterInfo", "leaseInfo", "metadata", "appGroupName", *_URLS, *_VIPS),
+_REPLICATION_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride", None)
+_DATA_CENTER_CLASSES = {
+    MY_OWN_DATA_CENTER: MY_OWN_DATA_CENTER,
+    "com.netflix.appinfo.MyDataCenterInfo": MY_OWN_DATA_CENTER,
+    AMAZON_DATA_CENTER: AMAZON_DATA_CENTER,
+}
+_URL_FIELDS = ("homePageUrl", "statusPageUrl", "healthCheckUrl", "secureHealthCheckUrl")
+_VIP_FIELDS = ("vipAddress", "secureVipAddress")
+_PORT_FIELDS = ("port", "securePort")
+_TEXT_FIELDS = ("instanceId", "hostName", "ipAddr", *_URL_FIELDS, *_VIP_FIELDS, "asgName")
+_FIELD_ORDER = (
+    *(
+        "instanceId",
+        "hostName",
+        "app",
+        "ipAddr",
+        "sid",
+        "status",
+        "overriddenStatus",
+        *_PORT_FIELDS,
+        "countryId",
+    ),
+    *("dataCenterInfo", "leaseInfo", "metadata", "appGroupName", *_URL_FIELDS, *_VIP_FIELDS),
     *("isCoordinatingDiscoveryServer", "lastUpdatedTimestamp", "lastDirtyTimestamp", "actionType", "asgName"),
 )
-_COMPACT = (
-    *("instanceId", "app", "ipAddr", *_VIPS, "dataCenterInfo", "hostName", "status", "lastUpdatedTimestamp"),
-    *("actionType", "asgName", *_PORTS),
+_COMPACT_FIELDS = (
+    *(
+        "instanceId",
+        "app",
+        "ipAddr",
+        *_VIP_FIELDS,
+        "dataCenterInfo",
+        "hostName",
+        "status",
+        "lastUpdatedTimestamp",
+    ),
+    *("actionType", "asgName", *_PORT_FIELDS),
 )
-_COMPACT_AMAZON = ("instance-id", "public-ipv4", "public-hostname", "local-ipv4", "availability-zone")
+_COMPACT_AMAZON_METADATA = (
+    "instance-id",
+    "public-ipv4",
+    "public-hostname",
+    "local-ipv4",
+    "availability-zone",
+)
 _KNOWN_ITEM_FIELDS = frozenset(
     {"appName", "id", "lastDirtyTimestamp", "overriddenStatus", "status", "instanceInfo", "action"}
 )
 
 
-class Unreadable(Exception):
+class UnreadableBody(Exception):
     """A body that the server cannot read, and answers with 400."""
 
 
@@ -85,12 +114,12 @@ class ServerResponse:
         return json.loads(self.text)
 
 
-def written(document: Any) -> str:
+def to_compact_json(document: Any) -> str:
     """Return compact JSON as servers write it, on which the client's fast path for deltas depends."""
     return json.dumps(document, separators=(",", ":"))
 
 
-def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
+def preferred_media_type(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
     """Return the offered media type that an ``Accept`` header prefers; None where it accepts none.
 
     :param offered: the media types of the server; the first is for a client that accepts any.
@@ -108,46 +137,52 @@ def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
     return found
 
 
-def read_info(document: Any, now_ms: int) -> Info:
+def parse_instance_info(document: Any, now_ms: int) -> InstanceInfo:
     """Read an instance as it was sent.
 
     :raises Unreadable: the document is no instance.
     """
     if not isinstance(document, dict) or document.get("app") is None:
-        raise Unreadable("no instance with an application")
-    fields: Document = {name: _text(document[name]) for name in _TEXTS if document.get(name) is not None}
+        raise UnreadableBody("no instance with an application")
+    fields: Document = {
+        name: _parse_text(document[name]) for name in _TEXT_FIELDS if document.get(name) is not None
+    }
     if document.get("sid") not in (None, "na", "unknown"):
-        fields["sid"] = _text(document["sid"])
+        fields["sid"] = _parse_text(document["sid"])
     if document.get("appGroupName") is not None:
-        fields["appGroupName"] = _text(document["appGroupName"]).upper()
-    fields["port"] = _port(document.get("port"), 7001, "true")
-    fields["securePort"] = _port(document.get("securePort"), 7002, "false")
-    fields["countryId"] = 1 if document.get("countryId") is None else _number(document["countryId"])
-    data_center = _data_center(document.get("dataCenterInfo"))
+        fields["appGroupName"] = _parse_text(document["appGroupName"]).upper()
+    fields["port"] = _parse_port(document.get("port"), 7001, "true")
+    fields["securePort"] = _parse_port(document.get("securePort"), 7002, "false")
+    fields["countryId"] = 1 if document.get("countryId") is None else _parse_number(document["countryId"])
+    data_center = _parse_data_center(document.get("dataCenterInfo"))
     if data_center is not None:
         fields["dataCenterInfo"] = data_center
-    fields["metadata"] = _texts(_object(document, "metadata"))
-    lease = _object(document, "leaseInfo")
+    fields["metadata"] = _parse_texts(_object_field(document, "metadata"))
+    lease = _object_field(document, "leaseInfo")
     duration_s, interval_s = (
-        _number(lease.get(name)) for name in ("durationInSecs", "renewalIntervalInSecs")
+        _parse_number(lease.get(name)) for name in ("durationInSecs", "renewalIntervalInSecs")
     )
     amazon_id = (data_center or {}).get("metadata", {}).get("instance-id")
-    info = Info(
-        app=_text(document["app"]).upper(),
+    info = InstanceInfo(
+        app=_parse_text(document["app"]).upper(),
         id=fields.get("instanceId") or amazon_id or fields.get("hostName") or "",
         fields=fields,
-        status=_status(document.get("status"), "UP"),
-        overridden=_status(document.get("overriddenStatus") or document.get("overriddenstatus"), UNKNOWN),
-        dirty_ms=_number(document["lastDirtyTimestamp"]) if document.get("lastDirtyTimestamp") else now_ms,
+        status=_parse_status(document.get("status"), "UP"),
+        overridden=_parse_status(
+            document.get("overriddenStatus") or document.get("overriddenstatus"), UNKNOWN
+        ),
+        dirty_ms=_parse_number(document["lastDirtyTimestamp"])
+        if document.get("lastDirtyTimestamp")
+        else now_ms,
         duration_s=duration_s if duration_s > 0 else 90,
         renewal_interval_s=interval_s if interval_s > 0 else 30,
     )
-    if data_center is not None and data_center["@class"] == AMAZON:
+    if data_center is not None and data_center["@class"] == AMAZON_DATA_CENTER:
         data_center["metadata"].setdefault("instance-id", info.id)
     return info
 
 
-def refusal(info: Info, app: str) -> str | None:
+def registration_refusal(info: InstanceInfo, app: str) -> str | None:
     """Return the reason to refuse a register request with 400; None to accept it."""
     if not info.id:
         return "Missing instanceId"
@@ -166,7 +201,7 @@ def refusal(info: Info, app: str) -> str | None:
     return None
 
 
-def info_document(info: Info, lease: Lease | None) -> Document:
+def instance_info_document(info: InstanceInfo, lease: Lease | None) -> Document:
     """Return an instance as the server writes it in JSON."""
     values = {
         **info.fields,
@@ -187,16 +222,16 @@ def info_document(info: Info, lease: Lease | None) -> Document:
         "lastDirtyTimestamp": str(info.dirty_ms),
         "actionType": info.action,
     }
-    return {name: values[name] for name in _ORDER if name in values}
+    return {name: values[name] for name in _FIELD_ORDER if name in values}
 
 
-def application(leases: Iterable[Lease]) -> Document:
+def application_document(leases: Iterable[Lease]) -> Document:
     """Return the document of ``/apps/{APP}``."""
-    instances = [info_document(lease.holder, lease) for lease in leases]
+    instances = [instance_info_document(lease.holder, lease) for lease in leases]
     return {"application": {"name": instances[0]["app"], "instance": instances}}
 
 
-def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
+def applications_document(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
     """Return the document of ``/apps`` or of its delta.
 
     :param counted: all registered instances, which the hash code counts by status.
@@ -204,7 +239,7 @@ def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int
     by_app: dict[str, dict[str, Document]] = {}
     for lease in listed:
         # An application is a map by id: what changed twice is there once, as it is now.
-        by_app.setdefault(lease.holder.app, {})[lease.holder.id] = info_document(lease.holder, lease)
+        by_app.setdefault(lease.holder.app, {})[lease.holder.id] = instance_info_document(lease.holder, lease)
     counts = Counter(lease.holder.status for lease in counted)
     return {
         "applications": {
@@ -217,28 +252,28 @@ def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int
     }
 
 
-def compact(document: Document) -> Document:
+def compact_document(document: Document) -> Document:
     """Return the compact form of ``/apps``, a delta or an application, with only the fields that callers
     need.
     """
     ((name, found),) = document.items()
     if name == "application":
-        return {name: {**found, "instance": [_compact(one) for one in found["instance"]]}}
-    listed = [compact({"application": one})["application"] for one in found["application"]]
+        return {name: {**found, "instance": [_compact_instance(one) for one in found["instance"]]}}
+    listed = [compact_document({"application": one})["application"] for one in found["application"]]
     return {name: {"application": listed, **{key: found[key] for key in found if key != "application"}}}
 
 
-def _compact(instance: Document) -> Document:
-    short = {name: instance[name] for name in _COMPACT if name in instance}
+def _compact_instance(instance: Document) -> Document:
+    short = {name: instance[name] for name in _COMPACT_FIELDS if name in instance}
     data_center = dict(short["dataCenterInfo"])
     if "metadata" in data_center:
         kept = data_center["metadata"].items()
-        data_center["metadata"] = {key: value for key, value in kept if key in _COMPACT_AMAZON}
+        data_center["metadata"] = {key: value for key, value in kept if key in _COMPACT_AMAZON_METADATA}
     updated_ms = int(short["lastUpdatedTimestamp"])
     return {**short, "dataCenterInfo": data_center, "lastUpdatedTimestamp": updated_ms}
 
 
-def batch_items(body: Any, now_ms: int) -> list[tuple[Document, Info | None]]:
+def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceInfo | None]]:
     """Read a peer batch; return each item with its instance, if it has one.
 
     :raises Unreadable: an item cannot be read, or has a field that the server does not know; the whole batch
@@ -246,37 +281,37 @@ def batch_items(body: Any, now_ms: int) -> list[tuple[Document, Info | None]]:
     :raises TypeError: the batch, its list or an item is null, on which the server fails.
     """
     if not isinstance(body, dict | None) or (body or {}).keys() - {"replicationList"}:
-        raise Unreadable("no batch")
+        raise UnreadableBody("no batch")
     items = (body or {}).get("replicationList")
     if not isinstance(items, list | None):
-        raise Unreadable("no list")
-    return [_batch_item(item, now_ms) for item in items]  # type: ignore[union-attr]
+        raise UnreadableBody("no list")
+    return [_parse_batch_item(item, now_ms) for item in items]  # type: ignore[union-attr]
 
 
-def _batch_item(item: Any, now_ms: int) -> tuple[Document, Info | None]:
+def _parse_batch_item(item: Any, now_ms: int) -> tuple[Document, InstanceInfo | None]:
     if item is None:
         raise TypeError("no item")
     if not isinstance(item, dict) or not _KNOWN_ITEM_FIELDS.issuperset(item):
-        raise Unreadable("an unknown field in an item")
+        raise UnreadableBody("an unknown field in an item")
     sent, dirty = item.get("instanceInfo"), item.get("lastDirtyTimestamp")
-    if item.get("action") not in _ACTIONS or not str(dirty or 0).isdigit():
-        raise Unreadable("an unknown action, or a timestamp that is no number")
-    return {**item, "lastDirtyTimestamp": dirty}, None if sent is None else read_info(sent, now_ms)
+    if item.get("action") not in _REPLICATION_ACTIONS or not str(dirty or 0).isdigit():
+        raise UnreadableBody("an unknown action, or a timestamp that is no number")
+    return {**item, "lastDirtyTimestamp": dirty}, None if sent is None else parse_instance_info(sent, now_ms)
 
 
-def _status(value: Any, default: str) -> str:
-    return default if value is None else value if value in STATUSES else UNKNOWN
+def _parse_status(value: Any, default: str) -> str:
+    return default if value is None else value if value in INSTANCE_STATUSES else UNKNOWN
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
-        raise Unreadable("no text")
+        raise UnreadableBody("no text")
     return json.dumps(value)
 
 
-def _number(value: Any) -> int:
+def _parse_number(value: Any) -> int:
     """Return a value as a whole number, or 0 where it is none."""
     try:
         return int(float(value)) if isinstance(value, float | str) and "." in str(value) else int(value)
@@ -284,34 +319,34 @@ def _number(value: Any) -> int:
         return 0
 
 
-def _object(document: Document, name: str) -> Document:
+def _object_field(document: Document, name: str) -> Document:
     value = document.get(name)
     if not isinstance(value, dict | None):
-        raise Unreadable(f"{name} is no object")
+        raise UnreadableBody(f"{name} is no object")
     return value or {}
 
 
-def _texts(values: Document) -> dict[str, str]:
-    return {key: _text(value) for key, value in values.items() if key != "@class"}
+def _parse_texts(values: Document) -> dict[str, str]:
+    return {key: _parse_text(value) for key, value in values.items() if key != "@class"}
 
 
-def _port(value: Any, number: int, enabled: str) -> Document:
+def _parse_port(value: Any, number: int, enabled: str) -> Document:
     if value is None:
         return {"$": number, "@enabled": enabled}
     if not isinstance(value, dict) or value.keys() - {"$", "@enabled"}:
-        raise Unreadable("a port is no object of $ and @enabled")
+        raise UnreadableBody("a port is no object of $ and @enabled")
     if "@enabled" in value:
         enabled = "true" if value["@enabled"] in (True, "true") else "false"
-    return {"$": _number(value["$"]) if "$" in value else number, "@enabled": enabled}
+    return {"$": _parse_number(value["$"]) if "$" in value else number, "@enabled": enabled}
 
 
-def _data_center(value: Any) -> Document | None:
+def _parse_data_center(value: Any) -> Document | None:
     if value is None:
         return None
-    kind = _DATA_CENTERS.get(str(value.get("@class"))) if isinstance(value, dict) else None
-    if kind == AMAZON and isinstance(value.get("metadata"), dict):
-        return {"@class": kind, "name": "Amazon", "metadata": _texts(value["metadata"])}
-    is_known = kind == MY_OWN and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
+    kind = _DATA_CENTER_CLASSES.get(str(value.get("@class"))) if isinstance(value, dict) else None
+    if kind == AMAZON_DATA_CENTER and isinstance(value.get("metadata"), dict):
+        return {"@class": kind, "name": "Amazon", "metadata": _parse_texts(value["metadata"])}
+    is_known = kind == MY_OWN_DATA_CENTER and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
     if not is_known or value.keys() - {"@class", "name"}:
-        raise Unreadable("a data centre that the server does not know")
+        raise UnreadableBody("a data centre that the server does not know")
     return {"@class": kind, "name": value.get("name")}

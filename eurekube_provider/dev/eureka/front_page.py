@@ -13,7 +13,7 @@ from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import Lease
 
-_HEAD = """<!doctype html>
+_HTML_HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
 <title>Eureka for development</title>
 <style>body{font:15px/1.5 system-ui,sans-serif;margin:2em} table{border-collapse:collapse}
@@ -21,12 +21,12 @@ td,th{text-align:left;padding:.2em 1.2em .2em 0;border-bottom:1px solid #ccc}</s
 <h1>Eureka for development</h1>
 <p>For development and tests: all of it is in memory.</p>"""
 
-_COLUMNS = (
+_TABLE_HEADER_ROW = (
     "<tr><th>Application</th><th>Instance</th><th>Address</th><th>Status</th><th>Lease ends in</th></tr>"
 )
 
 
-def front_page(cluster: EurekaCluster, url: str) -> str:
+def render_front_page(cluster: EurekaCluster, url: str) -> str:
     """Return the HTML of a server's page.
 
     :raises NoAnswer: the server is down.
@@ -37,23 +37,23 @@ def front_page(cluster: EurekaCluster, url: str) -> str:
     registry = server.registry
     figures = {
         "Uptime": server.uptime,
-        "Lease expiration enabled": "true" if registry.evicts else "false (self-preservation)",
-        "Renews threshold": registry.threshold,
-        "Renews (last min)": registry.renewals.last,
+        "Lease expiration enabled": "true" if registry.evictions_enabled else "false (self-preservation)",
+        "Renews threshold": registry.renewal_threshold,
+        "Renews (last min)": registry.renewals.last_minute,
     }
-    leases = sorted(registry.all(), key=lambda lease: (lease.holder.app, lease.holder.id))
-    lines = [_HEAD, "<h2>Servers</h2>", "<ul>"]
+    leases = sorted(registry.all_leases(), key=lambda lease: (lease.holder.app, lease.holder.id))
+    lines = [_HTML_HEAD, "<h2>Servers</h2>", "<ul>"]
     lines += [f'<li><a href="{one.removesuffix("eureka")}">{one}</a></li>' for one in cluster.urls]
     lines += ["</ul>", f"<h2>{url}</h2>", "<table>"]
     lines += [f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in figures.items()]
-    lines += ["</table>", "<h2>Instances currently registered with Eureka</h2>", "<table>", _COLUMNS]
+    lines += ["</table>", "<h2>Instances currently registered with Eureka</h2>", "<table>", _TABLE_HEADER_ROW]
     for lease in leases:
-        lines += _row(server, lease)
+        lines += _render_row(server, lease)
     lines += ["</table>", "" if leases else "<p>None.</p>", "</body></html>"]
     return "\n".join(lines)
 
 
-def _row(server: EurekaServer, lease: Lease) -> list[str]:
+def _render_row(server: EurekaServer, lease: Lease) -> list[str]:
     info = lease.holder
     port = info.fields["port"] if info.fields["port"]["@enabled"] == "true" else info.fields["securePort"]
     overridden = " (set over its own)" if info.overridden == info.status else ""
@@ -66,6 +66,6 @@ def _row(server: EurekaServer, lease: Lease) -> list[str]:
         "</td>",
         f"<td>{escape(info.fields['hostName'])}:{port['$']}</td>",
         f"<td>{info.status}{overridden}</td>",
-        f"<td>{server.seconds_left(lease)} s</td>",
+        f"<td>{server.lease_seconds_left(lease)} s</td>",
         "</tr>",
     ]

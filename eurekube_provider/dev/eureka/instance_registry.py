@@ -17,7 +17,7 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock
 Document = dict[str, Any]
 
 UNKNOWN = "UNKNOWN"
-_SERVED = ("UP", "OUT_OF_SERVICE")
+_OVERRIDABLE_STATUSES = ("UP", "OUT_OF_SERVICE")
 
 DELTA_RETENTION_MS = 180_000
 DELTA_SWEEP_MS = 30_000
@@ -28,7 +28,7 @@ RENEWALS_A_MINUTE = 2
 
 
 @dataclass(slots=True, eq=False)
-class Info:
+class InstanceInfo:
     """An instance as a server holds it. The object is shared and changed in place: a replication queue may
     hold it, too.
     """
@@ -44,7 +44,7 @@ class Info:
     updated_ms: int = 0
     action: str = "ADDED"
 
-    def copy(self) -> Info:
+    def copy(self) -> InstanceInfo:
         """Return the instance as another server would read it from the wire."""
         metadata = dict(self.fields.get("metadata") or {})
         return replace(self, fields={**self.fields, "metadata": metadata})
@@ -58,7 +58,7 @@ class Lease:
         instance therefore lives twice its duration.
     """
 
-    holder: Info
+    holder: InstanceInfo
     registered_ms: int
     updated_ms: int
     duration_ms: int
@@ -75,15 +75,15 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Rate:
+class MinuteRate:
     """A count of events in the last whole minute."""
 
-    last: int = 0
-    current: int = 0
+    last_minute: int = 0
+    current_minute: int = 0
 
-    def turn(self) -> None:
+    def begin_new_minute(self) -> None:
         """Begin a new minute."""
-        self.last, self.current = self.current, 0
+        self.last_minute, self.current_minute = self.current_minute, 0
 
 
 @dataclass(slots=True)
@@ -92,44 +92,44 @@ class InstanceRegistry:
 
     :ivar replicate: gets each change to forward: the action, application, id, instance and status.
     :ivar invalidate: gets the application, VIP and secure VIP address of each change that lists show.
-    :ivar expected: the number of clients from which the server expects renewals.
+    :ivar expected_clients: the number of clients from which the server expects renewals.
     """
 
     clock: Clock
-    replicate: Callable[[str, str, str, Info | None, str | None], None]
+    replicate: Callable[[str, str, str, InstanceInfo | None, str | None], None]
     invalidate: Callable[[str, str, str], None]
     self_preservation: bool = True
     eviction_interval_ms: int = EVICTION_INTERVAL_MS
     random: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a model
     leases: dict[str, dict[str, Lease]] = field(default_factory=dict)
-    changes: deque[tuple[int, Lease]] = field(default_factory=deque)
-    renewals: Rate = field(default_factory=Rate)
-    expected: int = 1
-    threshold: int = 0
+    recent_changes: deque[tuple[int, Lease]] = field(default_factory=deque)
+    renewals: MinuteRate = field(default_factory=MinuteRate)
+    expected_clients: int = 1
+    renewal_threshold: int = 0
     overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
-    _evicted_at_ms: int | None = None
-    _endings: list[Callable[[], None]] = field(default_factory=list)
+    _last_eviction_ms: int | None = None
+    _timer_endings: list[Callable[[], None]] = field(default_factory=list)
 
-    def open(self, copied: int = 0) -> None:
+    def open(self, copied_count: int = 0) -> None:
         """Begin to serve.
 
-        :param copied: the number of instances copied from a neighbour. Spring counts 0 as 1.
+        :param copied_count: the number of instances copied from a neighbour. Spring counts 0 as 1.
         """
-        self.expected = copied or 1
+        self.expected_clients = copied_count or 1
         self._update_threshold()
         now = self.clock.now_ms
-        self._endings = [
-            self.clock.every(now + 60_000, 60_000, self.renewals.turn),
+        self._timer_endings = [
+            self.clock.every(now + 60_000, 60_000, self.renewals.begin_new_minute),
             self.clock.every(now + self.eviction_interval_ms, self.eviction_interval_ms, self._evict),
-            self.clock.every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._forget_changes),
+            self.clock.every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._drop_old_changes),
         ]
 
     def close(self) -> None:
         """Stop the registry's timers."""
-        for end in self._endings:
+        for end in self._timer_endings:
             end()
 
-    def override(self, instance_id: str) -> str | None:
+    def read_override(self, instance_id: str) -> str | None:
         """Return the override of an instance's status; reading it keeps it for another hour."""
         found = self.overrides.get(instance_id)
         if found is None or self.clock.now_ms - found[1] >= OVERRIDE_LIFE_MS:
@@ -142,21 +142,21 @@ class InstanceRegistry:
         """Store the override of an instance's status."""
         self.overrides[instance_id] = (status, self.clock.now_ms)
 
-    def get(self, app: str, instance_id: str) -> Info | None:
+    def get(self, app: str, instance_id: str) -> InstanceInfo | None:
         """Return an instance as the uncached read shows it: no instance whose lease has ended, while
         evictions are on.
         """
         lease = self.leases.get(app, {}).get(instance_id)
-        if lease is None or (self.evicts and lease.is_expired(self.clock.now_ms)):
+        if lease is None or (self.evictions_enabled and lease.is_expired(self.clock.now_ms)):
             return None
         return lease.holder
 
-    def all(self) -> Iterator[Lease]:
+    def all_leases(self) -> Iterator[Lease]:
         """Yield every lease, by application."""
         for leases in self.leases.values():
             yield from leases.values()
 
-    def register(self, info: Info, *, replicated: bool) -> None:
+    def register(self, info: InstanceInfo, *, replicated: bool) -> None:
         """Register an instance; an instance that is held with a newer timestamp stays, and gets a new
         lease.
         """
@@ -165,7 +165,7 @@ class InstanceRegistry:
         existing = held.get(info.id)
         sent = info
         if existing is None:
-            self.expected += 1 if self.expected > 0 else 0
+            self.expected_clients += 1 if self.expected_clients > 0 else 0
             self._update_threshold()
         elif existing.holder.dirty_ms > info.dirty_ms:
             info = existing.holder
@@ -173,12 +173,12 @@ class InstanceRegistry:
         if existing is not None:
             lease.up_ms = existing.up_ms
         held[info.id] = lease
-        if info.overridden != UNKNOWN and self.override(info.id) is None:
+        if info.overridden != UNKNOWN and self.read_override(info.id) is None:
             self.set_override(info.id, info.overridden)
-        override = self.override(info.id)
+        override = self.read_override(info.id)
         if override is not None:
             info.overridden = override
-        info.status = self._status(info, existing, replicated=replicated)
+        info.status = self._effective_status(info, existing, replicated=replicated)
         if info.status == "UP":
             lease.up_ms = lease.up_ms or now
         self._record_change(lease, "ADDED")
@@ -191,21 +191,21 @@ class InstanceRegistry:
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None:
             return False
-        status = self._status(lease.holder, lease, replicated=replicated)
+        status = self._effective_status(lease.holder, lease, replicated=replicated)
         if status == UNKNOWN:
             return False
         lease.holder.status = status  # neither lists nor deltas are notified of it
-        self.renewals.current += 1
+        self.renewals.current_minute += 1
         lease.renew(self.clock.now_ms)
         if not replicated:
             self.replicate(
-                "Heartbeat", app, instance_id, self.get(app, instance_id), self.override(instance_id)
+                "Heartbeat", app, instance_id, self.get(app, instance_id), self.read_override(instance_id)
             )
         return True
 
     def cancel(self, app: str, instance_id: str, *, replicated: bool) -> bool:
         """Remove an instance; return False, and replicate nothing, where it is not held."""
-        if not self._cancel(app, instance_id):
+        if not self._remove(app, instance_id):
             return False
         if not replicated:
             self.replicate("Cancel", app, instance_id, None, None)
@@ -223,7 +223,7 @@ class InstanceRegistry:
             if status == "UP":
                 lease.up_ms = lease.up_ms or self.clock.now_ms
             self.set_override(instance_id, status)
-            self._modify(lease, status, status, dirty_ms)
+            self._set_status_and_override(lease, status, status, dirty_ms)
         if not replicated:
             self.replicate("StatusUpdate", app, instance_id, self.get(app, instance_id), status)
         return True
@@ -236,41 +236,43 @@ class InstanceRegistry:
         if lease is None:
             return False
         lease.renew(self.clock.now_ms)
-        had = self.override(instance_id)
+        had = self.read_override(instance_id)
         self.overrides.pop(instance_id, None)
         if had is not None:
-            self._modify(lease, status, UNKNOWN, dirty_ms)
+            self._set_status_and_override(lease, status, UNKNOWN, dirty_ms)
         if not replicated:
             self.replicate("DeleteStatusOverride", app, instance_id, self.get(app, instance_id), None)
         return True
 
     def store_override(self, app: str, instance_id: str, status: str) -> None:
         """Store a replica's override that this server has forgotten."""
-        if self.override(instance_id) != status:
+        if self.read_override(instance_id) != status:
             self.set_override(instance_id, status)
             info = self.get(app, instance_id)
             if info is not None:
                 info.overridden = status
 
     @property
-    def evicts(self) -> bool:
+    def evictions_enabled(self) -> bool:
         """True if leases may end: the server is not in self-preservation."""
         if not self.self_preservation:
             return True
-        return self.threshold > 0 and self.renewals.last > self.threshold
+        return self.renewal_threshold > 0 and self.renewals.last_minute > self.renewal_threshold
 
-    def _status(self, info: Info, existing: Lease | None, *, replicated: bool) -> str:
+    def _effective_status(self, info: InstanceInfo, existing: Lease | None, *, replicated: bool) -> str:
         """Return the status that the first matching rule gives an instance."""
-        if info.status not in _SERVED:
+        if info.status not in _OVERRIDABLE_STATUSES:
             return info.status
-        override = self.override(info.id)
+        override = self.read_override(info.id)
         if override is not None:
             return override
-        if not replicated and existing is not None and existing.holder.status in _SERVED:
+        if not replicated and existing is not None and existing.holder.status in _OVERRIDABLE_STATUSES:
             return existing.holder.status
         return info.status
 
-    def _modify(self, lease: Lease, status: str, overridden: str, dirty_ms: int | None) -> None:
+    def _set_status_and_override(
+        self, lease: Lease, status: str, overridden: str, dirty_ms: int | None
+    ) -> None:
         """Change an instance's status after an override was set or cleared."""
         info = lease.holder
         info.status, info.overridden = status, overridden
@@ -280,43 +282,43 @@ class InstanceRegistry:
     def _record_change(self, lease: Lease, action: str) -> None:
         info = lease.holder
         info.action = action
-        self.changes.append((self.clock.now_ms, lease))
+        self.recent_changes.append((self.clock.now_ms, lease))
         info.updated_ms = self.clock.now_ms
         self.invalidate(
             info.app, info.fields.get("vipAddress") or "", info.fields.get("secureVipAddress") or ""
         )
 
-    def _cancel(self, app: str, instance_id: str) -> bool:
+    def _remove(self, app: str, instance_id: str) -> bool:
         lease = self.leases.get(app, {}).pop(instance_id, None)
         self.overrides.pop(instance_id, None)
         if lease is None:
             return False
         lease.evicted_ms = lease.evicted_ms or self.clock.now_ms
         self._record_change(lease, "DELETED")
-        self.expected -= 1 if self.expected > 0 else 0
+        self.expected_clients -= 1 if self.expected_clients > 0 else 0
         self._update_threshold()
         return True
 
     def _update_threshold(self) -> None:
-        self.threshold = int(self.expected * RENEWALS_A_MINUTE * RENEWAL_PERCENT)
+        self.renewal_threshold = int(self.expected_clients * RENEWALS_A_MINUTE * RENEWAL_PERCENT)
 
     def _evict(self) -> None:
         """Evict ended leases once a minute, but only so many that self-preservation does not begin."""
         now = self.clock.now_ms
         late = (
             0
-            if self._evicted_at_ms is None
-            else max(0, now - self._evicted_at_ms - self.eviction_interval_ms)
+            if self._last_eviction_ms is None
+            else max(0, now - self._last_eviction_ms - self.eviction_interval_ms)
         )
-        self._evicted_at_ms = now
-        if not self.evicts:
+        self._last_eviction_ms = now
+        if not self.evictions_enabled:
             return
-        leases = list(self.all())
+        leases = list(self.all_leases())
         expired = [lease for lease in leases if lease.is_expired(now, late)]
         most = len(leases) - int(len(leases) * RENEWAL_PERCENT)
         for lease in self.random.sample(expired, min(len(expired), most)):
-            self._cancel(lease.holder.app, lease.holder.id)
+            self._remove(lease.holder.app, lease.holder.id)
 
-    def _forget_changes(self) -> None:
-        while self.changes and self.changes[0][0] < self.clock.now_ms - DELTA_RETENTION_MS:
-            self.changes.popleft()
+    def _drop_old_changes(self) -> None:
+        while self.recent_changes and self.recent_changes[0][0] < self.clock.now_ms - DELTA_RETENTION_MS:
+            self.recent_changes.popleft()

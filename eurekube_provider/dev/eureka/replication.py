@@ -12,41 +12,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eurekube_provider.dev.eureka.documents import ServerResponse, info_document, read_info
-from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info, InstanceRegistry
+from eurekube_provider.dev.eureka.documents import ServerResponse, instance_info_document, parse_instance_info
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, InstanceInfo, InstanceRegistry
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 BATCHING_DELAY_MS = 500
-MOST_ITEMS = 250
-LONGEST_MS = 30_000
-RETRY_MS = 100
-BUSY_MS = 1_000
-OVERTAKEN_MS = 2_000
+MAX_BATCH_ITEMS = 250
+MAX_TASK_LIFE_MS = 30_000
+RETRY_DELAY_MS = 100
+REPEAT_DELAY_MS = 1_000
+OVERTAKEN_DELAY_MS = 2_000
 
-STATUSES = ("StatusUpdate", "DeleteStatusOverride")
+STATUS_ACTIONS = ("StatusUpdate", "DeleteStatusOverride")
 
-Send = Callable[[list[Document]], ServerResponse | None]
+SendBatch = Callable[[list[Document]], ServerResponse | None]
 """A function that sends a batch to the other server; it returns None where no answer came back."""
 
 
 @dataclass(slots=True)
-class Task:
+class ReplicationTask:
     """One change that a server must tell another."""
 
     action: str
     app: str
     id: str
-    info: Info | None
+    info: InstanceInfo | None
     overridden: str | None
-    made_ms: int
+    created_ms: int
     expires_ms: int
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The key of the task; a new task replaces a waiting one with the same key."""
         return f"{self.action}#{self.app}/{self.id}"
 
-    def item(self) -> Document:
+    def to_batch_item(self) -> Document:
         """Return the item of a batch, with the instance as it is *now*, not as it was when the task was
         made.
         """
@@ -56,74 +56,80 @@ class Task:
             item["status"] = self.info.status
             item["overriddenStatus"] = self.overridden
             if self.action == "Register":
-                item["instanceInfo"] = info_document(self.info, None)
+                item["instanceInfo"] = instance_info_document(self.info, None)
         return item
 
 
 @dataclass(slots=True)
-class Link:
+class ReplicationLink:
     """The replication from one server to another.
 
-    :ivar late_ms: the milliseconds until a batch arrives.
-    :ivar is_overtaken: True if later batches overtake the next one: a server sends several at once.
-    :ivar is_repeated: True if the next batch with a status is carried out, but answered too late: after 200
-        ms by default the sender takes the batch for lost, and sends it again.
+    :ivar delay_ms: the milliseconds until a batch arrives.
+    :ivar is_next_batch_overtaken: True if later batches overtake the next one: a server sends several at
+        once.
+    :ivar is_next_status_repeated: True if the next batch with a status is carried out, but answered too late:
+        after 200 ms by default the sender takes the batch for lost, and sends it again.
     """
 
     clock: Clock
     registry: InstanceRegistry
-    send: Send
-    pending: dict[str, Task] = field(default_factory=dict)
+    send: SendBatch
+    pending: dict[str, ReplicationTask] = field(default_factory=dict)
     closed: bool = False
-    late_ms: int = 0
-    is_overtaken: bool = False
-    is_repeated: bool = False
+    delay_ms: int = 0
+    is_next_batch_overtaken: bool = False
+    is_next_status_repeated: bool = False
 
-    def tell(self, action: str, app: str, instance_id: str, info: Info | None, status: str | None) -> None:
+    def queue_change(
+        self, action: str, app: str, instance_id: str, info: InstanceInfo | None, status: str | None
+    ) -> None:
         """Queue a task; ``status`` is an override for a heartbeat."""
         if info is None and action != "Cancel":
             return
         interval = info.renewal_interval_s * 1000 if info else 0
-        life_ms = interval if action in ("Register", "Heartbeat") else LONGEST_MS
+        life_ms = interval if action in ("Register", "Heartbeat") else MAX_TASK_LIFE_MS
         now = self.clock.now_ms
         overridden = status if action == "Heartbeat" else None
-        task = Task(action, app, instance_id, info, overridden, now, now + life_ms)
-        self.pending[task.name] = task  # one of the same name keeps its place in the queue
-        self.clock.after(BATCHING_DELAY_MS, self.flush)
+        task = ReplicationTask(action, app, instance_id, info, overridden, now, now + life_ms)
+        self.pending[task.key] = task  # one of the same name keeps its place in the queue
+        self.clock.after(BATCHING_DELAY_MS, self.send_due_tasks)
 
-    def flush(self) -> None:
+    def send_due_tasks(self) -> None:
         """Send the tasks that have waited for the batching delay."""
         if self.closed:
             return
         now = self.clock.now_ms
-        while self.pending and now - next(iter(self.pending.values())).made_ms >= BATCHING_DELAY_MS:
-            names = list(self.pending)[:MOST_ITEMS]
+        while self.pending and now - next(iter(self.pending.values())).created_ms >= BATCHING_DELAY_MS:
+            names = list(self.pending)[:MAX_BATCH_ITEMS]
             tasks = [task for name in names if (task := self.pending.pop(name)).expires_ms > now]
             if tasks:
-                self.deliver(tasks)
+                self.send_batch(tasks)
 
-    def deliver(self, tasks: list[Task]) -> None:
+    def send_batch(self, tasks: list[ReplicationTask]) -> None:
         """Send tasks as one batch."""
-        items = [task.item() for task in tasks]
-        late_ms, self.is_overtaken = (OVERTAKEN_MS if self.is_overtaken else self.late_ms), False
-        if late_ms:
-            self.clock.after(late_ms, lambda: self._arrive(tasks, items))
+        items = [task.to_batch_item() for task in tasks]
+        delay_ms, self.is_next_batch_overtaken = (
+            (OVERTAKEN_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
+            False,
+        )
+        if delay_ms:
+            self.clock.after(delay_ms, lambda: self._hand_over_batch(tasks, items))
         else:
-            self._arrive(tasks, items)
+            self._hand_over_batch(tasks, items)
 
-    def _arrive(self, tasks: list[Task], items: list[Document]) -> None:
+    def _hand_over_batch(self, tasks: list[ReplicationTask], items: list[Document]) -> None:
         """Hand a batch to the other server, and act on its answers."""
-        if self._is_over():
+        if self._is_closed():
             return
         answer = self.send(items)
-        if self._is_over():
+        if self._is_closed():
             return
-        if self.is_repeated and any(task.action in STATUSES for task in tasks):
-            self.is_repeated = False
-            self.clock.after(BUSY_MS, lambda: self._again(tasks))
+        if self.is_next_status_repeated and any(task.action in STATUS_ACTIONS for task in tasks):
+            self.is_next_status_repeated = False
+            self.clock.after(REPEAT_DELAY_MS, lambda: self._requeue(tasks))
             return
         if answer is None or answer.status_code == 503:
-            self.clock.after(RETRY_MS, lambda: self._again(tasks))
+            self.clock.after(RETRY_DELAY_MS, lambda: self._requeue(tasks))
             return
         if answer.status_code >= 300:
             return  # discarded
@@ -132,24 +138,26 @@ class Link:
             if task.action != "Heartbeat" or 200 <= code < 300 or task.info is None:
                 continue
             if code == 404:
-                self.tell("Register", task.app, task.id, task.info, None)
+                self.queue_change("Register", task.app, task.id, task.info, None)
             elif entry.get("responseEntity"):
-                self._take(task, read_info(entry["responseEntity"], self.clock.now_ms))
+                self._adopt_newer_instance(
+                    task, parse_instance_info(entry["responseEntity"], self.clock.now_ms)
+                )
 
-    def _is_over(self) -> bool:
+    def _is_closed(self) -> bool:
         return self.closed
 
-    def _again(self, tasks: list[Task]) -> None:
+    def _requeue(self, tasks: list[ReplicationTask]) -> None:
         """Put undelivered tasks at the front of the queue, unless a newer task of the same name waits."""
         fresh = {
-            task.name: task
+            task.key: task
             for task in tasks
-            if task.name not in self.pending and task.expires_ms > self.clock.now_ms
+            if task.key not in self.pending and task.expires_ms > self.clock.now_ms
         }
         self.pending = {**fresh, **self.pending}
-        self.flush()
+        self.send_due_tasks()
 
-    def _take(self, task: Task, theirs: Info) -> None:
+    def _adopt_newer_instance(self, task: ReplicationTask, theirs: InstanceInfo) -> None:
         """Register the newer instance that the other server holds."""
         if theirs.overridden != UNKNOWN:
             self.registry.store_override(task.app, task.id, theirs.overridden)

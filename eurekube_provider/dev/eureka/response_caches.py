@@ -19,18 +19,20 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock
 READ_WRITE_LIFE_MS = 180_000
 READ_ONLY_INTERVAL_MS = 30_000
 
-RENDERING_MS = 100
-"""Milliseconds for which :meth:`Caches.render_slowly` lets an answer be rendered, while changes may come."""
+RENDERING_DURATION_MS = 100
+"""Milliseconds for which :meth:`ResponseCaches.copy_with_slow_rendering` lets an answer be rendered, while
+changes may come.
+"""
 
-ALL = "ALL_APPS"
-DELTA = "ALL_APPS_DELTA"
+ALL_APPS = "ALL_APPS"
+ALL_APPS_DELTA = "ALL_APPS_DELTA"
 
 
 class CacheKey(NamedTuple):
     """The key of a rendered answer.
 
     :ivar kind: ``Application``, ``VIP`` or ``SVIP``.
-    :ivar name: an application or VIP address, or :data:`ALL` or :data:`DELTA`.
+    :ivar name: an application or VIP address, or :data:`ALL_APPS` or :data:`ALL_APPS_DELTA`.
     """
 
     kind: str
@@ -40,7 +42,7 @@ class CacheKey(NamedTuple):
     regions: tuple[str, ...] = ()
 
 
-class Caches:
+class ResponseCaches:
     """The two response caches of one server.
 
     :ivar read_only: the keys that the server will keep, and render again every half minute, for ever.
@@ -58,7 +60,7 @@ class Caches:
         self._uses_read_only = use_read_only
         if use_read_only:
             first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
-            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self.copy)
+            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self.copy_to_read_only)
 
     def close(self) -> None:
         """Stop the timer of the caches."""
@@ -75,38 +77,38 @@ class Caches:
 
     def invalidate(self, app: str, vip: str, secure_vip: str) -> None:
         """Drop the answers from the first cache that show an application or VIP address, after a change."""
-        touched = {("Application", app), ("Application", ALL), ("Application", DELTA)}
+        touched = {("Application", app), ("Application", ALL_APPS), ("Application", ALL_APPS_DELTA)}
         touched |= {("VIP", vip), ("SVIP", secure_vip)}
         for key in [key for key in self._read_write if (key.kind, key.name) in touched]:
             if self._rendered_until.get(key, 0) <= self._clock.now_ms:
                 del self._read_write[key]
 
-    def render_slowly(self) -> None:
+    def copy_with_slow_rendering(self) -> None:
         """Copy the first cache to the second now; answers that must be rendered miss changes during the
         rendering.
         """
         for key in self.read_only:
-            if self._lives(key) is None:
-                self._rendered_until[key] = self._clock.now_ms + RENDERING_MS
-        self.copy()
+            if self._unexpired_answer(key) is None:
+                self._rendered_until[key] = self._clock.now_ms + RENDERING_DURATION_MS
+        self.copy_to_read_only()
 
     def forget(self, key: CacheKey) -> None:
         """Drop a key from the first cache, so that its answer is rendered again."""
         self._read_write.pop(key, None)
 
     def _cached_or_rendered(self, key: CacheKey) -> str:
-        found = self._lives(key)
+        found = self._unexpired_answer(key)
         if found is None:
             found = self.render(key)
             self._read_write[key] = (self._clock.now_ms, found)
         return found
 
-    def _lives(self, key: CacheKey) -> str | None:
+    def _unexpired_answer(self, key: CacheKey) -> str | None:
         """Return the first cache's answer for a key; None where it has expired."""
         at_ms, found = self._read_write.get(key, (0, None))
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 
-    def copy(self) -> None:
+    def copy_to_read_only(self) -> None:
         """Copy the first cache to the second."""
         for key in list(self.read_only):
             self.read_only[key] = self._cached_or_rendered(key)

@@ -16,8 +16,8 @@ from typing import Self
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
-from eurekube_provider.dev.eureka.front_page import front_page
-from eurekube_provider.dev.eureka.http_front import HTML, EurekaListener
+from eurekube_provider.dev.eureka.front_page import render_front_page
+from eurekube_provider.dev.eureka.http_front import HTML_MEDIA_TYPE, EurekaListener
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -93,28 +93,28 @@ class EurekaServers:
         """
         with self.lock:
             self._ahead_ms += int(seconds * 1000)
-            self._catch_up()
+            self._advance_to_real_time()
             self._changed.notify_all()
 
     def _answer(self, url: str, request: ServerRequest) -> ServerResponse:
         with self.lock:
-            self._catch_up()
+            self._advance_to_real_time()
             if request.path:
                 response = self.cluster.request(url, request)
             else:
-                response = ServerResponse(200, front_page(self.cluster, url), HTML)
+                response = ServerResponse(200, render_front_page(self.cluster, url), HTML_MEDIA_TYPE)
             if self._clock.next_due_ms != self._waits_until_ms:
                 self._changed.notify_all()
             return response
 
-    def _catch_up(self) -> None:
+    def _advance_to_real_time(self) -> None:
         now_ms = time.monotonic_ns() // 1_000_000 + self._ahead_ms
         self._clock.advance(max(0, now_ms - self._clock.now_ms))
 
     def _run_timers(self) -> None:
         with self.lock:
             while not self._is_stopping:
-                self._catch_up()
+                self._advance_to_real_time()
                 self._waits_until_ms = self._clock.next_due_ms
                 milliseconds = (self._waits_until_ms or 0) - self._clock.now_ms
                 self._changed.wait(max(1, milliseconds) / 1000)

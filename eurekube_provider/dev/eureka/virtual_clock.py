@@ -26,7 +26,7 @@ class Timer:
 
 
 @dataclass(slots=True, eq=False)
-class _Recurring:
+class _RecurringAction:
     """An action that runs at regular intervals."""
 
     clock: Clock
@@ -64,7 +64,7 @@ class Clock:
 
     def every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run ``action`` at ``first_ms`` and then at each interval; return a function that ends this."""
-        recurring = _Recurring(self, interval_ms, action)
+        recurring = _RecurringAction(self, interval_ms, action)
         recurring.timer = self.at(first_ms, recurring.run)
         return recurring.end
 

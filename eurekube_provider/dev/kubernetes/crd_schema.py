@@ -14,8 +14,8 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-_BOUNDS: Mapping[str, tuple[str, str, Callable[[Any], float]]] = {
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_BOUNDS_BY_TYPE: Mapping[str, tuple[str, str, Callable[[Any], float]]] = {
     "integer": ("minimum", "maximum", float),
     "number": ("minimum", "maximum", float),
     "string": ("minLength", "maxLength", len),
@@ -24,28 +24,28 @@ _BOUNDS: Mapping[str, tuple[str, str, Callable[[Any], float]]] = {
 }
 
 
-def completed(value: Any, schema: Schema) -> Any:
+def prune_and_set_defaults(value: Any, schema: Schema) -> Any:
     """Return ``value`` without the fields that the schema does not know, and with its defaults."""
     if isinstance(value, list):
-        return [completed(item, schema.get("items") or {}) for item in value]
+        return [prune_and_set_defaults(item, schema.get("items") or {}) for item in value]
     if not isinstance(value, dict):
         return value
     result = {}
     for key, item in value.items():
-        below = _below(schema, key)
+        below = _field_schema(schema, key)
         if below is None and schema.get("x-kubernetes-preserve-unknown-fields"):
             result[key] = item
         elif below is not None and (item is not None or below.get("nullable") or "default" not in below):
-            result[key] = completed(item, below)
+            result[key] = prune_and_set_defaults(item, below)
     for key, below in (schema.get("properties") or {}).items():
         if key not in result and "default" in below:
-            result[key] = completed(copy.deepcopy(below["default"]), below)
+            result[key] = prune_and_set_defaults(copy.deepcopy(below["default"]), below)
     return result
 
 
-def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+def schema_violations(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
     """Yield a sentence about each field that the schema does not allow; ``path`` is that of ``value``."""
-    found, shown = _TYPES.get(type(value), "null"), f"{path}: Invalid value: {json.dumps(value)}"
+    found, shown = _JSON_TYPES.get(type(value), "null"), f"{path}: Invalid value: {json.dumps(value)}"
     kinds = {"integer", "string"} if schema.get("x-kubernetes-int-or-string") else {schema.get("type")}
     if value is None and schema.get("nullable"):
         return
@@ -56,25 +56,25 @@ def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
         yield f"{path}: Unsupported value: {json.dumps(value)}: supported values: {schema['enum']}"
     if "pattern" in schema and found == "string" and not re.search(schema["pattern"], value):
         yield f"{shown}: should match '{schema['pattern']}'"
-    if found in _BOUNDS:
-        least, most, size = _BOUNDS[found]
+    if found in _BOUNDS_BY_TYPE:
+        least, most, size = _BOUNDS_BY_TYPE[found]
         if not schema.get(least, -1e300) <= size(value) <= schema.get(most, 1e300):
             yield f"{shown}: {least} is {schema.get(least)}, {most} is {schema.get(most)}"
     if isinstance(value, dict):
         at = f"{path}." if path else ""
         yield from (f"{at}{key}: Required value" for key in schema.get("required") or () if key not in value)
         for key, item in value.items():
-            yield from wrong_fields(item, _below(schema, key) or {}, f"{at}{key}")
+            yield from schema_violations(item, _field_schema(schema, key) or {}, f"{at}{key}")
     elif isinstance(value, list):
         keys, list_type = (schema.get(f"x-kubernetes-list-{one}") for one in ("map-keys", "type"))
         identities = [[item.get(key) for key in keys] if keys else item for item in value]
         for index, item in enumerate(value):
             if list_type in ("map", "set") and identities[index] in identities[:index]:
                 yield f"{path}[{index}]: Duplicate value: {json.dumps(item)}"
-            yield from wrong_fields(item, schema.get("items") or {}, f"{path}[{index}]")
+            yield from schema_violations(item, schema.get("items") or {}, f"{path}[{index}]")
 
 
-def _below(schema: Schema, key: str) -> Schema | None:
+def _field_schema(schema: Schema, key: str) -> Schema | None:
     """Return the schema of a field; None where the field is not known."""
     found = (schema.get("properties") or {}).get(key, schema.get("additionalProperties"))
     return found if isinstance(found, Mapping) else None

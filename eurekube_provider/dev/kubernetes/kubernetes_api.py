@@ -57,7 +57,7 @@ class _ApiHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body leave in one piece
 
-    def _handle(self) -> None:
+    def _handle_request(self) -> None:
         text, api = self.rfile.read(int(self.headers.get("Content-Length") or 0)), self.server.objects
         try:
             if self.headers.get("Authorization", "").removeprefix("Bearer ") not in api.tokens:
@@ -67,7 +67,7 @@ class _ApiHandler(BaseHTTPRequestHandler):
             body, content_type = json.loads(text or b"null"), self.headers.get("Content-Type", "")
             request = ApiRequest(self.command, parts.path, query, body, content_type)
             if query.get("watch") == "true":
-                self._stream(request)
+                self._stream_watch(request)
                 return
             code, answer = api.answer(request)
         except ApiRefusal as error:
@@ -75,22 +75,22 @@ class _ApiHandler(BaseHTTPRequestHandler):
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             code, answer = 400, ApiRefusal(400, "BadRequest", f"the request cannot be read: {error}").status
         data = json.dumps(answer).encode()
-        self._begin(code, {"Content-Length": str(len(data))})
+        self._send_head(code, {"Content-Length": str(len(data))})
         self.wfile.write(data)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - as http.server calls them
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle_request  # noqa: N815 - as http.server calls them
 
-    def _begin(self, code: int, headers: Mapping[str, str]) -> None:
+    def _send_head(self, code: int, headers: Mapping[str, str]) -> None:
         self.send_response(code)
         for name, value in {"Content-Type": "application/json", **headers}.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def _stream(self, request: ApiRequest) -> None:
+    def _stream_watch(self, request: ApiRequest) -> None:
         """Send a watch's events, each as a chunk of its own."""
         self.server.watching.add(threading.current_thread())
         events = self.server.objects.watch(request)
-        self._begin(200, {"Transfer-Encoding": "chunked", "Connection": "close"})
+        self._send_head(200, {"Transfer-Encoding": "chunked", "Connection": "close"})
         self.wfile.flush()
         try:
             for kind, item in events:

@@ -9,28 +9,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from eurekube_provider.dev.kubernetes.crd_schema import completed, wrong_fields
-from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, key_of, selecting
-from eurekube_provider.dev.kubernetes.patches import ManagedFields, applied, merged
+from eurekube_provider.dev.kubernetes.crd_schema import prune_and_set_defaults, schema_violations
+from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, build_object_filter, key_of
+from eurekube_provider.dev.kubernetes.patches import ManagedFields, apply_merge_patch, apply_server_side
 from eurekube_provider.dev.kubernetes.served_kinds import (
-    CRDS,
+    CRDS_STORAGE,
     Object,
     ServedKind,
     built_in_kinds,
     custom_kinds,
-    filled_in,
+    with_initial_status,
 )
 
 _MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 _NAMESPACES, _TERMINATING = "namespaces", "deletionTimestamp"
-_OF_SERVER = frozenset(
+_SERVER_METADATA_FIELDS = frozenset(
     f"name namespace uid creationTimestamp generation resourceVersion managedFields {_TERMINATING}"
     " deletionGracePeriodSeconds".split()
 )
 """Metadata fields that only the API server sets."""
 
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_PATH = re.compile(
+_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_PATH_PATTERN = re.compile(
     r"/apis?/(?P<version>v1|[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+)(?=/(?!status)))?"
     r"/(?P<plural>[^/]+)(/(?P<name>[^/]+)(/(?P<subresource>[^/]+))?)?"
 )
@@ -46,7 +46,7 @@ class ApiRequest(NamedTuple):
     content_type: str = ""
 
 
-class _Target(NamedTuple):
+class _RequestTarget(NamedTuple):
     """The kind, namespace, name and subresource that a request's path names."""
 
     kind: ServedKind
@@ -64,7 +64,7 @@ class ObjectApi:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._kinds: dict[tuple[str, str], ServedKind] = {}
-        self._serve("", built_in_kinds())
+        self._serve_kinds("", built_in_kinds())
         self._managed: dict[str, ManagedFields] = {}
         self.tokens = {secrets.token_urlsafe(24)}
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
@@ -78,13 +78,13 @@ class ObjectApi:
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
                 return 201, {**request.body, "status": {"allowed": True}}
-            if resources := self._discovered(request.path):
+            if resources := self._list_resources(request.path):
                 return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}
-            target = self._target(request.path)
-            kind, held = target.kind, self._store.get(target.kind.storage, target[1:3])
+            target = self._parse_target(request.path)
+            kind, held = target.kind, self._store.get(target.kind.storage_key, target[1:3])
             is_applied = request.content_type == _APPLY and not target.subresource
             if target.name and held is None and not is_applied:
-                raise ApiRefusal(404, "NotFound", f'{kind.storage} "{target.name}" not found')
+                raise ApiRefusal(404, "NotFound", f'{kind.storage_key} "{target.name}" not found')
             match request.method, bool(target.name), target.subresource:
                 case "GET", True, _:
                     return 200, {**(held or {}), "apiVersion": kind.api_version, "kind": kind.kind}
@@ -94,12 +94,12 @@ class ObjectApi:
                     return 201, self._create(target, request)
                 case "POST", True, "token":
                     self.tokens.add(token := secrets.token_urlsafe(24))
-                    status = {"token": token, "expirationTimestamp": _time(timedelta(hours=1))}
+                    status = {"token": token, "expirationTimestamp": _format_time(timedelta(hours=1))}
                     return 201, {**request.body, "status": status}
                 case "DELETE", True, "":
                     return 200, self._delete(target, held or {}, request)
                 case "PUT" | "PATCH", True, _:
-                    return (200 if held else 201), self._save(target, held, request)
+                    return (200 if held else 201), self._complete_and_store(target, held, request)
         raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
 
     def watch(self, request: ApiRequest) -> Iterator[tuple[str, Object]]:
@@ -107,70 +107,72 @@ class ObjectApi:
 
         :raises ApiRefusal: the watch is refused.
         """
-        target, query = self._target(request.path), request.query
+        target, query = self._parse_target(request.path), request.query
         since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
-        selects, storage = selecting(target.namespace, query), target.kind.storage
+        selects, storage = build_object_filter(target.namespace, query), target.kind.storage_key
         about = {"apiVersion": target.kind.api_version, "kind": target.kind.kind}
         events = self._store.watch(storage, since, selects, seconds or 1800)
         has_bookmarks = query.get("allowWatchBookmarks") == "true"
         return ((type_, {**one, **about}) for type_, one in events if has_bookmarks or type_ != "BOOKMARK")
 
-    def _discovered(self, path: str) -> list[Object]:
+    def _list_resources(self, path: str) -> list[Object]:
         return [
             {"name": one.plural, "kind": one.kind, "namespaced": "cluster" not in one.features}
             for one in self._kinds.values()
             if path == f"/{'apis' if '/' in one.api_version else 'api'}/{one.api_version}"
         ]
 
-    def _target(self, path: str) -> _Target:
-        found = _PATH.fullmatch(path)
+    def _parse_target(self, path: str) -> _RequestTarget:
+        found = _PATH_PATTERN.fullmatch(path)
         kind = self._kinds.get((found["version"], found["plural"])) if found else None
         if not found or not kind or found["subresource"] not in {None, *kind.features & {"status", "token"}}:
             raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
-        return _Target(kind, *(found[part] or "" for part in ("namespace", "name", "subresource")))
+        return _RequestTarget(kind, *(found[part] or "" for part in ("namespace", "name", "subresource")))
 
-    def _list(self, target: _Target, query: Mapping[str, str]) -> Object:
-        kind, selects = target.kind, selecting(target.namespace, query)
-        items = [one for _, one in self._store.of(kind.storage) if selects(one)]
+    def _list(self, target: _RequestTarget, query: Mapping[str, str]) -> Object:
+        kind, selects = target.kind, build_object_filter(target.namespace, query)
+        items = [one for _, one in self._store.list_objects(kind.storage_key) if selects(one)]
         if kind.schema is None:  # only custom objects say in a list what they are
             items = [{key: one[key] for key in one if key not in ("apiVersion", "kind")} for one in items]
         about = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
         return {**about, "metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
-    def _create(self, target: _Target, request: ApiRequest) -> Object:
+    def _create(self, target: _RequestTarget, request: ApiRequest) -> Object:
         target = target._replace(name=(request.body.get("metadata") or {}).get("name", ""))
-        if self._store.get(target.kind.storage, target[1:3]) is not None:
-            raise ApiRefusal(409, "AlreadyExists", f'{target.kind.storage} "{target.name}" already exists')
-        return self._save(target, None, request)
+        if self._store.get(target.kind.storage_key, target[1:3]) is not None:
+            raise ApiRefusal(
+                409, "AlreadyExists", f'{target.kind.storage_key} "{target.name}" already exists'
+            )
+        return self._complete_and_store(target, None, request)
 
-    def _save(self, target: _Target, held: Object | None, request: ApiRequest) -> Object:
+    def _complete_and_store(self, target: _RequestTarget, held: Object | None, request: ApiRequest) -> Object:
         """Complete and check a written object, and store it if it has changed.
 
         :param held: the stored object; None for a new one.
         """
-        storage, live = target.kind.storage, held or self._begun(target)
-        body = merged(live, request.body) if request.content_type == _MERGE else request.body
+        storage, live = target.kind.storage_key, held or self._create_metadata(target)
+        body = apply_merge_patch(live, request.body) if request.content_type == _MERGE else request.body
         body = {**body, "metadata": body.get("metadata") or {}}
         if held is not None:
-            _refuse_changed(target, held, body["metadata"])
+            _refuse_stale_write(target, held, body["metadata"])
         managed = self._managed.get(live["metadata"]["uid"], {})
         if request.content_type == _APPLY:
-            body, managed = applied(live, body, request.query.get("fieldManager", ""), managed)
+            body, managed = apply_server_side(live, body, request.query.get("fieldManager", ""), managed)
         elif request.method == "PATCH" and request.content_type != _MERGE:
             raise ApiRefusal(415, "UnsupportedMediaType", f"the media type must be {_MERGE} or {_APPLY}")
-        item = _completed(target, live, body)
+        item = _complete_object(target, live, body)
         if "dryRun" in request.query:
             return item
         self._managed[live["metadata"]["uid"]] = managed
-        is_over = _TERMINATING in item["metadata"] and self._end(storage, item) is None
+        is_over = _TERMINATING in item["metadata"] and self._remove_unless_held(storage, item) is None
         if is_over or item == held:
             return item
         stored = self._store.put(storage, item)
-        if storage == CRDS:
-            self._serve(target.name, custom_kinds(stored))
+        if storage == CRDS_STORAGE:
+            self._serve_kinds(target.name, custom_kinds(stored))
         return stored
 
-    def _begun(self, target: _Target) -> Object:
+    def _create_metadata(self, target: _RequestTarget) -> Object:
         """Return a new object with the metadata that the API server sets.
 
         :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
@@ -180,51 +182,55 @@ class ObjectApi:
             raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')
         if home is not None and _TERMINATING in home["metadata"]:
             raise ApiRefusal(403, "Forbidden", f"the namespace {target.namespace} is being terminated")
-        if not _NAME.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
+        if not _NAME_PATTERN.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
             raise ApiRefusal(422, "Invalid", f"metadata.name: Invalid value: {target.name!r}")
-        metadata: Object = {"name": target.name, "uid": str(uuid.uuid4()), "creationTimestamp": _time()}
+        metadata: Object = {
+            "name": target.name,
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": _format_time(),
+        }
         metadata |= {"namespace": target.namespace} if target.namespace else {}
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
 
-    def _serve(self, definition: str, kinds: Iterable[ServedKind]) -> None:
+    def _serve_kinds(self, definition: str, kinds: Iterable[ServedKind]) -> None:
         """Serve the kinds of a CustomResourceDefinition from now on, in place of its earlier ones."""
-        others = {key: one for key, one in self._kinds.items() if one.storage != definition}
+        others = {key: one for key, one in self._kinds.items() if one.storage_key != definition}
         self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
 
-    def _delete(self, target: _Target, held: Object, request: ApiRequest) -> Object:
-        _refuse_changed(target, held, (request.body or {}).get("preconditions") or {})
-        left = None if "dryRun" in request.query else self._end(target.kind.storage, held)
+    def _delete(self, target: _RequestTarget, held: Object, request: ApiRequest) -> Object:
+        _refuse_stale_write(target, held, (request.body or {}).get("preconditions") or {})
+        left = None if "dryRun" in request.query else self._remove_unless_held(target.kind.storage_key, held)
         return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
-    def _end(self, storage: str, item: Object) -> Object | None:
+    def _remove_unless_held(self, storage: str, item: Object) -> Object | None:
         """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
         it is gone.
         """
         metadata, (namespace, name) = item["metadata"], key_of(item)
-        holds = self._store.of("", name) if storage == _NAMESPACES else []
+        holds = self._store.list_objects("", name) if storage == _NAMESPACES else []
         if _TERMINATING not in metadata and (metadata.get("finalizers") or holds):
-            times = {_TERMINATING: _time(), "deletionGracePeriodSeconds": 0}
+            times = {_TERMINATING: _format_time(), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
             phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
             for place, one in holds:
-                self._end(place, one)
+                self._remove_unless_held(place, one)
         held = self._store.get(storage, (namespace, name))
-        if held is None or metadata.get("finalizers") or (holds and self._store.of("", name)):
+        if held is None or metadata.get("finalizers") or (holds and self._store.list_objects("", name)):
             return held
         self._store.remove(storage, item)
         self._managed.pop(metadata["uid"], None)
-        if storage == CRDS:
-            self._serve(name, ())
-            for place, one in self._store.of(name):
+        if storage == CRDS_STORAGE:
+            self._serve_kinds(name, ())
+            for place, one in self._store.list_objects(name):
                 self._store.remove(place, one)
         home = self._store.get(_NAMESPACES, ("", namespace))
         if home is not None and _TERMINATING in home["metadata"]:
-            self._end(_NAMESPACES, home)
+            self._remove_unless_held(_NAMESPACES, home)
         return None
 
 
-def _completed(target: _Target, live: Object, body: Object) -> Object:
+def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Object:
     """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
     kind, known, given = target.kind, live["metadata"], body["metadata"]
     if target.subresource:
@@ -233,11 +239,13 @@ def _completed(target: _Target, live: Object, body: Object) -> Object:
         body = {**body, "status": live.get("status")}
     item = {key: one for key, one in body.items() if key != "metadata" and one is not None}
     if kind.schema is not None:
-        item = completed(item, kind.schema)
-    metadata = {key: one for key, one in given.items() if key not in _OF_SERVER}
-    metadata |= {key: known[key] for key in known if key in _OF_SERVER}
-    item = filled_in({**item, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata})
-    wrong = list(wrong_fields(item, kind.schema or {}))
+        item = prune_and_set_defaults(item, kind.schema)
+    metadata = {key: one for key, one in given.items() if key not in _SERVER_METADATA_FIELDS}
+    metadata |= {key: known[key] for key in known if key in _SERVER_METADATA_FIELDS}
+    item = with_initial_status(
+        {**item, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    )
+    wrong = list(schema_violations(item, kind.schema or {}))
     if _TERMINATING in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
         wrong.append("metadata.finalizers: Forbidden: the object is being deleted, and gets no new ones")
     if wrong:
@@ -248,13 +256,13 @@ def _completed(target: _Target, live: Object, body: Object) -> Object:
     return item
 
 
-def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
+def _refuse_stale_write(target: _RequestTarget, held: Object, wanted: Mapping[str, Any]) -> None:
     """Refuse a write with another UID or an earlier resourceVersion than the stored object's."""
     for key in ("uid", "resourceVersion"):
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"
-            raise ApiRefusal(409, "Conflict", f'{target.kind.storage} "{target.name}": {why}')
+            raise ApiRefusal(409, "Conflict", f'{target.kind.storage_key} "{target.name}": {why}')
 
 
-def _time(ahead: timedelta = timedelta()) -> str:
+def _format_time(ahead: timedelta = timedelta()) -> str:
     return (datetime.now(UTC) + ahead).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 ObjectKey = tuple[str, str]
-Selects = Callable[[Object], bool]
+ObjectFilter = Callable[[Object], bool]
 
-KEPT_CHANGES = 10_000
+MAX_KEPT_CHANGES = 10_000
 """The number of changes that are kept; a watch from an older version is refused with 410."""
 
-BOOKMARK_SECONDS = 60.0
+BOOKMARK_INTERVAL_SECONDS = 60.0
 
-_SELECTOR = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
+_LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
@@ -43,7 +43,7 @@ class ObjectStore:
         self._is_closed = False
         self.version = 1000
         self._objects: dict[str, dict[ObjectKey, Object]] = {}
-        self._changes: deque[tuple[str, Object | None, Object | None]] = deque(maxlen=KEPT_CHANGES)
+        self._changes: deque[tuple[str, Object | None, Object | None]] = deque(maxlen=MAX_KEPT_CHANGES)
         """The kind, and the object before and after, of each of the last versions."""
 
     def close(self) -> None:
@@ -56,9 +56,9 @@ class ObjectStore:
         """Return an object; None where it does not exist."""
         return self._objects.get(storage, {}).get(key)
 
-    def of(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
-        """Return the objects of a kind, or of all (empty), or those in a namespace, each with its kind's
-        key.
+    def list_objects(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
+        """Return pairs of storage key and object: of one kind, or of all kinds where ``storage`` is empty; of
+        one namespace, or of all where ``namespace`` is empty.
         """
         places = [storage] if storage else sorted(self._objects)
         found = ((place, key) for place in places for key in sorted(self._objects.get(place, {})))
@@ -66,22 +66,22 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = self.get(storage, key_of(item)), _at_version(item, self.version + 1)
+        before, stored = self.get(storage, key_of(item)), _with_version(item, self.version + 1)
         self._objects.setdefault(storage, {})[key_of(item)] = stored
-        self._record(storage, before, stored)
+        self._record_change(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
         """Remove an object."""
-        self._record(storage, self._objects[storage].pop(key_of(item)), None)
+        self._record_change(storage, self._objects[storage].pop(key_of(item)), None)
 
-    def _record(self, storage: str, before: Object | None, after: Object | None) -> None:
+    def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1
-        self._changes.append((storage, before and _at_version(before, self.version), after))
+        self._changes.append((storage, before and _with_version(before, self.version), after))
         self.changed.notify_all()
 
     def watch(
-        self, storage: str, since: int, selects: Selects, seconds: float
+        self, storage: str, since: int, object_filter: ObjectFilter, seconds: float
     ) -> Iterator[tuple[str, Object]]:
         """Yield types and objects of the changes of a kind until the time is over or the store is closed.
 
@@ -90,32 +90,36 @@ class ObjectStore:
         """
         end, reported_at = time.monotonic() + seconds, time.monotonic()
         with self.changed:
-            first = [] if since else [one for _, one in self.of(storage) if selects(one)]
+            first = [] if since else [one for _, one in self.list_objects(storage) if object_filter(one)]
             since = since or self.version
         yield from (("ADDED", item) for item in first)
         while not self._is_closed:
             with self.changed:
                 if since >= self.version:
-                    self.changed.wait(max(0.0, min(end, reported_at + BOOKMARK_SECONDS) - time.monotonic()))
+                    self.changed.wait(
+                        max(0.0, min(end, reported_at + BOOKMARK_INTERVAL_SECONDS) - time.monotonic())
+                    )
                 count = self.version - since
                 if count > len(self._changes):
                     raise ApiRefusal(410, "Expired", f"too old resource version: {since}")
                 news = [self._changes[-number] for number in range(count, 0, -1)]
                 since = max(since, self.version)
             for kind, before, after in news:
-                was, is_ = (one is not None and kind == storage and selects(one) for one in (before, after))
+                was, is_ = (
+                    one is not None and kind == storage and object_filter(one) for one in (before, after)
+                )
                 if is_ and after is not None:
                     yield ("MODIFIED" if was else "ADDED"), after
                 elif was and before is not None:
                     yield "DELETED", before
-            if time.monotonic() >= min(end, reported_at + BOOKMARK_SECONDS):
+            if time.monotonic() >= min(end, reported_at + BOOKMARK_INTERVAL_SECONDS):
                 reported_at = time.monotonic()
                 yield "BOOKMARK", {"metadata": {"resourceVersion": str(since)}}
             if time.monotonic() >= end:
                 return
 
 
-def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
+def build_object_filter(namespace: str, query: Mapping[str, str]) -> ObjectFilter:
     """Return the function that tells whether a query selects an object, by its namespace, labels and name.
 
     :param namespace: empty for all.
@@ -124,11 +128,11 @@ def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
     """
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     name = fields.removeprefix("metadata.name=")
-    if not _SELECTOR.fullmatch(labels) or not re.fullmatch(r"[-.\w]*", name):
+    if not _LABEL_SELECTOR_PATTERN.fullmatch(labels) or not re.fullmatch(r"[-.\w]*", name):
         raise ApiRefusal(400, "BadRequest", f"the selector {labels or fields!r} is not supported")
     wanted = [one.replace("==", "=").partition("=") for one in labels.split(",") if one]
 
-    def selects(item: Object) -> bool:
+    def object_filter(item: Object) -> bool:
         metadata = item["metadata"]
         found = metadata.get("labels") or {}
         is_meant = namespace in ("", metadata.get("namespace")) and name in ("", metadata["name"])
@@ -136,10 +140,10 @@ def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
             found.get(key) == value if is_ else key in found for key, is_, value in wanted
         )
 
-    return selects
+    return object_filter
 
 
-def _at_version(item: Object, version: int) -> Object:
+def _with_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 

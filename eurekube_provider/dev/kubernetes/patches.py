@@ -15,7 +15,7 @@ ManagedFields = Mapping[str, frozenset[FieldPath]]
 """The fields of an object that each manager applied, by manager."""
 
 
-def merged(live: Any, patch: Any) -> Any:
+def apply_merge_patch(live: Any, patch: Any) -> Any:
     """Return ``live`` with a merge patch applied, in which null removes a field (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
@@ -24,27 +24,29 @@ def merged(live: Any, patch: Any) -> Any:
         if item is None:
             result.pop(key, None)
         else:
-            result[key] = merged(result.get(key), item)
+            result[key] = apply_merge_patch(result.get(key), item)
     return result
 
 
-def applied(live: Any, configuration: Any, manager: str, managed: ManagedFields) -> tuple[Any, ManagedFields]:
+def apply_server_side(
+    live: Any, configuration: Any, manager: str, managed: ManagedFields
+) -> tuple[Any, ManagedFields]:
     """Return an object with a configuration applied, and the fields that each manager then has."""
-    before, wanted = dict(_fields(live)), dict(_fields(configuration))
+    before, wanted = dict(_leaf_fields(live)), dict(_leaf_fields(configuration))
     taken = {field for field in wanted if field not in before or before[field] != wanted[field]}
     others = {other: fields - taken for other, fields in managed.items() if other != manager}
-    result = merged(live, configuration)
+    result = apply_merge_patch(live, configuration)
     for field in managed.get(manager, frozenset()).difference(wanted, *others.values()):
         patch: Any = None
         for key in reversed(field):
             patch = {key: patch}
-        result = merged(result, patch)
+        result = apply_merge_patch(result, patch)
     return result, {**others, manager: frozenset(wanted)}
 
 
-def _fields(value: Any, at: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+def _leaf_fields(value: Any, at: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _fields(item, (*at, key))
+            yield from _leaf_fields(item, (*at, key))
     else:
         yield at, value

@@ -10,9 +10,9 @@ from typing import Any
 
 Object = dict[str, Any]
 
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+CRDS_STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
 
-_BUILT_IN = """
+_BUILT_IN_KINDS = """
 v1 Namespace namespaces cluster status
 v1 Node nodes cluster status
 v1 Service services status
@@ -51,7 +51,7 @@ class ServedKind:
     schema: Mapping[str, Any] | None = None
 
     @property
-    def storage(self) -> str:
+    def storage_key(self) -> str:
         """The key under which objects of all versions are kept, and by which messages name the kind."""
         group, _, _ = self.api_version.rpartition("/")
         return f"{self.plural}.{group}" if group else self.plural
@@ -59,7 +59,7 @@ class ServedKind:
 
 def built_in_kinds() -> Iterator[ServedKind]:
     """Yield the built-in kinds."""
-    for line in _BUILT_IN.strip().splitlines():
+    for line in _BUILT_IN_KINDS.strip().splitlines():
         api_version, kind, plural, *features = line.split()
         yield ServedKind(api_version, kind, plural, frozenset(features))
 
@@ -74,7 +74,7 @@ def custom_kinds(crd: Object) -> Iterator[ServedKind]:
             yield ServedKind(api_version, names["kind"], names["plural"], frozenset(words), schema)
 
 
-def filled_in(item: Object) -> Object:
+def with_initial_status(item: Object) -> Object:
     """Return an object with its initial status, where the API server itself sets one."""
     first: Object = {"Namespace": {"phase": "Active"}, "Pod": {"phase": "Pending"}}
     first["CustomResourceDefinition"] = {"conditions": [{"type": "Established", "status": "True"}]}

@@ -14,14 +14,19 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, instance_to_text, quoted
+from eurekube_provider.eureka.protocol.codec import (
+    encode_json,
+    instance_from_json,
+    instance_to_json_text,
+    quote_json,
+)
 
 T = TypeVar("T")
 
-MOST_ITEMS = 250
+MOST_ITEMS_PER_BATCH = 250
 """The most items in one batch: as many as servers send each other at once."""
 
-OLDEST_TIMESTAMP_MS = 1
+HEARTBEAT_READ_TIMESTAMP_MS = 1
 """A timestamp for heartbeats to which a server answers with the instance that it holds (409): many reads
 in one batch.
 """
@@ -39,7 +44,7 @@ class ItemResponse:
     instance: Instance | None = None
 
 
-def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
+def heartbeat_item(instance: Instance, timestamp_ms: int | None = None) -> bytes:
     """Return the item that renews ``instance``.
 
     :param timestamp_ms: the timestamp of the contents to claim; None for the instance's own.
@@ -47,56 +52,56 @@ def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
     stamp = instance.last_dirty_timestamp_ms if timestamp_ms is None else timestamp_ms
     # Written by hand, since a cold start and each round of renewals need one of each instance.
     return (
-        f'{{"action":"Heartbeat","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
+        f'{{"action":"Heartbeat","appName":{quote_json(instance.application)},"id":{quote_json(instance.instance_id)},'
         f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp}}}'
     ).encode()
 
 
-def register(instance: Instance) -> bytes:
+def register_item(instance: Instance) -> bytes:
     """Return the item that makes a server hold ``instance`` as given, its overridden status included."""
     stamp = instance.last_dirty_timestamp_ms
     return (
-        f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
+        f'{{"action":"Register","appName":{quote_json(instance.application)},"id":{quote_json(instance.instance_id)},'
         f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp},'
-        f'"instanceInfo":{instance_to_text(instance, overridden=instance.overridden_status)}}}'
+        f'"instanceInfo":{instance_to_json_text(instance, overridden=instance.overridden_status)}}}'
     ).encode()
 
 
-def cancel(instance: Instance) -> bytes:
+def cancel_item(instance: Instance) -> bytes:
     """Return the item that removes ``instance``."""
     item = {"action": "Cancel", "appName": instance.application, "id": instance.instance_id}
-    return encode(item).encode()
+    return encode_json(item).encode()
 
 
-def body(items: Iterable[bytes]) -> bytes:
+def batch_body(items: Iterable[bytes]) -> bytes:
     """Return the request body of a batch with these items."""
     return b'{"replicationList":[' + b",".join(items) + b"]}"
 
 
-def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
+def parse_answers(document: Mapping[str, Any]) -> list[ItemResponse]:
     """Parse the response to a batch: an answer for each item, in their order."""
-    return [_item_response(entry) for entry in document["responseList"]]
+    return [_parse_item_response(entry) for entry in document["responseList"]]
 
 
-def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
+def chunks(things: Iterable[T], size: int = MOST_ITEMS_PER_BATCH) -> Iterator[Sequence[T]]:
     """Split items into sequences of at most ``size``, by default as many as a batch may hold."""
     remaining = iter(things)
     while chunk := list(islice(remaining, size)):
         yield chunk
 
 
-_HEARTBEAT = b'{"action":"Heartbeat",'
+_HEARTBEAT_PREFIX = b'{"action":"Heartbeat",'
 
-_HELD: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
+_BARE_RESPONSES: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
 
 
-def _item_response(entry: Mapping[str, Any]) -> ItemResponse:
+def _parse_item_response(entry: Mapping[str, Any]) -> ItemResponse:
     code, entity = int(entry["statusCode"]), entry.get("responseEntity")
     if not entity:
-        return _HELD.get(code) or ItemResponse(code)
+        return _BARE_RESPONSES.get(code) or ItemResponse(code)
     return ItemResponse(code, instance_from_json(entity))
 
 
-def is_renewal(item: bytes) -> bool:
+def is_heartbeat_item(item: bytes) -> bool:
     """Return whether an item only renews, and changes nothing."""
-    return item.startswith(_HEARTBEAT)
+    return item.startswith(_HEARTBEAT_PREFIX)

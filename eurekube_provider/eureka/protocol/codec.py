@@ -19,33 +19,33 @@ from typing import Any
 
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
-    EMPTY,
-    MOST_SHARED,
+    EMPTY_MAPPING,
+    MAX_SHARED_VALUES,
     DataCenter,
     EurekaLease,
     Instance,
     Port,
     Status,
-    interned,
+    intern_text,
     shared_lease,
     shared_port,
 )
-from eurekube_provider.core.networks import ambiguity
+from eurekube_provider.core.networks import describe_ambiguous_address
 from eurekube_provider.core.text import path_problem
 
 Json = Mapping[str, Any]
 
-encode = json.JSONEncoder(separators=(",", ":")).encode
-quoted = json.encoder.encode_basestring_ascii
-"""A function that writes a string as JSON, as :data:`encode` does."""
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
+quote_json = json.encoder.encode_basestring_ascii
+"""A function that writes a string as JSON, as :data:`encode_json` does."""
 
-_application_problem = lru_cache(maxsize=MOST_SHARED)(path_problem)
-_OWN_DATA_CENTER = DataCenter()
+_cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(path_problem)
+_DEFAULT_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
 
-def instance_to_text(
-    instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: Json = EMPTY
+def instance_to_json_text(
+    instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: Json = EMPTY_MAPPING
 ) -> str:
     """Return the JSON text of an ``InstanceInfo``, for a request to register or an item of a batch.
 
@@ -54,31 +54,35 @@ def instance_to_text(
         such field in the wrong place makes the server refuse the whole batch.
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
-    unknown = f"{encode(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
-    more = "".join([f'"{name}":{quoted(value)},' for name, value in _optional(instance).items() if value])
+    unknown = f"{encode_json(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
+    more = "".join(
+        [f'"{name}":{quote_json(value)},' for name, value in _optional_fields(instance).items() if value]
+    )
     lease, port, secure_port = instance.lease, instance.port, instance.secure_port
     return (
-        f'{{{unknown}"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
-        f'"hostName":{quoted(instance.host_name)},"ipAddr":{quoted(instance.ip_address)},'
+        f'{{{unknown}"instanceId":{quote_json(instance.instance_id)},"app":{quote_json(instance.application)},'
+        f'"hostName":{quote_json(instance.host_name)},"ipAddr":{quote_json(instance.ip_address)},'
         f'"status":"{instance.status.value}","overriddenStatus":"{overridden.value}",'
         f'"port":{{"$":{port.number},"@enabled":"{_json_boolean(port.enabled)}"}},'
         f'"securePort":{{"$":{secure_port.number},"@enabled":"{_json_boolean(secure_port.enabled)}"}},'
-        f'"vipAddress":{quoted(instance.vip_address)},'
-        f'"secureVipAddress":{quoted(instance.secure_vip_address)},"countryId":1,{more}'
+        f'"vipAddress":{quote_json(instance.vip_address)},'
+        f'"secureVipAddress":{quote_json(instance.secure_vip_address)},"countryId":1,{more}'
         f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
         f'"durationInSecs":{lease.duration_seconds}}},'
-        f'"dataCenterInfo":{encode(_data_center_to_json(instance.data_center))},'
-        f'"metadata":{encode(dict(instance.metadata))}}}'
+        f'"dataCenterInfo":{encode_json(_data_center_to_json(instance.data_center))},'
+        f'"metadata":{encode_json(dict(instance.metadata))}}}'
     )
 
 
-def instance_to_json(instance: Instance) -> dict[str, Any]:
+def instance_to_json_object(instance: Instance) -> dict[str, Any]:
     """Return the object under the root ``instance`` of a request to register."""
-    document: dict[str, Any] = json.loads(instance_to_text(instance, unknown_fields=instance.unknown_fields))
+    document: dict[str, Any] = json.loads(
+        instance_to_json_text(instance, unknown_fields=instance.unknown_fields)
+    )
     return document
 
 
-def _optional(instance: Instance) -> dict[str, str]:
+def _optional_fields(instance: Instance) -> dict[str, str]:
     """Return the fields that are left out where they are empty."""
     stamp = instance.last_dirty_timestamp_ms
     return {
@@ -98,24 +102,24 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
         none.
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
-    name = interned(str(document.get("app") or application).upper())
+    name = intern_text(str(document.get("app") or application).upper())
     instance_id = instance_id_of(document)
     ip_address = host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or "")
-    odd: list[str] = []
-    if _application_problem(name):
-        odd.append(f"no request can name the application {name!r}")
+    problems: list[str] = []
+    if _cached_path_problem(name):
+        problems.append(f"no request can name the application {name!r}")
     if path_problem(instance_id):
-        odd.append(f"no request can name the id {instance_id!r}")
-    if problem := ambiguity(ip_address):
-        odd.append(f"ipAddr {ip_address!r} {problem}")
-    port = _port_from_json(document.get("port"), Port(7001, enabled=True), odd)
-    secure_port = _port_from_json(document.get("securePort"), Port(7002, enabled=False), odd)
-    lease = _lease_from_json(document.get("leaseInfo"), odd)
-    status = _status(document.get("status"), odd)
-    written_ms = _milliseconds(document.get("lastDirtyTimestamp"), odd)
+        problems.append(f"no request can name the id {instance_id!r}")
+    if problem := describe_ambiguous_address(ip_address):
+        problems.append(f"ipAddr {ip_address!r} {problem}")
+    port = _port_from_json(document.get("port"), Port(7001, enabled=True), problems)
+    secure_port = _port_from_json(document.get("securePort"), Port(7002, enabled=False), problems)
+    lease = _lease_from_json(document.get("leaseInfo"), problems)
+    status = _status_from_json(document.get("status"), problems)
+    written_ms = _milliseconds_from_json(document.get("lastDirtyTimestamp"), problems)
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        odd.append("metadata is no object, so that nobody knows who owns it")
+        problems.append("metadata is no object, so that nobody knows who owns it")
     return Instance(
         application=name,
         instance_id=instance_id,
@@ -123,11 +127,13 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
         ip_address=ip_address,
         port=port,
         secure_port=secure_port,
-        vip_address=interned(str(document.get("vipAddress") or "")),
-        secure_vip_address=interned(str(document.get("secureVipAddress") or "")),
+        vip_address=intern_text(str(document.get("vipAddress") or "")),
+        secure_vip_address=intern_text(str(document.get("secureVipAddress") or "")),
         status=status,
-        overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus"), odd),
-        metadata=_strings(metadata),
+        overridden_status=_status_from_json(
+            document.get("overriddenStatus") or document.get("overriddenstatus"), problems
+        ),
+        metadata=_metadata_from_json(metadata),
         lease=lease,
         home_page_url=str(document.get("homePageUrl") or ""),
         status_page_url=str(document.get("statusPageUrl") or ""),
@@ -135,10 +141,10 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
         secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
         data_center=_data_center_from_json(document.get("dataCenterInfo")),
         last_dirty_timestamp_ms=written_ms,
-        last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp"), odd),
-        lease_ends_ms=lease_end(document.get("leaseInfo")),
-        unknown_fields=EMPTY if _KNOWN.issuperset(document) else _unknown(document),
-        unreadable="; ".join(odd),
+        last_updated_timestamp_ms=_milliseconds_from_json(document.get("lastUpdatedTimestamp"), problems),
+        lease_ends_ms=lease_end_ms(document.get("leaseInfo")),
+        unknown_fields=EMPTY_MAPPING if _KNOWN_FIELDS.issuperset(document) else _unknown_fields(document),
+        unreadable="; ".join(problems),
     )
 
 
@@ -152,14 +158,18 @@ def instance_id_of(document: Json) -> str:
     if given:
         return str(given)
     center = document.get("dataCenterInfo")
-    if isinstance(center, dict) and _is_amazon(center) and isinstance(center.get("metadata"), dict):
+    if (
+        isinstance(center, dict)
+        and _is_amazon_data_center(center)
+        and isinstance(center.get("metadata"), dict)
+    ):
         of_center = center["metadata"].get("instance-id")
         if of_center:
             return str(of_center)
     return str(document.get("hostName") or document.get("ipAddr") or "")
 
 
-def _is_amazon(center: Json) -> bool:
+def _is_amazon_data_center(center: Json) -> bool:
     """Return whether a server reads a data centre as AmazonInfo: by its class, else by its name."""
     java_class = str(center.get("@class") or "")
     return java_class.endswith("AmazonInfo") if java_class else center.get("name") == "Amazon"
@@ -197,7 +207,7 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
     :raises ValueError: the text is not JSON.
     """
 
-    def made(document: dict[str, Any]) -> Any:
+    def make_instance(document: dict[str, Any]) -> Any:
         # Metadata has strings only, so that it is never taken for an instance, whatever its keys are.
         if "ipAddr" not in document or not isinstance(document.get("leaseInfo"), dict):
             return document
@@ -205,7 +215,7 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
         is_named = document.get("app") and (document.get("instanceId") or instance_id_of(document))
         return instance_from_json(document) if is_named else document
 
-    return instances_from_json(json.loads(text, object_hook=made))
+    return instances_from_json(json.loads(text, object_hook=make_instance))
 
 
 def instances_from_json(document: Json) -> list[Instance]:
@@ -214,14 +224,14 @@ def instances_from_json(document: Json) -> list[Instance]:
     """
     instances: list[Instance] = []
     applications = document.get("applications") or {}
-    for application in listed(applications.get("application") or document.get("application")):
+    for application in iterate_items(applications.get("application") or document.get("application")):
         name = str(application.get("name") or "")
-        for number, entry in enumerate(listed(application.get("instance")), start=1):
-            instances.append(entry if isinstance(entry, Instance) else _listed_instance(entry, name, number))
+        for number, entry in enumerate(iterate_items(application.get("instance")), start=1):
+            instances.append(entry if isinstance(entry, Instance) else _parse_list_entry(entry, name, number))
     return instances
 
 
-def _listed_instance(entry: Any, application: str, number: int) -> Instance:
+def _parse_list_entry(entry: Any, application: str, number: int) -> Instance:
     """Read an entry of a list; an entry without an id gets one from its position, so that every entry has
     its own.
     """
@@ -232,11 +242,11 @@ def _listed_instance(entry: Any, application: str, number: int) -> Instance:
     return replace(read, instance_id=f"(number {number}, without an id)", unreadable=problem)
 
 
-def _unknown(document: Json) -> Json:
-    return {key: value for key, value in document.items() if key not in _KNOWN}
+def _unknown_fields(document: Json) -> Json:
+    return {key: value for key, value in document.items() if key not in _KNOWN_FIELDS}
 
 
-def listed(value: Any) -> Iterator[Any]:
+def iterate_items(value: Any) -> Iterator[Any]:
     """Yield the items of a list, or a single item that a writer sent in place of a list."""
     if isinstance(value, list):
         yield from value
@@ -244,16 +254,16 @@ def listed(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _json_boolean(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
-    return "true" if holds else "false"
+def _json_boolean(value: bool) -> str:  # noqa: FBT001 - the only thing it is about
+    return "true" if value else "false"
 
 
-def _port_from_json(value: Any, default: Port, odd: list[str]) -> Port:
+def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
     if value is None:
         return default
     fields = value if isinstance(value, dict) else {"$": value}
     number, enabled = (
-        _number("port", fields.get("$", default.number), odd),
+        _parse_number("port", fields.get("$", default.number), problems),
         fields.get("@enabled", default.enabled),
     )
     if number is None:
@@ -272,74 +282,86 @@ def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
 
 def _data_center_from_json(value: Any) -> DataCenter:
     if not isinstance(value, dict):
-        return _OWN_DATA_CENTER
+        return _DEFAULT_DATA_CENTER
     found = DataCenter(
         name=str(value.get("name") or "MyOwn"),
         java_class=str(value.get("@class") or DEFAULT_DATA_CENTER_CLASS),
-        metadata=_strings(value.get("metadata")),
+        metadata=_metadata_from_json(value.get("metadata")),
     )
-    return _OWN_DATA_CENTER if found == _OWN_DATA_CENTER else found
+    return _DEFAULT_DATA_CENTER if found == _DEFAULT_DATA_CENTER else found
 
 
-def lease_end(value: Any) -> int | None:
+def lease_end_ms(value: Any) -> int | None:
     """Return the time, in ms, at which an instance's lease ends: a server's ``lastRenewalTimestamp`` is that
     end.
 
     A server reports the time of the last renewal plus the lease's duration. Source: Lease.renew.
     """
-    return _milliseconds(value.get("lastRenewalTimestamp"), []) or None if isinstance(value, dict) else None
+    return (
+        _milliseconds_from_json(value.get("lastRenewalTimestamp"), []) or None
+        if isinstance(value, dict)
+        else None
+    )
 
 
-def _lease_from_json(value: Any, odd: list[str]) -> EurekaLease:
+def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
     default = _DEFAULT_LEASE
     if not isinstance(value, dict):
         return default
-    interval = _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds, odd)
-    duration = _number("lease", value.get("durationInSecs") or default.duration_seconds, odd)
+    interval = _parse_number(
+        "lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds, problems
+    )
+    duration = _parse_number("lease", value.get("durationInSecs") or default.duration_seconds, problems)
     return default if interval is None or duration is None else shared_lease(interval, duration)
 
 
-def _strings(value: Any) -> Mapping[str, str]:
+def _metadata_from_json(value: Any) -> Mapping[str, str]:
     """Return metadata as strings; servers send an empty map as ``{"@class":
     "java.util.Collections$EmptyMap"}``.
     """
     if not isinstance(value, dict):
-        return EMPTY
-    return _shared_strings(
+        return EMPTY_MAPPING
+    return _shared_metadata(
         tuple((str(key), "" if item is None else str(item)) for key, item in value.items() if key != "@class")
     )
 
 
-@lru_cache(maxsize=MOST_SHARED)
-def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+@lru_cache(maxsize=MAX_SHARED_VALUES)
+def _shared_metadata(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     """Return one map for all equal metadata: the pods of a Service have the same, and sharing takes a
     tenth of the memory.
     """
-    return MappingProxyType({interned(key): interned(item) for key, item in items}) if items else EMPTY
+    return (
+        MappingProxyType({intern_text(key): intern_text(item) for key, item in items})
+        if items
+        else EMPTY_MAPPING
+    )
 
 
-def _status(value: Any, odd: list[str]) -> Status:
+def _status_from_json(value: Any, problems: list[str]) -> Status:
     try:
         return Status(str(value or "UNKNOWN").upper())
     except ValueError:
-        odd.append(f"status: {value!r} is none of Eureka's")
+        problems.append(f"status: {value!r} is none of Eureka's")
         return Status.UNKNOWN
 
 
-def _milliseconds(value: Any, odd: list[str]) -> int | None:
-    return None if value in (None, "") else _number("timestamp", value, odd)
+def _milliseconds_from_json(value: Any, problems: list[str]) -> int | None:
+    return None if value in (None, "") else _parse_number("timestamp", value, problems)
 
 
-def _number(field: str, value: Any, odd: list[str]) -> int | None:
+def _parse_number(field: str, value: Any, problems: list[str]) -> int | None:
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
-        odd.append(f"{field}: {value!r} is no number")
+        problems.append(f"{field}: {value!r} is no number")
         return None
 
 
-_SAMPLE = Instance("SAMPLE", "sample", "", "", Port(80))
-_KNOWN = frozenset(instance_to_json(_SAMPLE)) | frozenset(_optional(_SAMPLE))
-_KNOWN |= {"overriddenstatus", "lastUpdatedTimestamp"}
+_SAMPLE_INSTANCE = Instance("SAMPLE", "sample", "", "", Port(80))
+_KNOWN_FIELDS = frozenset(instance_to_json_object(_SAMPLE_INSTANCE)) | frozenset(
+    _optional_fields(_SAMPLE_INSTANCE)
+)
+_KNOWN_FIELDS |= {"overriddenstatus", "lastUpdatedTimestamp"}
 # Computed by the server; handing them back would mean nothing.
-_KNOWN |= {"actionType", "isCoordinatingDiscoveryServer"}
+_KNOWN_FIELDS |= {"actionType", "isCoordinatingDiscoveryServer"}

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
     is_unchanged,
-    lease_end,
-    listed,
+    iterate_items,
+    lease_end_ms,
 )
 
-_STANDS = frozenset({"ADDED", "MODIFIED"})
+_REGISTERED_ACTIONS = frozenset({"ADDED", "MODIFIED"})
 
-NOTHING_HELD: Mapping[Key, Instance] = MappingProxyType({})
+NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class Delta:
     """One answer of ``/apps/delta``: the changes at a server within the last minutes.
 
     :param version: counts the deltas that a server has made since it was started.
-    :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
+    :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
     :param changes: the instance under each changed key; None for one that is no longer registered.
-    :param lapsed: keys of instances that nobody deregistered: the server evicted them for lack of renewals.
+    :param evicted: keys of instances that nobody deregistered: the server evicted them for lack of renewals.
     """
 
     version: int
-    counts: str
-    changes: Mapping[Key, Instance | None]
-    lapsed: frozenset[Key] = frozenset()
+    status_counts: str
+    changes: Mapping[InstanceKey, Instance | None]
+    evicted: frozenset[InstanceKey] = frozenset()
 
     @property
-    def gone(self) -> list[Key]:
+    def departed_keys(self) -> list[InstanceKey]:
         """The keys of the instances that left."""
         return [key for key, instance in self.changes.items() if instance is None]
 
@@ -56,17 +56,17 @@ class Delta:
 class DeltaItem:
     """A delta's entry on one instance.
 
-    :ivar stands: True if the instance is registered.
-    :ivar has_lapsed: True if the instance is gone, and nobody deregistered it.
+    :ivar is_registered: True if the instance is registered.
+    :ivar was_evicted: True if the instance is gone, and nobody deregistered it.
     """
 
-    key: Key
+    key: InstanceKey
     instance: Instance
-    stands: bool
-    has_lapsed: bool
+    is_registered: bool
+    was_evicted: bool
 
 
-def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
+def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> dict[InstanceKey, Instance] | None:
     """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
 
     Unchanged instances stay the same objects.
@@ -77,17 +77,17 @@ def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] |
             result.pop(key, None)
         elif (old := result.get(key)) is not instance and old != instance:
             result[key] = instance
-    return result if counts_of(result.values()) == delta.counts else None
+    return result if format_counts(result.values()) == delta.status_counts else None
 
 
-def counts_of(instances: Iterable[Instance]) -> str:
+def format_counts(instances: Iterable[Instance]) -> str:
     """Return the number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
     statuses = [instance.status for instance in instances]
     counts = {status.value: statuses.count(status) for status in Status}
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
 
 
-def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HELD) -> Delta:
+def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> Delta:
     """Read ``/apps/delta``.
 
     :param held: instances from the same server. A delta repeats the changes of three minutes, so that most
@@ -97,26 +97,26 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
     applications = json.loads(text)["applications"]
     documents = (
         document
-        for application in listed(applications.get("application"))
-        for document in listed(application.get("instance"))
+        for application in iterate_items(applications.get("application"))
+        for document in iterate_items(application.get("instance"))
     )
-    return delta_of(applications, (delta_item_of(document, held) for document in documents))
+    return build_delta(applications, (parse_delta_item(document, held) for document in documents))
 
 
-def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None]) -> Delta:
-    """Make a delta.
+def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaItem | None]) -> Delta:
+    """Return the delta that consists of these items.
 
     :param applications: the fields beside the instances.
-    :param every: the delta's items in their order; the last item of an instance counts. None stands for an
+    :param items: the delta's items in their order; the last item of an instance counts. None stands for an
         unreadable item: the counts then differ, and the caller reads the list.
     """
-    changes: dict[Key, Instance | None] = {}
-    lapsed: set[Key] = set()
-    for one in every:
+    changes: dict[InstanceKey, Instance | None] = {}
+    lapsed: set[InstanceKey] = set()
+    for one in items:
         if one is None:
             continue
-        changes[one.key] = one.instance if one.stands else None
-        if one.has_lapsed:
+        changes[one.key] = one.instance if one.is_registered else None
+        if one.was_evicted:
             lapsed.add(one.key)
         else:
             lapsed.discard(one.key)
@@ -124,28 +124,28 @@ def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None])
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
 
-def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
+def parse_delta_item(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaItem | None:
     """Parse an item of a delta; return None where it has no instance id, or no known action."""
     if not isinstance(document, dict) or not document.get("app"):
         return None
     instance_id, action = instance_id_of(document), document.get("actionType")
-    if not instance_id or (action not in _STANDS and action != "DELETED"):
+    if not instance_id or (action not in _REGISTERED_ACTIONS and action != "DELETED"):
         return None
     instance = held.get((str(document["app"]), instance_id))
     if instance is None or not is_unchanged(instance, document):
         instance = instance_from_json(document)
-    stands = action in _STANDS
-    return DeltaItem(instance.key, instance, stands, not stands and _has_lapsed(instance, document))
+    stands = action in _REGISTERED_ACTIONS
+    return DeltaItem(instance.key, instance, stands, not stands and _was_evicted(instance, document))
 
 
-def _has_lapsed(instance: Instance, document: Mapping[str, Any]) -> bool:
+def _was_evicted(instance: Instance, document: Mapping[str, Any]) -> bool:
     """Return whether a removed instance had not been renewed for so long that the server may have evicted it.
 
     Both times are the server's own; without them the instance counts as deregistered. Source:
     Lease.isExpired.
     """
     lease = document.get("leaseInfo")
-    ends = lease_end(lease)
+    ends = lease_end_ms(lease)
     removed = lease.get("evictionTimestamp") if isinstance(lease, dict) else None
     if not ends or not str(removed).isdigit():
         return False

@@ -16,93 +16,101 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.protocol.codec import listed
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, delta_item_of, delta_of
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.eureka.protocol.codec import iterate_items
+from eurekube_provider.eureka.protocol.delta import (
+    Delta,
+    DeltaItem,
+    build_delta,
+    delta_from_text,
+    parse_delta_item,
+)
 
-_INSTANCE = b'{"instanceId":"'
+_INSTANCE_START = b'{"instanceId":"'
 """The text with which servers begin an instance. Within a JSON string its quotes would be escaped."""
 
-_LEASE = b'"leaseInfo":{'
+_LEASE_START = b'"leaseInfo":{'
 
-_decode = json.JSONDecoder().raw_decode
+_decode_json = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
-class _InstanceText:
+class _ParsedInstanceText:
     """The parsed text of one instance.
 
-    :ivar rest: the text after the instance, up to the next one.
+    :ivar text_after: the text after the instance, up to the next one.
     """
 
     item: DeltaItem | None
-    rest: str
+    text_after: str
 
 
 class DeltaReader:
     """The reader of one server's deltas; for one thread."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _InstanceText] = {}
+        self._known: dict[bytes, _ParsedInstanceText] = {}
 
-    def forget(self) -> None:
+    def forget_texts(self) -> None:
         """Forget all parsed texts: the next delta is another server's, or the held list no longer contains
         their instances.
         """
         self._known = {}
 
-    def read(self, text: bytes | str, held: Mapping[Key, Instance]) -> Delta:
+    def read(self, text: bytes | str, held: Mapping[InstanceKey, Instance]) -> Delta:
         """Read the server's next delta, see :func:`delta_from_text`.
 
         :param held: the list after the deltas so far; the same instance objects.
         :raises ValueError: the text is not JSON.
         """
-        parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE)
-        known: dict[bytes, _InstanceText] = {}
+        parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE_START)
+        known: dict[bytes, _ParsedInstanceText] = {}
         try:
-            found = [self._part(part, held, known) for part in parts[1:]]
-            delta = _delta(parts[0].decode(), found, held)
+            found = [self._parse_part(part, held, known) for part in parts[1:]]
+            delta = _build_delta(parts[0].decode(), found, held)
         except (ValueError, KeyError, TypeError, AttributeError):
-            self.forget()
+            self.forget_texts()
             return delta_from_text(text, held)
         self._known = known
         return delta
 
-    def _part(
-        self, part: bytes, held: Mapping[Key, Instance], known: dict[bytes, _InstanceText]
-    ) -> _InstanceText:
-        """Return the parsed text of an instance, given the text after :data:`_INSTANCE`."""
-        begin = part.find(_LEASE)
+    def _parse_part(
+        self, part: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedInstanceText]
+    ) -> _ParsedInstanceText:
+        """Return the parsed text of an instance, given the text after :data:`_INSTANCE_START`."""
+        begin = part.find(_LEASE_START)
         end = part.find(b"}", begin)
         digest = hashlib.sha256(part[:begin] + part[end:]).digest() if begin >= 0 else b""
         found = self._known.get(digest)
         if found is None:
-            whole = (_INSTANCE + part).decode()
-            document, length = _decode(whole)
-            found = _InstanceText(delta_item_of(document, held), whole[length:])
+            whole = (_INSTANCE_START + part).decode()
+            document, length = _decode_json(whole)
+            found = _ParsedInstanceText(parse_delta_item(document, held), whole[length:])
         # Of what is gone the lease says whether it was evicted.
-        if digest and found.item is not None and found.item.stands:
+        if digest and found.item is not None and found.item.is_registered:
             known[digest] = found
         return found
 
 
-def _delta(begin: str, parts: Sequence[_InstanceText], held: Mapping[Key, Instance]) -> Delta:
+def _build_delta(
+    begin: str, parts: Sequence[_ParsedInstanceText], held: Mapping[InstanceKey, Instance]
+) -> Delta:
     """Make the delta of the parsed instances and the text between them.
 
     :raises ValueError: an instance's text was found where no instance may be.
     """
     between = [begin]
     for number, part in enumerate(parts):
-        between += (str(number), part.rest)
+        between += (str(number), part.text_after)
     applications: Mapping[str, Any] = json.loads("".join(between))["applications"]
     entries = [
         entry
-        for application in listed(applications.get("application"))
-        for entry in listed(application.get("instance"))
+        for application in iterate_items(applications.get("application"))
+        for entry in iterate_items(application.get("instance"))
     ]
     if [entry for entry in entries if isinstance(entry, int)] != list(range(len(parts))):
         raise ValueError("not as servers write it")
-    return delta_of(
+    return build_delta(
         applications,
-        (parts[entry].item if isinstance(entry, int) else delta_item_of(entry, held) for entry in entries),
+        (parts[entry].item if isinstance(entry, int) else parse_delta_item(entry, held) for entry in entries),
     )

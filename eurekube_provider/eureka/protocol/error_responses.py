@@ -6,11 +6,11 @@ from eurekube_provider.core.errors import RegistryDenied, RegistryError, Registr
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
 
-_ALSO_PROXIES = (403, 502, 503, 504)
+_PROXY_STATUS_CODES = (403, 502, 503, 504)
 """Status codes that a proxy itself answers when it does not let a request through."""
 
 
-def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
+def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
     """Return the error for an unsuccessful answer.
 
     :param what: the attempted operation, for the message.
@@ -24,8 +24,8 @@ def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> R
             url=url,
             status_code=code,
         )
-    if proxy and code in _ALSO_PROXIES:
-        body = _excerpt(response)
+    if proxy and code in _PROXY_STATUS_CODES:
+        body = _body_excerpt(response)
         kind = RegistryDenied if code == 403 else RegistryUnreachable
         return kind(
             f"{what}: {url} answered {code} through the proxy {proxy}{f' ({body})' if body else ''}: it may"
@@ -49,7 +49,7 @@ def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> R
             url=url,
             status_code=code,
         )
-    body = _excerpt(response)
+    body = _body_excerpt(response)
     said = f"{url} answered {code}{f' ({body})' if body else ''}"
     if code >= 500:
         return RegistryUnreachable(f"{what}: {said}", url=url, status_code=code)
@@ -62,6 +62,6 @@ def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> R
     return RegistryRejected(f"{what}: {said}{hint}", url=url, status_code=code)
 
 
-def _excerpt(response: EurekaResponse) -> str:
+def _body_excerpt(response: EurekaResponse) -> str:
     """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(response.text_within(windows.LARGEST_PLAIN_ANSWER)[:2000].split())[:200]
+    return " ".join(response.text_within(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]

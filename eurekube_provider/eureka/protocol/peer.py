@@ -31,31 +31,31 @@ from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
-    instance_to_text,
+    instance_to_json_text,
     instances_from_text,
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
-from eurekube_provider.eureka.protocol.error_responses import refusal
+from eurekube_provider.eureka.protocol.error_responses import error_for_response
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.protocol.server_status import ServerStatus, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (
-    Broken,
-    NotEnded,
+    ConnectionBroken,
     ProxyFailed,
+    ResponseNotEnded,
+    ResponseTooLarge,
     TimedOut,
     TlsFailed,
-    TooLarge,
     Transport,
     TransportError,
 )
-from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
-from eurekube_provider.runtime.garbage_collection import without_collection
+from eurekube_provider.eureka.self_preservation import FrontPage, parse_front_page
+from eurekube_provider.runtime.garbage_collection import pause_collection
 
 _T = TypeVar("_T")
 
-_ACCEPT = {"Accept": "application/json"}
-_SEND = {"Accept": "application/json", "Content-Type": "application/json"}
-_TELL = {**_SEND, "x-netflix-discovery-replication": "true"}
+_READ_HEADERS = {"Accept": "application/json"}
+_WRITE_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
+_REPLICATION_HEADERS = {**_WRITE_HEADERS, "x-netflix-discovery-replication": "true"}
 
 
 class Peer:
@@ -99,7 +99,7 @@ class Peer:
 
         The server silently keeps the instance that it holds if that has a newer ``lastDirtyTimestamp``.
         """
-        self._post("register", instance)
+        self._post_instance("register", instance)
 
     def restore(self, instance: Instance) -> None:
         """Register an ``instance`` that the server forgot, together with its override.
@@ -107,21 +107,26 @@ class Peer:
         A plain :meth:`register` never sends an override: it would create the override again after a person
         cleared it.
         """
-        self._post("restore", instance, overridden=instance.overridden_status)
+        self._post_instance("restore", instance, overridden=instance.overridden_status)
 
-    def tell(self, instance: Instance) -> None:
+    def register_as_replica(self, instance: Instance) -> None:
         """Register ``instance`` at this server alone, as another server would replicate it.
 
         The server does not keep a status of its own if the timestamps are equal, and does not tell its peers.
         """
-        self._post("tell of", instance, _TELL)
+        self._post_instance("tell of", instance, _REPLICATION_HEADERS)
 
     def renew(self, instance: Instance) -> bool:
         """Renew the Eureka lease.
 
         :returns: False where the server does not hold the instance (404).
         """
-        return self._is_there("PUT", _path(*instance.key), f"renew {_name_of(instance)}", _renewal(instance))
+        return self._request_finds_instance(
+            "PUT",
+            _instance_path(*instance.key),
+            f"renew {_describe_instance(instance)}",
+            _renewal_query(instance),
+        )
 
     def deregister(self, application: str, instance_id: str) -> bool:
         """Remove the instance.
@@ -129,7 +134,9 @@ class Peer:
         :returns: False where the server did not hold the instance (404), and so told none of its peers.
         """
         what = f"deregister {application} {instance_id}"
-        return self._is_there("DELETE", _path(application, instance_id), what, writes=True)
+        return self._request_finds_instance(
+            "DELETE", _instance_path(application, instance_id), what, writes=True
+        )
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """Set an override, e.g. OUT_OF_SERVICE, which hides the status that the instance registered.
@@ -137,37 +144,42 @@ class Peer:
         :returns: False where the server does not hold the instance.
         """
         path, what = (
-            f"{_path(*instance.key)}/status",
-            f"set the status of {_name_of(instance)} to {status}",
+            f"{_instance_path(*instance.key)}/status",
+            f"set the status of {_describe_instance(instance)} to {status}",
         )
-        return self._is_there("PUT", path, what, {"value": status.value}, writes=True)
+        return self._request_finds_instance("PUT", path, what, {"value": status.value}, writes=True)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the instance's override, and set the status that it has from now on.
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = f"{_path(*instance.key)}/status", f"clear the status of {_name_of(instance)}"
-        return self._is_there("DELETE", path, what, {"value": status.value}, writes=True)
+        path, what = (
+            f"{_instance_path(*instance.key)}/status",
+            f"clear the status of {_describe_instance(instance)}",
+        )
+        return self._request_finds_instance("DELETE", path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where the server does not
         hold it.
         """
-        return self._read(_path(application, instance_id), f"read {application} {instance_id}")
+        return self._read_instance(
+            _instance_path(application, instance_id), f"read {application} {instance_id}"
+        )
 
     def find(self, instance_id: str) -> Instance | None:
         """Read the instance with this id, in whatever application, past the server's caches.
 
         :returns: None where the server does not hold it.
         """
-        return self._read(f"/instances/{_segment(instance_id)}", f"find {instance_id}")
+        return self._read_instance(f"/instances/{_quote_segment(instance_id)}", f"find {instance_id}")
 
-    def _read(self, path: str, what: str) -> Instance | None:
-        response = self._request("GET", path, what, missing=True)
+    def _read_instance(self, path: str, what: str) -> Instance | None:
+        response = self._request("GET", path, what, may_be_missing=True)
         if response is None:
             return None
-        return self._parsed(what, response, _instance_in, windows.LARGEST_PLAIN_ANSWER)
+        return self._parse_answer(what, response, _parse_instance, windows.LARGEST_SINGLE_ANSWER_BYTES)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old: a hint, but no proof.
@@ -176,9 +188,9 @@ class Peer:
         asked for, by path, regions and Accept, and makes each again every 30 s; so this is the list that
         every client asks for, and no other one is used.
         """
-        return self.list_unless(b"")[1] or []
+        return self.list_if_changed(b"")[1] or []
 
-    def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """List the whole registry, unless the answer has the given fingerprint.
 
         Servers make their answer once and keep it until something changes, for up to 3 minutes.
@@ -186,25 +198,27 @@ class Peer:
         :param fingerprint: the fingerprint of an earlier answer; empty for none.
         :returns: the answer's fingerprint, and the list; None in place of the list if the answer is the same.
         """
-        found, read = self.list_unread(fingerprint)
+        found, read = self.fetch_list_if_changed(fingerprint)
         return found, None if read is None else read()
 
-    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """List all instances as :meth:`list_unless` does, but return a function that parses the answer."""
+    def fetch_list_if_changed(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+        """List all instances as :meth:`list_if_changed` does, but return a function that parses the
+        answer.
+        """
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        found = hashlib.sha256(response.raw).digest()
+        found = hashlib.sha256(response.raw_body).digest()
         if found == fingerprint:
             return found, None
-        return found, lambda: self._parsed(what, response, instances_from_text)
+        return found, lambda: self._parse_answer(what, response, instances_from_text)
 
-    def changes_unless(
+    def read_delta_if_changed(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
         """Return the changes of the last three minutes, up to 30 s old; the delta that every client asks for.
 
-        :param fingerprint: as in :meth:`list_unless`.
+        :param fingerprint: as in :meth:`list_if_changed`.
         :param read: parses the answer, perhaps by what is known already.
         :returns: the answer's fingerprint, and the delta, None in its place if the answer is the same; None
             alone if the server gives no delta that can be read (``eureka.server.disable-delta``, or another
@@ -212,52 +226,52 @@ class Peer:
         :raises RegistryUnreachable: no answer came.
         """
         what = "read what changed in the registry"
-        response = self._request("GET", "/apps/delta", what, optional=True)
+        response = self._request("GET", "/apps/delta", what, may_be_refused=True)
         if response is None:
             return None
-        found = hashlib.sha256(response.raw).digest()
+        found = hashlib.sha256(response.raw_body).digest()
         if found == fingerprint:
             return found, None
         try:
-            return found, self._parsed(what, response, read)
+            return found, self._parse_answer(what, response, read)
         except RegistryRejected:
             return None
 
-    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+    def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none
         to its peers.
 
-        :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS`.
+        :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS_PER_BATCH`.
         :returns: an answer for each item, in their order. The answer for a register item is always 200.
         """
         what = f"send a batch of {len(items)}"
-        writes = not all(map(batch.is_renewal, items))
-        body = batch.body(items)
+        writes = not all(map(batch.is_heartbeat_item, items))
+        body = batch.batch_body(items)
         response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        result = self._parsed(what, response, lambda text: batch.answers(json.loads(text)))
+        result = self._parse_answer(what, response, lambda text: batch.parse_answers(json.loads(text)))
         if len(result) != len(items):
             raise RegistryRejected(f"{what}: {self.url} answered {len(result)} of them", url=self.url)
         return result
 
-    def status(self) -> ServerStatus:
+    def read_status(self) -> ServerStatus:
         """Return the server's status page, with its peers."""
-        return self._status({})
+        return self._read_status({})
 
-    def status_and_close(self) -> ServerStatus:
+    def read_status_and_close(self) -> ServerStatus:
         """Return the server's status page, over a connection that ends with the answer."""
-        return self._status({"Connection": "close"})
+        return self._read_status({"Connection": "close"})
 
-    def _status(self, headers: dict[str, str]) -> ServerStatus:
+    def _read_status(self, headers: dict[str, str]) -> ServerStatus:
         headers = {"Accept": "application/xml", **headers}
         what = "read the server's status"
         # Anyone who lets /apps through alone lets us work.
         response = self._request("GET", "/status", what, headers=headers, judges=False)
         assert response is not None  # noqa: S101 - only missing=True gives None
         try:
-            text = response.body(windows.LARGEST_PLAIN_ANSWER).decode(errors="replace")
-        except TooLarge as error:
-            raise self._fails(f"{what}: {_too_large(self.url, error)}") from None
+            text = response.body(windows.LARGEST_SINGLE_ANSWER_BYTES).decode(errors="replace")
+        except ResponseTooLarge as error:
+            raise self._unusable_error(f"{what}: {_too_large_message(self.url, error)}") from None
         except ValueError:
             text = ""
         found = status_from_xml(text, response.headers.get("Date"))
@@ -269,7 +283,7 @@ class Peer:
             )
         return found
 
-    def _parsed(
+    def _parse_answer(
         self,
         what: str,
         response: transport.EurekaResponse,
@@ -282,10 +296,10 @@ class Peer:
         :param most_bytes: the largest body to read; None for the largest of any answer.
         """
         try:
-            with without_collection():
+            with pause_collection():
                 return parse(response.body(most_bytes))
-        except TooLarge as error:
-            raise self._fails(f"{what}: {_too_large(self.url, error)}") from None
+        except ResponseTooLarge as error:
+            raise self._unusable_error(f"{what}: {_too_large_message(self.url, error)}") from None
         except (MemoryError, RecursionError) as error:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -300,17 +314,17 @@ class Peer:
         )
 
     @property
-    def _by_proxy(self) -> str:
+    def _proxy_suffix(self) -> str:
         return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
 
-    def _fails(
+    def _unusable_error(
         self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
     ) -> RegistryUnreachable:
         """Note that the server cannot be used, and return the error for it."""
-        self.traffic.judge(error)
+        self.traffic.note_usability(error)
         return kind(error, url=self.url)
 
-    def figures(self) -> FrontPage | None:
+    def read_front_page(self) -> FrontPage | None:
         """Return the renewal figures of the server's front page; None where it cannot be read. Raises
         nothing.
         """
@@ -319,25 +333,31 @@ class Peer:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
         except TransportError:
             return None
-        return figures_from_page(response.text) if response.status_code == 200 else None
+        return parse_front_page(response.text) if response.status_code == 200 else None
 
-    def _post(
+    def _post_instance(
         self,
         verb: str,
         instance: Instance,
         headers: dict[str, str] | None = None,
         overridden: Status = Status.UNKNOWN,
     ) -> None:
-        path = _path(*instance.key).rpartition("/")[0]  # what could never be removed again is not sent
-        text = instance_to_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
+        path = _instance_path(*instance.key).rpartition("/")[
+            0
+        ]  # what could never be removed again is not sent
+        text = instance_to_json_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
-        self._request("POST", path, f"{verb} {_name_of(instance)}", data=data, headers=headers, writes=True)
+        self._request(
+            "POST", path, f"{verb} {_describe_instance(instance)}", data=data, headers=headers, writes=True
+        )
 
-    def _is_there(
+    def _request_finds_instance(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
     ) -> bool:
         """Send a request about one instance; return False where the server does not hold the instance."""
-        return self._request(method, path, what, params=params, missing=True, writes=writes) is not None
+        return (
+            self._request(method, path, what, params=params, may_be_missing=True, writes=writes) is not None
+        )
 
     def _request(
         self,
@@ -348,16 +368,16 @@ class Peer:
         params: dict[str, str] | None = None,
         data: bytes | None = None,
         headers: dict[str, str] | None = None,
-        missing: bool = False,
+        may_be_missing: bool = False,
         writes: bool = False,
-        optional: bool = False,
+        may_be_refused: bool = False,
         judges: bool = True,
     ) -> transport.EurekaResponse | None:
         """Send one request.
 
-        :param missing: True if the answer may be 404.
+        :param may_be_missing: True if the answer may be 404.
         :param judges: True if a refusal of this request means that the server cannot be used.
-        :param optional: True if any other refusal is allowed, too, and says nothing about the server.
+        :param may_be_refused: True if any other refusal is allowed, too, and says nothing about the server.
         :returns: None for an allowed 404 or refusal.
         """
         send = partial(
@@ -366,22 +386,22 @@ class Peer:
             path,
             params=params,
             data=data,
-            headers=headers or (_ACCEPT if data is None else _SEND),
+            headers=headers or (_READ_HEADERS if data is None else _WRITE_HEADERS),
             timeout_seconds=self.timeout_seconds,
         )
-        response = self._exchange(method, what, send, writes=writes)
+        response = self._send_and_receive(method, what, send, writes=writes)
         code = response.status_code
-        if code < 300 or (code == 404 and missing):
-            self.traffic.judge()
+        if code < 300 or (code == 404 and may_be_missing):
+            self.traffic.note_usability()
             return response if code < 300 else None
-        if optional:
+        if may_be_refused:
             return None
-        error = refusal(what, self.url, response, self._transport.proxy)
+        error = error_for_response(what, self.url, response, self._transport.proxy)
         if isinstance(error, RegistryUnreachable) or (judges and isinstance(error, RegistryDenied)):
-            self.traffic.judge(str(error))
+            self.traffic.note_usability(str(error))
         raise error
 
-    def _exchange(
+    def _send_and_receive(
         self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
     ) -> transport.EurekaResponse:
         """Send a request and return the answer.
@@ -393,7 +413,7 @@ class Peer:
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
             code, kind = NO_ANSWER, RegistryUnreachable
-            self.traffic.begin()
+            self.traffic.note_request_begins()
             try:
                 response = send()
                 code = str(response.status_code)
@@ -405,34 +425,36 @@ class Peer:
                 )
             except ProxyFailed as error:
                 reason = (
-                    f"no connection to {self.url}{self._by_proxy} ({error}); check the proxy (eurekube:proxy,"
+                    f"no connection to {self.url}{self._proxy_suffix} ({error}); check the proxy "
+                    "(eurekube:proxy,"
                     " EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL through; NO_PROXY"
                     " names what needs none"
                 )
-            except NotEnded:
+            except ResponseNotEnded:
                 seconds = time.monotonic() - started
                 reason = (
-                    f"{self.url} began to answer{self._by_proxy}, and had not ended after {seconds:.1f} s;"
+                    f"{self.url} began to answer{self._proxy_suffix}, and had not ended after {seconds:.1f} "
+                    "s;"
                     " check the server, and the network between"
                 )
                 kind = RegistrySilent
-            except TooLarge as error:
-                reason = _too_large(self.url, error)
+            except ResponseTooLarge as error:
+                reason = _too_large_message(self.url, error)
             except TimedOut:
                 seconds = time.monotonic() - started
-                reason = f"{self.url} did not answer within {seconds:.1f} s{self._by_proxy}"
+                reason = f"{self.url} did not answer within {seconds:.1f} s{self._proxy_suffix}"
                 kind = RegistrySilent
             except TransportError as error:
-                if attempt == 1 and isinstance(error, Broken):
+                if attempt == 1 and isinstance(error, ConnectionBroken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
                 reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
-                self.traffic.count(method, code, time.monotonic() - started)
-            raise self._fails(f"{what}: {reason}", kind)
+                self.traffic.note_request_ended(method, code, time.monotonic() - started)
+            raise self._unusable_error(f"{what}: {reason}", kind)
         raise AssertionError("unreachable")
 
 
-def _renewal(instance: Instance) -> dict[str, str]:
+def _renewal_query(instance: Instance) -> dict[str, str]:
     """Return the query of a renewal: with its timestamp, a server that holds older contents answers 404,
     and the new contents are sent.
     """
@@ -442,7 +464,7 @@ def _renewal(instance: Instance) -> dict[str, str]:
     return query
 
 
-def _instance_in(text: bytes) -> Instance:
+def _parse_instance(text: bytes) -> Instance:
     """Parse the answer to the read of one instance.
 
     :raises ValueError: the answer is no instance.
@@ -453,18 +475,18 @@ def _instance_in(text: bytes) -> Instance:
     return instance_from_json(document)
 
 
-def _too_large(url: str, error: TooLarge) -> str:
+def _too_large_message(url: str, error: ResponseTooLarge) -> str:
     return (
         f"{url} answers with {error}, and so much is not read of a Eureka server; check what answers there,"
         " or raise max-answer-mib (EUREKA_MAX_ANSWER_MIB) where the registry is really that large"
     )
 
 
-def _path(application: str, instance_id: str) -> str:
-    return f"/apps/{_segment(application)}/{_segment(instance_id)}"
+def _instance_path(application: str, instance_id: str) -> str:
+    return f"/apps/{_quote_segment(application)}/{_quote_segment(instance_id)}"
 
 
-def _segment(text: str) -> str:
+def _quote_segment(text: str) -> str:
     """Quote a name for a URL.
 
     :raises RegistryRejected: no URL can contain the name: a server refuses it, or takes it for another path.
@@ -474,7 +496,7 @@ def _segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def _name_of(instance: Instance) -> str:
+def _describe_instance(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"
 
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from eurekube_provider.core.registry import Server
+from eurekube_provider.core.registry import RegistryServer
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.runtime.histogram import Histogram
@@ -15,7 +15,7 @@ from eurekube_provider.runtime.histogram import Histogram
 NO_ANSWER = "none"
 """The label, in place of a status code, for a request that was not answered."""
 
-MOST_SILENCES = 64
+MOST_SILENCES_KEPT = 64
 """The number of a server's long silences that are remembered; together they cover more than two minutes."""
 
 
@@ -45,7 +45,7 @@ class RequestStats:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._open = 0
         self._silent_since: float | None = None
-        self._silences: deque[tuple[float, float]] = deque(maxlen=MOST_SILENCES)
+        self._silences: deque[tuple[float, float]] = deque(maxlen=MOST_SILENCES_KEPT)
         """The beginning and the end of each long silence, the latest ones, by the monotonic clock."""
 
     @property
@@ -62,7 +62,7 @@ class RequestStats:
         with self._lock:
             return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
-    def silences_within(self, seconds: float) -> list[tuple[float, float]]:
+    def long_silences_within(self, seconds: float) -> list[tuple[float, float]]:
         """Return the long silences of the server that last until now, or ended within the last ``seconds``.
 
         :returns: the beginning and the end of each silence, by the monotonic clock.
@@ -70,17 +70,17 @@ class RequestStats:
         now = time.monotonic()
         with self._lock:
             found = list(self._silences)
-            if self._silent_since is not None and now - self._silent_since >= windows.LONG_SILENCE:
+            if self._silent_since is not None and now - self._silent_since >= windows.LONG_SILENCE_SECONDS:
                 found.append((self._silent_since, now))
         return [(began, ended) for began, ended in found if now - ended < seconds]
 
-    def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> Server:
-        """Return the server's figures.
+    def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> RegistryServer:
+        """Return the server's figures for metrics and the status page.
 
         :param started_ms: when the server was started, in milliseconds; None where it is not known.
         """
         state = self.state
-        return Server(
+        return RegistryServer(
             url,
             state.is_up if state else None,
             state.since if state else 0.0,
@@ -88,31 +88,34 @@ class RequestStats:
             None if started_ms is None else started_ms / 1000,
             self.requests,
             self.durations.snapshot(),
-            page.last_minute if page else None,
-            page.threshold if page else None,
+            page.renewals_last_minute if page else None,
+            page.renewals_threshold if page else None,
             self._answered_at,
         )
 
-    def begin(self) -> None:
-        """Note that a request is being sent; :meth:`count` must follow."""
+    def note_request_begins(self) -> None:
+        """Note that a request is being sent; :meth:`note_request_ended` must follow."""
         with self._lock:
             self._open += 1
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
 
-    def count(self, method: str, code: str, seconds: float) -> None:
+    def note_request_ended(self, method: str, code: str, seconds: float) -> None:
         """Count a request that has ended."""
         with self._lock:
             self._requests[method, code] += 1
             self._open -= 1
             if code != NO_ANSWER:
                 now = time.monotonic()
-                if self._silent_since is not None and now - self._silent_since >= windows.LONG_SILENCE:
+                if (
+                    self._silent_since is not None
+                    and now - self._silent_since >= windows.LONG_SILENCE_SECONDS
+                ):
                     self._silences.append((self._silent_since, now))
                 self._silent_since = now if self._open > 0 else None
         self.durations.observe(seconds)
 
-    def judge(self, error: str = "") -> None:
+    def note_usability(self, error: str = "") -> None:
         """Note that the server could be used, or the error for which it could not."""
         with self._lock:
             before = self.state

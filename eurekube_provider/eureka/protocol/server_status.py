@@ -48,12 +48,12 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
         uptime=root.findtext(".//server-uptime") or "",
         started_timestamp_ms=int(started) if started.isdigit() else None,
         registered_replicas=tuple(url.strip() for url in replicas if url.strip()),
-        clock_ahead_seconds=_ahead(date),
+        clock_ahead_seconds=_clock_ahead_seconds(date),
         identity=(*itself, started) if any(itself) and started else None,
     )
 
 
-def _ahead(date: str | None) -> float | None:
+def _clock_ahead_seconds(date: str | None) -> float | None:
     """Return how far, in seconds, the clock that wrote a Date header is ahead of this machine's."""
     try:
         return parsedate_to_datetime(date or "").timestamp() - time.time()

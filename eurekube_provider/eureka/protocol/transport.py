@@ -26,10 +26,10 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection, read_secret
 from eurekube_provider.runtime.bounded_http import (
+    AnswerTooLarge,
+    AnswerTooSlow,
     BoundedConnection,
     BoundedHttpsConnection,
-    LargeAnswer,
-    SlowAnswer,
     bounded_pools,
 )
 
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 _POOL_SIZE = 48
 """The most pooled connections: enough for all threads that renew and those that write."""
 
-_REFUSED = (401, 403)
+_DENIED_STATUS_CODES = (401, 403)
 
-_PIECE_BYTES = 2**20
+_DECOMPRESSION_STEP_BYTES = 2**20
 """The most bytes that one step of decompression produces."""
 
 _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
@@ -59,11 +59,11 @@ class TimedOut(TransportError):
     """The server did not answer in time."""
 
 
-class NotEnded(TransportError):
+class ResponseNotEnded(TransportError):
     """The server began to answer, and did not end in time."""
 
 
-class TooLarge(TransportError):
+class ResponseTooLarge(TransportError):
     """The answer is larger than the bound."""
 
 
@@ -75,7 +75,7 @@ class ProxyFailed(NotConnected):
     """The proxy cannot be reached, or makes no connection to the server."""
 
 
-class Broken(TransportError):
+class ConnectionBroken(TransportError):
     """The connection ended before the answer was complete; the server may have closed a pooled one long
     before.
     """
@@ -85,14 +85,14 @@ class Broken(TransportError):
 class EurekaResponse:
     """A server's answer.
 
-    :param raw: the body as it was sent, perhaps compressed: equal for equal bodies.
+    :param raw_body: the body as it was sent, perhaps compressed: equal for equal bodies.
     :param most_bytes: the largest size to which the body is decompressed.
     """
 
     status_code: int
     headers: Mapping[str, str]
-    raw: bytes
-    most_bytes: int = windows.LARGEST_ANSWER
+    raw_body: bytes
+    most_bytes: int = windows.LARGEST_ANSWER_BYTES
 
     @property
     def content(self) -> bytes:
@@ -104,15 +104,15 @@ class EurekaResponse:
 
         :param most_bytes: the largest size; None for the largest of any answer.
         :raises ValueError: the body claims to be compressed, and is not.
-        :raises TooLarge: the body is larger; no more than the largest size was decompressed.
+        :raises ResponseTooLarge: the body is larger; no more than the largest size was decompressed.
         """
         most = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
-        if len(self.raw) > most:
-            raise TooLarge(f"more than {most / 2**20:g} MiB")
+        if len(self.raw_body) > most:
+            raise ResponseTooLarge(f"more than {most / 2**20:g} MiB")
         if self.headers.get("Content-Encoding") != "gzip":
-            return self.raw
+            return self.raw_body
         try:
-            return _decompressed(self.raw, most)
+            return _decompress(self.raw_body, most)
         except (EOFError, zlib.error) as error:
             raise ValueError(f"not gzip ({error})") from None
 
@@ -125,45 +125,45 @@ class EurekaResponse:
         """Return the body as :attr:`text` does; empty where it is larger than ``most_bytes``."""
         try:
             return self.body(most_bytes).decode(errors="replace")
-        except (ValueError, TooLarge):
+        except (ValueError, ResponseTooLarge):
             return ""
 
 
-def _decompressed(raw: bytes, most_bytes: int) -> bytes:
+def _decompress(raw: bytes, most_bytes: int) -> bytes:
     """Decompress a gzip body of one or several members.
 
     :raises EOFError: the last member is truncated.
-    :raises TooLarge: the result is larger than ``most_bytes``; no more than that was decompressed.
+    :raises ResponseTooLarge: the result is larger than ``most_bytes``; no more than that was decompressed.
     """
     pieces, count = list[bytes](), 0
     while raw:
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         while not member.eof:
-            piece = member.decompress(raw, _PIECE_BYTES)
+            piece = member.decompress(raw, _DECOMPRESSION_STEP_BYTES)
             raw = member.unconsumed_tail or member.unused_data
             count += len(piece)
             if count > most_bytes:
-                raise TooLarge(f"more than {most_bytes / 2**20:g} MiB")
+                raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
             if not (piece or raw or member.eof):
                 raise EOFError("its end is missing")
             pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class _InOnePiece(BoundedConnection):
+class _OnePieceConnection(BoundedConnection):
     """A connection that sends a request's head and body in one piece, so that the server wakes up once for
     it.
     """
 
-    _held: list[bytes] | None = None
+    _collected: list[bytes] | None = None
 
     def request(self, *arguments: Any, **options: Any) -> None:
         """Send one request."""
-        held = self._held = []
+        held = self._collected = []
         try:
             super().request(*arguments, **options)
         finally:
-            self._held = None
+            self._collected = None
         super().send(b"".join(held))
 
     def putheader(self, header: Any, *values: Any) -> None:
@@ -172,17 +172,17 @@ class _InOnePiece(BoundedConnection):
 
     def send(self, data: Any) -> None:
         """Collect data of a request, and send other data, such as to a proxy, at once."""
-        if self._held is None:
+        if self._collected is None:
             super().send(data)
         else:
-            self._held.append(data)
+            self._collected.append(data)
 
 
-class _Http(_InOnePiece):
+class _HttpConnection(_OnePieceConnection):
     """A connection without TLS."""
 
 
-class _Https(_InOnePiece, BoundedHttpsConnection):
+class _HttpsConnection(_OnePieceConnection, BoundedHttpsConnection):
     """A connection with TLS."""
 
 
@@ -197,23 +197,23 @@ class Transport:
         parts = urlsplit(url)
         self._url, self._connection = url, connection
         self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube"}
-        self._authorization = _authorization(connection)
+        self._authorization = _authorization_header(connection)
         options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": _NO_RETRIES}
         options["timeout"] = urllib3.Timeout(
             connect=connection.connect_timeout_seconds, read=connection.read_timeout_seconds
         )
         if parts.scheme == "https":
             options["cert_reqs"] = "CERT_REQUIRED"
-            options["ca_certs"] = _path_text(connection.ca_file) or _trusted()
-            options["cert_file"] = _path_text(connection.client_certificate)
-            options["key_file"] = _path_text(connection.client_key)
-        proxy = connection.proxy or _proxy_of_environment(url)
-        self.proxy = shown_proxy(proxy) if proxy else ""
+            options["ca_certs"] = _path_or_none(connection.ca_file) or _default_ca_file()
+            options["cert_file"] = _path_or_none(connection.client_certificate)
+            options["key_file"] = _path_or_none(connection.client_key)
+        proxy = connection.proxy or _proxy_from_environment(url)
+        self.proxy = proxy_without_credentials(proxy) if proxy else ""
         """The proxy in between, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
-        pools = bounded_pools(connection.max_answer_bytes, _Http, _Https)
+        pools = bounded_pools(connection.max_answer_bytes, _HttpConnection, _HttpsConnection)
         if proxy:
-            self._pool, self._origin = _proxy(proxy, options), f"{parts.scheme}://{parts.netloc}"
+            self._pool, self._origin = _proxy_pool(proxy, options), f"{parts.scheme}://{parts.netloc}"
             self._pool.pool_classes_by_scheme = pools
         else:
             self._pool, self._origin = urllib3.connection_from_url(url, **options), ""
@@ -248,19 +248,19 @@ class Transport:
             target += f"?{urlencode(params)}"
         shown = self._authorization
         answer = self._send(method, target, data, {**(headers or {}), **shown}, timeout_seconds)
-        if answer.status_code not in _REFUSED:
+        if answer.status_code not in _DENIED_STATUS_CODES:
             return answer
-        others = self._reloaded_credentials()
+        others = self._reload_credentials()
         if others in (None, shown):
             return answer
         again = self._send(method, target, data, {**(headers or {}), **others}, timeout_seconds)
-        if again.status_code in _REFUSED:  # the file may be ahead of the server
+        if again.status_code in _DENIED_STATUS_CODES:  # the file may be ahead of the server
             return answer
         self._authorization = others
         _log.info("reloaded the credentials", extra={"url": self._url})
         return again
 
-    def _reloaded_credentials(self) -> dict[str, str] | None:
+    def _reload_credentials(self) -> dict[str, str] | None:
         """Read the credentials again from their file, which may have changed; None without a file."""
         file = self._connection.secret_file
         if file is None:
@@ -268,10 +268,12 @@ class Transport:
         try:
             secret = read_secret(str(file), "credentials")
         except ConfigurationError as error:
-            _log.warning("failed to reload the credentials", extra={"error": str(error)})
+            _log.warning(
+                "failed to reload the credentials, keeping the former ones", extra={"error": str(error)}
+            )
             return None
         kind = "password" if self._connection.token is None else "token"
-        return _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
+        return _authorization_header(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
 
     def _send(
         self,
@@ -301,10 +303,10 @@ class Transport:
                 decode_content=False,
                 **short_timeout,
             )
-        except SlowAnswer:
-            raise NotEnded("the answer did not end in time") from None
-        except LargeAnswer:
-            raise TooLarge(f"more than {self._connection.max_answer_mib} MiB") from None
+        except AnswerTooSlow:
+            raise ResponseNotEnded("the answer did not end in time") from None
+        except AnswerTooLarge:
+            raise ResponseTooLarge(f"more than {self._connection.max_answer_mib} MiB") from None
         except urllib3.exceptions.SSLError as error:
             raise TlsFailed(_root_cause(error)) from None
         except urllib3.exceptions.ProxyError as error:
@@ -314,7 +316,7 @@ class Transport:
         except (urllib3.exceptions.TimeoutError, urllib3.exceptions.EmptyPoolError) as error:
             raise TimedOut(_root_cause(error)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Broken(_root_cause(error)) from None
+            raise ConnectionBroken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
             raise NotConnected(f"the request cannot be sent ({type(error).__name__})") from None
         return EurekaResponse(
@@ -322,7 +324,7 @@ class Transport:
         )
 
 
-def _authorization(connection: Connection) -> dict[str, str]:
+def _authorization_header(connection: Connection) -> dict[str, str]:
     if connection.token is not None:
         return {"Authorization": f"Bearer {connection.token}"}
     if connection.user is None:
@@ -331,13 +333,13 @@ def _authorization(connection: Connection) -> dict[str, str]:
     return {"Authorization": f"Basic {both}"}
 
 
-def shown_proxy(url: str) -> str:
+def proxy_without_credentials(url: str) -> str:
     """Return a proxy's URL without credentials, path and query."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _proxy_of_environment(url: str) -> str | None:
+def _proxy_from_environment(url: str) -> str | None:
     """Return the proxy that the environment, or the system's settings, name for ``url``."""
     if not urllib.request.getproxies():
         return None
@@ -346,14 +348,14 @@ def _proxy_of_environment(url: str) -> str | None:
     return requests.utils.select_proxy(url, dict(requests.utils.get_environ_proxies(url)))
 
 
-def _trusted() -> str:
+def _default_ca_file() -> str:
     """Return the path of the CA certificates that requests trusts."""
     import requests.utils
 
     return requests.utils.DEFAULT_CA_BUNDLE_PATH
 
 
-def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
+def _proxy_pool(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
     """Return the connections through a proxy, with the credentials in its URL.
 
     :raises ConfigurationError: the proxy, which the environment may name, is of another kind.
@@ -371,7 +373,7 @@ def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
         ) from None
 
 
-def _path_text(path: object) -> str | None:
+def _path_or_none(path: object) -> str | None:
     return str(path) if path is not None else None
 
 

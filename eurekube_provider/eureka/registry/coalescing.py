@@ -17,15 +17,15 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.plan import Action, Outcome, Plan
-from eurekube_provider.eureka.notes import Order
-from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
+from eurekube_provider.eureka.notes import ChangeOrder
+from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 
-ALONE_AT_ONCE = 4
+MOST_UNMERGED_PLANS = 4
 """The most plans that are carried out at once without being merged: large ones, and all where batches are
 not used.
 """
 
-MOST_CHANGES = 100
+MOST_CHANGES_PER_GROUP = 100
 """The most changes in a group of plans."""
 
 
@@ -33,14 +33,14 @@ MOST_CHANGES = 100
 class _PendingPlan:
     """A plan that waits or is being carried out.
 
-    :ivar turn: set when the plan is done, or is to be carried out by the thread that waits for it.
+    :ivar wake_up: set when the plan is done, or is to be carried out by the thread that waits for it.
     :ivar group: the plans that this thread carries out, its own among them.
     """
 
     plan: Plan
     owner: str
     leases: int
-    turn: threading.Event
+    wake_up: threading.Event
     outcome: Future[Outcome] = field(default_factory=Future)
     group: Sequence[_PendingPlan] = ()
     applications: set[str] = field(init=False)
@@ -49,8 +49,8 @@ class _PendingPlan:
         self.applications = {change.instance.application for change in self.plan.changes}
 
 
-class Coalescer:
-    """The executor of plans for one registry, for any number of threads.
+class PlanCoalescer:
+    """An executor of one registry's plans that merges small waiting plans, for any number of threads.
 
     Two plans of one owner must not be given at the same time.
 
@@ -60,7 +60,7 @@ class Coalescer:
     def __init__(self, writer: Writer, executor: Executor | None = None) -> None:
         self._writer = writer
         self._executor = executor
-        self._alone = threading.Semaphore(ALONE_AT_ONCE)
+        self._alone = threading.Semaphore(MOST_UNMERGED_PLANS)
         self._lock = threading.Lock()
         self._waiting: list[_PendingPlan] = []
         self._under_way: set[str] = set()  # their applications
@@ -74,52 +74,52 @@ class Coalescer:
         if not plan.changes:
             return Outcome()
         pending = _PendingPlan(plan, owner, leases, threading.Event())
-        if not self._may_be_merged(pending) or not self._writer.peers.uses_batches(leases):
+        if not self._can_be_merged(pending) or not self._writer.peers.uses_batches(leases):
             with self._alone:
-                return self._apply_alone(pending)
+                return self._apply_one_plan(pending)
         with self._lock:
             self._waiting.append(pending)
-            self._begin_what_may()
-        pending.turn.wait()
+            self._start_ready_plans()
+        pending.wake_up.wait()
         if pending.group:
             try:
-                self._run(pending.group)
+                self._run_group(pending.group)
             finally:
                 with self._lock:
                     self._under_way -= _applications(pending.group)
-                    self._begin_what_may()
+                    self._start_ready_plans()
                 for one in pending.group:
-                    one.turn.set()
+                    one.wake_up.set()
         return pending.outcome.result()
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """The number of plans that wait for running ones."""
         with self._lock:
             return len(self._waiting)
 
-    def _may_be_merged(self, one: _PendingPlan) -> bool:
+    def _can_be_merged(self, one: _PendingPlan) -> bool:
         """Return whether a plan may share a batch.
 
         It may not if its owner has no instance yet, since their keys are then read first; if it sets a
         status, which batches cannot do; or if it takes instances over, since a batch's reads would renew
         other owners' instances.
         """
-        is_small = len(one.plan.changes) < BATCH_FROM_CHANGES and not one.plan.of(Action.SET_STATUS)
+        is_small = len(one.plan.changes) < FEWEST_CHANGES_FOR_BATCHES and not one.plan.of(Action.SET_STATUS)
         is_all_ours = not any(change.adopts for change in one.plan.changes)
-        return is_small and is_all_ours and self._writer.notes.is_known(one.owner)
+        return is_small and is_all_ours and self._writer.notes.has_instances(one.owner)
 
-    def _begin_what_may(self) -> None:
+    def _start_ready_plans(self) -> None:
         """Begin the waiting plans that need not wait for a running one; the lock must be held.
 
         At a single server each plan is carried out by itself, and shares requests (:mod:`.shared_batches`);
         elsewhere one group runs at a time. Two plans of one application never run at once, since two owners
         may want the same id in it.
         """
-        each_goes = self._writer.is_alone
+        each_goes = self._writer.has_single_server
         if self._under_way and not each_goes:
             return
-        taken, room = set(self._under_way), MOST_CHANGES
+        taken, room = set(self._under_way), MOST_CHANGES_PER_GROUP
         group, left = list[_PendingPlan](), list[_PendingPlan]()
         for one in self._waiting:
             goes = taken.isdisjoint(one.applications) and (each_goes or len(one.plan.changes) <= room)
@@ -131,18 +131,18 @@ class Coalescer:
         self._under_way |= _applications(group)
         for some in [[one] for one in group] if each_goes else [group] if group else []:
             some[0].group = some
-            some[0].turn.set()
+            some[0].wake_up.set()
 
-    def _apply_alone(self, one: _PendingPlan) -> Outcome:
+    def _apply_one_plan(self, one: _PendingPlan) -> Outcome:
         return self._writer.apply(one.plan, one.owner, self._executor, leases=one.leases)
 
-    def _run(self, group: Sequence[_PendingPlan]) -> None:
+    def _run_group(self, group: Sequence[_PendingPlan]) -> None:
         try:
-            if len(group) == 1 and not self._writer.is_alone:
-                group[0].outcome.set_result(self._apply_alone(group[0]))
+            if len(group) == 1 and not self._writer.has_single_server:
+                group[0].outcome.set_result(self._apply_one_plan(group[0]))
                 return
-            orders = [Order(change, one.owner) for one in group for change in one.plan.changes]
-            errors = iter(self._writer.apply_together(orders))
+            orders = [ChangeOrder(change, one.owner) for one in group for change in one.plan.changes]
+            errors = iter(self._writer.apply_in_batches(orders))
             for one in group:
                 mine = list(itertools.islice(errors, len(one.plan.changes)))
                 one.outcome.set_result(Outcome.of(one.plan.changes, mine))

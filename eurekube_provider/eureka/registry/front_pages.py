@@ -22,22 +22,22 @@ class FrontPages:
         self._peers = tuple(peers)
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, FrontPage | None]] = {}
-        self._refreshed_at = -windows.FRONT_PAGE
+        self._refreshed_at = -windows.FRONT_PAGE_INTERVAL_SECONDS
 
     def latest(self, url: str) -> FrontPage | None:
         """Return the figures recently read from a server; None where they cannot be read, or were not yet."""
         now = time.monotonic()
         with self._lock:
-            is_old = now - self._refreshed_at >= windows.FRONT_PAGE
+            is_old = now - self._refreshed_at >= windows.FRONT_PAGE_INTERVAL_SECONDS
             if is_old:
                 self._refreshed_at = now
             at, figures = self._known.get(url, (now, None))
         if is_old:
             threading.Thread(target=self._refresh, name="figures", daemon=True).start()
-        return figures if now - at < windows.FRONT_PAGE_KEPT else None
+        return figures if now - at < windows.KEEP_FRONT_PAGE_SECONDS else None
 
     def _refresh(self) -> None:
         for peer in self._peers:
-            figures = peer.figures()
+            figures = peer.read_front_page()
             with self._lock:
                 self._known[peer.url] = (time.monotonic(), figures)

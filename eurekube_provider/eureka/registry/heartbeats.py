@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -23,29 +23,31 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-MOST_NAMED = 10
-"""The most instances with refused renewals that are logged by name within :data:`.windows.REFUSALS_NAMED`."""
+MOST_REFUSALS_LOGGED = 10
+"""The most instances with refused renewals that are logged by name within
+:data:`.windows.REFUSAL_LOG_WINDOW_SECONDS`.
+"""
 
-_BUSY = (408, 425, 429)
+_BUSY_STATUS_CODES = (408, 425, 429)
 """Status codes that concern the moment, and not the instance."""
 
-_RENEWED = (200, 409)
+_RENEWED_STATUS_CODES = (200, 409)
 
 
 class HeartbeatListener(Protocol):
     """A listener for the findings of renewals; called on their threads, with no lock held."""
 
-    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+    def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """Report that a server does not hold these instances (404).
 
         :param peer: the server, in batches, where other servers may hold the instances and renewals go on;
             None for plain renewals, which end.
         """
 
-    def newer(self, stored: Instance) -> None:
+    def newer_version_found(self, stored: Instance) -> None:
         """Report that a server holds a newer version of a renewed instance: somebody else wrote it."""
 
-    def answers_again(self, peer: Peer) -> None:
+    def server_answers_again(self, peer: Peer) -> None:
         """Report that a server answers again after a failure."""
 
 
@@ -64,12 +66,12 @@ class LeaseEntry:
         self.is_refused = False
         self.due = 0
         self.turn = 0
-        self.change(instance, period)
+        self.replace_instance(instance, period)
 
-    def change(self, instance: Instance, period: int) -> None:
+    def replace_instance(self, instance: Instance, period: int) -> None:
         """Renew the instance with new contents from now on."""
         self.instance = instance
-        self.item = batch.heartbeat(instance)
+        self.item = batch.heartbeat_item(instance)
         self.period = period
 
 
@@ -79,17 +81,17 @@ class RenewalCounts:
 
     :ivar accepted: the number of successful renewals since the start; ``missing`` found no instance,
         ``failed`` no answer.
-    :ivar last_minute: the number of successful renewals within the last 60 seconds.
-    :ivar refused: how many instances Eureka last refused to renew.
-    :ivar late_seconds: for how long the most overdue renewal is due.
+    :ivar accepted_last_minute: the number of successful renewals within the last 60 seconds.
+    :ivar refused_instances: how many instances Eureka last refused to renew.
+    :ivar overdue_seconds: for how long the most overdue renewal is due.
     """
 
     accepted: int
     missing: int
     failed: int
-    last_minute: int
-    refused: int
-    late_seconds: float
+    accepted_last_minute: int
+    refused_instances: int
+    overdue_seconds: float
 
 
 class LeaseTable:
@@ -101,7 +103,7 @@ class LeaseTable:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.settled = threading.Condition(self.lock)
-        self.entries: dict[Key, LeaseEntry] = {}
+        self.entries: dict[InstanceKey, LeaseEntry] = {}
         self.listener: HeartbeatListener | None = None
         self.stopped = False
         self.stands_by = False
@@ -109,7 +111,7 @@ class LeaseTable:
         self._minute: deque[tuple[float, int]] = deque()
         self._in_minute = 0
 
-    def count(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
+    def count_results(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
         """Add renewals to the counts, by result."""
         self.accepted += accepted
         self.missed += missed
@@ -117,9 +119,9 @@ class LeaseTable:
         if accepted:
             self._minute.append((time.monotonic(), accepted))
             self._in_minute += accepted
-        self.last_minute()
+        self.accepted_last_minute()
 
-    def last_minute(self) -> int:
+    def accepted_last_minute(self) -> int:
         """Return the number of renewals accepted within the last 60 seconds."""
         while self._minute and self._minute[0][0] < time.monotonic() - 60.0:
             self._in_minute -= self._minute.popleft()[1]
@@ -135,7 +137,7 @@ class HeartbeatSender:
 
     def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
-        self.pending: OrderedDict[Key, float] = OrderedDict()
+        self.pending: OrderedDict[InstanceKey, float] = OrderedDict()
         """The keys of the renewals that wait, and the time since which each waits."""
         self.work = threading.Condition(table.lock)
         self._table = table
@@ -143,7 +145,7 @@ class HeartbeatSender:
         self._lost: list[Instance] = []
         self._lost_at = 0.0
         self._prober: int | None = None
-        self._named: deque[float] = deque(maxlen=MOST_NAMED)
+        self._named: deque[float] = deque(maxlen=MOST_REFUSALS_LOGGED)
         self._retry_seconds = 0.0
         self._failing_since = 0.0
         self._retries_now = False
@@ -152,11 +154,12 @@ class HeartbeatSender:
         """Return the seconds for which nothing has reached the server; 0 while renewals succeed."""
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
-    def late_seconds(self) -> float:
-        """Return the seconds for which the most overdue renewal is due; the table's lock must be held."""
+    def overdue_seconds(self) -> float:
+        """Return the seconds for which the most overdue renewal has been due; the table's lock must be
+        held."""
         return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
-    def hand(self, due: dict[Key, None]) -> None:
+    def enqueue(self, due: dict[InstanceKey, None]) -> None:
         """Queue these renewals; the table's lock must be held."""
         now = elapsed_seconds()
         for key in due:
@@ -168,25 +171,25 @@ class HeartbeatSender:
         self._retries_now = True
         self.work.notify_all()
 
-    def run(self, most: int) -> None:
+    def run(self, batch_size: int) -> None:
         """Send queued renewals until the end; on one thread of its own, or on several."""
-        while (taken := self._take(most)) is not None:
+        while (taken := self._take_queued(batch_size)) is not None:
             try:
-                found = self._send(taken)
+                found = self._send_renewals(taken)
             except RegistryRejected as error:
-                if self.peer is None and error.status_code not in (None, *_BUSY):
-                    self._refused(taken, error)
+                if self.peer is None and error.status_code not in (None, *_BUSY_STATUS_CODES):
+                    self._process_refusal(taken, error)
                 else:
-                    self._failed(taken, error)
+                    self._process_failure(taken, error)
             except RegistryError as error:
-                self._failed(taken, error)
+                self._process_failure(taken, error)
             except Exception as error:  # noqa: BLE001 - the sender must go on
                 _log.exception("failed to renew instances, retrying")
-                self._failed(taken, error)
+                self._process_failure(taken, error)
             else:
-                self._sent(taken, found)
+                self._process_answers(taken, found)
 
-    def _take(self, most: int) -> list[LeaseEntry] | None:
+    def _take_queued(self, batch_size: int) -> list[LeaseEntry] | None:
         table = self._table
         with table.lock:
             while not table.stopped:
@@ -200,7 +203,7 @@ class HeartbeatSender:
                         return None
                 self._retries_now = False
                 taken: list[LeaseEntry] = []
-                while self.pending and len(taken) < most:
+                while self.pending and len(taken) < batch_size:
                     key, _ = self.pending.popitem(last=False)
                     entry = table.entries.get(key)
                     if entry is not None:
@@ -209,37 +212,39 @@ class HeartbeatSender:
                         taken.append(entry)
                 if taken:
                     return taken
-                self._probed()
+                self._end_probe()
                 self.work.wait()
             return None
 
-    def _probed(self) -> bool:
-        """Return whether this thread was the one that tried while the others waited, and let another one
-        be next.
+    def _end_probe(self) -> bool:
+        """End this thread's probe of a server that does not answer, so that another thread may probe;
+        return False if this thread was not probing.
         """
         if self._prober != threading.get_ident():
             return False
         self._prober = None
         return True
 
-    def _send(self, entries: list[LeaseEntry]) -> list[batch.ItemResponse]:
+    def _send_renewals(self, entries: list[LeaseEntry]) -> list[batch.ItemResponse]:
         if self.peer is not None:
-            return self.peer.batch([entry.item for entry in entries])
+            return self.peer.send_batch([entry.item for entry in entries])
         return [
             batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)
             for entry in entries
         ]
 
-    def _sent(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
+    def _process_answers(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
         table = self._table
         missing: list[Instance] = []
         newer: list[Instance] = []
         if self.peer is not None:
             pairs = zip(entries, found, strict=True)
-            renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
-            self._peers.table.accepted(self.peer.url, renewed)
+            renewed = (
+                entry.instance for entry, answer in pairs if answer.status_code in _RENEWED_STATUS_CODES
+            )
+            self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with table.lock:
-            was_away = self._note_success()
+            was_away = self._note_recovery()
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -249,18 +254,18 @@ class HeartbeatSender:
                     missing.append(entry.instance)
                     if self.peer is None:
                         del table.entries[key]
-                elif answer.status_code not in _RENEWED:
-                    self._note_refusal(entry, f"{self.peer} answered {answer.status_code}")
+                elif answer.status_code not in _RENEWED_STATUS_CODES:
+                    self._log_refusal_once(entry, f"{self.peer} answered {answer.status_code}")
                 else:
                     entry.is_refused = False
                     if answer.instance is not None:
                         newer.append(answer.instance)  # a 409, which renews all the same
-            refused = sum(answer.status_code not in _RENEWED for answer in found)
-            table.count(accepted=len(entries) - refused, missed=refused)
+            refused = sum(answer.status_code not in _RENEWED_STATUS_CODES for answer in found)
+            table.count_results(accepted=len(entries) - refused, missed=refused)
             table.settled.notify_all()
-        self._tell(missing, newer, was_away=was_away)
+        self._notify_listener(missing, newer, was_away=was_away)
 
-    def _gathered(self, missing: list[Instance]) -> list[Instance]:
+    def _gather_missing(self, missing: list[Instance]) -> list[Instance]:
         """Return the missing instances to report now: none while more renewals are about to be sent.
 
         A server that lost its memory misses thousands, a few of each application in each batch. If each batch
@@ -271,25 +276,29 @@ class HeartbeatSender:
             if not self._lost:
                 self._lost_at = now
             self._lost += missing
-            if self.peer is not None and self.pending and now - self._lost_at < windows.MISSING_GATHERED:
+            if (
+                self.peer is not None
+                and self.pending
+                and now - self._lost_at < windows.GATHER_MISSING_SECONDS
+            ):
                 return []
             lost, self._lost = self._lost, []
             if self.peer is None:
                 return lost  # nobody renews these any more
             return [instance for instance in lost if instance.key in self._table.entries]
 
-    def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
+    def _notify_listener(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
         listener = self._table.listener
         if listener is None:
             return
         try:
             if was_away and self.peer is not None:
-                listener.answers_again(self.peer)
-            missing = self._gathered(missing)
+                listener.server_answers_again(self.peer)
+            missing = self._gather_missing(missing)
             if missing:
-                listener.missing(missing, self.peer)
+                listener.instances_missing(missing, self.peer)
             for stored in newer:
-                listener.newer(stored)
+                listener.newer_version_found(stored)
         except RegistryError as error:
             _log.warning(
                 "failed to repair instances that a renewal found missing or changed, retrying"
@@ -301,36 +310,39 @@ class HeartbeatSender:
                 "failed to repair instances that a renewal found missing or changed, retrying later"
             )
 
-    def _note_success(self) -> bool:
+    def _note_recovery(self) -> bool:
         """Note that the server answers, and let all threads go on; return whether it had not answered. The
         table's lock must be held.
         """
-        self._probed()
+        self._end_probe()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
             self.work.notify_all()
         return was_away
 
-    def _refused(self, entries: list[LeaseEntry], error: RegistryError) -> None:
+    def _process_refusal(self, entries: list[LeaseEntry], error: RegistryError) -> None:
         """Note that the server refused these instances: their renewals are not repeated before their next
         turn.
         """
         table = self._table
         with table.lock:
-            self._note_success()
+            self._note_recovery()
             for entry in entries:
                 entry.in_flight -= 1
-                self._note_refusal(entry, str(error))
-            table.count(failed=len(entries))
+                self._log_refusal_once(entry, str(error))
+            table.count_results(failed=len(entries))
             table.settled.notify_all()
 
-    def _note_refusal(self, entry: LeaseEntry, error: str) -> None:
+    def _log_refusal_once(self, entry: LeaseEntry, error: str) -> None:
         """Log once that an instance is not renewed; the table's lock must be held."""
         if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
         now = elapsed_seconds()
-        if len(self._named) == MOST_NAMED and now - self._named[0] < windows.REFUSALS_NAMED:
+        if (
+            len(self._named) == MOST_REFUSALS_LOGGED
+            and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS
+        ):
             return
         self._named.append(now)
         _log.warning(
@@ -342,7 +354,7 @@ class HeartbeatSender:
             },
         )
 
-    def _failed(self, entries: list[LeaseEntry], error: Exception) -> None:
+    def _process_failure(self, entries: list[LeaseEntry], error: Exception) -> None:
         table = self._table
         with table.lock:
             for entry in entries:
@@ -350,12 +362,14 @@ class HeartbeatSender:
                 key = entry.instance.key
                 if table.entries.get(key) is entry:
                     self.pending.setdefault(key, elapsed_seconds())
-            table.count(failed=len(entries))
+            table.count_results(failed=len(entries))
             is_news = self._retry_seconds == 0
             if is_news:
                 self._failing_since = elapsed_seconds()
-            if self._probed() or is_news:  # what was under way with it tells nothing more
-                self._retry_seconds = min(max(self._retry_seconds * 2, windows.FIRST_RETRY), windows.RETRY)
+            if self._end_probe() or is_news:  # what was under way with it tells nothing more
+                self._retry_seconds = min(
+                    max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
+                )
             table.settled.notify_all()
         if is_news:
             _log.warning(

@@ -23,12 +23,12 @@ from __future__ import annotations
 import time
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
-from eurekube_provider.core.registry import Condition, Failing, Healthy, Refused, Unread
+from eurekube_provider.core.registry import Failing, Healthy, Misconfigured, NeverRead, RegistryCondition
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import utc_time
 
-FAILURES_THAT_LAST = 2
+LASTING_FAILURE_COUNT = 2
 
 
 class Reachability:
@@ -49,65 +49,65 @@ class Reachability:
         """Unix time of the last complete reading; None before the first."""
 
     @property
-    def was_read(self) -> bool:
+    def has_been_read(self) -> bool:
         """True if the registry has been read once: nothing may be removed before."""
         return self.read_at is not None
 
     @property
-    def lags(self) -> bool:
+    def awaits_fresh_list(self) -> bool:
         """True while no list was read yet that shows every write of the leader before this replica."""
         return self._lags_until is not None
 
     @property
-    def goes_on_failing(self) -> bool:
+    def fails_repeatedly(self) -> bool:
         """True if several readings in a row failed, and not a single one."""
-        return self._failures >= FAILURES_THAT_LAST
+        return self._failures >= LASTING_FAILURE_COUNT
 
     @property
-    def is_sure(self) -> bool:
+    def knows_all_instances(self) -> bool:
         """True if the last reading succeeded and no take-over waits for a newer list, so that no instance
         is unknown; a server's lost memory is asked for separately.
         """
-        return self.was_read and self.failure is None and not self.lags
+        return self.has_been_read and self.failure is None and not self.awaits_fresh_list
 
-    def lag(self) -> None:
+    def await_fresh_list(self) -> None:
         """Wait for lists that show every write: this replica leads, and another one may have led just
         before.
         """
-        self._lags_until = time.monotonic() + windows.LIST_LAG
+        self._lags_until = time.monotonic() + windows.LIST_LAG_SECONDS
 
-    def shows_everything(self, asked_at: float) -> bool:
+    def is_list_fresh(self, asked_at: float) -> bool:
         """Return whether a list that is asked for at this time would be the first to show every write of
         the former leader.
         """
         return self._lags_until is not None and asked_at >= self._lags_until
 
-    def showed_everything(self) -> None:
-        """Stop waiting for such lists: those of every server that answers were read."""
+    def note_fresh_list(self) -> None:
+        """Stop waiting for fresh lists: those of every server that answers were read."""
         self._lags_until = None
 
-    def answered(self) -> bool:
+    def clear_failure(self) -> bool:
         """Note that a list came; return whether the reading before failed."""
         was_away = self.failure is not None
         self.failure, self._failures = None, 0
         return was_away
 
-    def read(self) -> bool:
+    def note_read_is_first(self) -> bool:
         """Note that a list was fully processed; return whether it was the first."""
-        is_first = not self.was_read
+        is_first = not self.has_been_read
         self.read_at = time.time()
         return is_first
 
-    def failed(self, error: RegistryError) -> bool:
+    def note_failure_is_lasting(self, error: RegistryError) -> bool:
         """Note that a reading failed; return whether the failure now counts as lasting."""
         if self.failure is None:
             self._failing_since = time.time()
         self.failure = error
         self._failed_at = time.monotonic()
         self._failures += 1
-        return self._failures == FAILURES_THAT_LAST
+        return self._failures == LASTING_FAILURE_COUNT
 
-    def refuse(self, why: ConfigurationError) -> None:
+    def set_refusal(self, why: ConfigurationError) -> None:
         """Remember that the registry must not be worked on."""
         self._refusal = why
 
@@ -117,34 +117,34 @@ class Reachability:
         """
         if time.monotonic() - self._failed_at < seconds:
             return True
-        silences = [peer.traffic.silences_within(seconds) for peer in self._peers.peers]
+        silences = [peer.traffic.long_silences_within(seconds) for peer in self._peers.peers]
         # The last of them to fall silent began what they have in common.
         return any(
             all(
-                any(began <= last and last + windows.LONG_SILENCE <= ended for began, ended in one)
+                any(began <= last and last + windows.LONG_SILENCE_SECONDS <= ended for began, ended in one)
                 for one in silences
             )
             for last in {began for one in silences for began, _ in one}
         )
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return whether the registry was read, and whether it answers."""
         if self._refusal is not None:
-            return Refused(self._refusal)
+            return Misconfigured(self._refusal)
         failure = self.failure
         # For how long none of its servers has answered although it was asked.
         silence = min((peer.traffic.unanswered_seconds for peer in self._peers.peers), default=0.0)
         have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
-        is_silent = silence >= (windows.LONG_SILENCE if have_answered else windows.SILENT)
-        if not self.was_read:
-            return Unread(failure or (self._not_answered(silence) if is_silent else None))
-        if failure is not None and self.goes_on_failing:
+        is_silent = silence >= (windows.LONG_SILENCE_SECONDS if have_answered else windows.SILENCE_SECONDS)
+        if not self.has_been_read:
+            return NeverRead(failure or (self._no_answer_error(silence) if is_silent else None))
+        if failure is not None and self.fails_repeatedly:
             return Failing(failure, self._failing_since)
-        if silence >= windows.SILENT:
-            return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
+        if silence >= windows.SILENCE_SECONDS:
+            return Failing(self._no_answer_error(silence), time.time() - silence, lasts=is_silent)
         return Healthy(failure)
 
-    def _not_answered(self, seconds: float) -> RegistryUnreachable:
+    def _no_answer_error(self, seconds: float) -> RegistryUnreachable:
         urls = ", ".join(peer.url for peer in self._peers.peers)
         since = utc_time(time.time() - seconds)
         return RegistryUnreachable(

@@ -22,7 +22,7 @@ from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import Stacks
+from eurekube_provider.eureka.registry.stacks import StackRegistrations
 from eurekube_provider.eureka.rules import Ownership
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Reader:
         peers: Peers,
         reachability: Reachability,
         restarts: RestartDetection,
-        stacks: Stacks,
+        stacks: StackRegistrations,
         repair: Repair,
         ownership: Ownership,
         resync_seconds: float,
@@ -53,13 +53,13 @@ class Reader:
         self._resync_seconds = resync_seconds
         self._was_read = was_read
         self._fetcher = RegistryFetcher(
-            peers, removals_seen=peers.table.left, evictions_seen=peers.table.evicted
+            peers, removals_seen=peers.table.note_departures, evictions_seen=peers.table.note_evictions
         )
         self._reads_everywhere = False
         self._unlisted: set[str] = set()  # servers that could not be listed since this replica came to lead
         self._is_followed = False
         self._listed: list[Instance] = []
-        self._changed_lately_until = -windows.FOLLOWED
+        self._changed_lately_until = -windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
         self._has_reported_of_cluster = False
         self._reading = threading.Lock()
         self._stopped = threading.Event()
@@ -78,36 +78,36 @@ class Reader:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reading thread."""
         age = time.monotonic() - self._went_round_at
-        return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READING)
+        return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READ_SECONDS)
 
-    def follow(self) -> None:
+    def read_often_after_changes(self) -> None:
         """Read more often while the lists change, since a mirror follows all that is listed."""
         self._is_followed = True
 
-    def take_over(self, *, follows_another: bool = True) -> None:
+    def read_as_new_leader(self, *, follows_another: bool = True) -> None:
         """Read the registry once, so that renewals can begin; after a failure the next reading tries again.
 
         :param follows_another: True if another replica may have led a moment ago.
         """
         if follows_another:
-            self._reachability.lag()
+            self._reachability.await_fresh_list()
         try:
-            self.read(takes_over=True)
+            self.read(as_new_leader=True)
         except ConfigurationError as error:
-            self._refuse(error)
+            self._report_refusal(error)
         except RegistryError as error:
-            self._failed(error)
+            self._report_failure(error)
 
     def stand_by(self) -> None:
         """Forget the state that only the leading replica needs."""
         self._unlisted.clear()
 
     @property
-    def is_due(self) -> bool:
+    def is_early_read_due(self) -> bool:
         """True if a reading is due before its time: of other servers, or of the first list that shows
         every write.
         """
-        return self._reads_everywhere or self._reachability.shows_everything(time.monotonic())
+        return self._reads_everywhere or self._reachability.is_list_fresh(time.monotonic())
 
     @property
     def interval_seconds(self) -> float:
@@ -116,17 +116,17 @@ class Reader:
         Servers make their answers again each half minute, and an answer that is the same costs little.
         """
         has_changed_lately = self._is_followed and time.monotonic() < self._changed_lately_until
-        longest = windows.FOLLOWED_INTERVAL if has_changed_lately else self._resync_seconds
+        longest = windows.FREQUENT_READ_INTERVAL_SECONDS if has_changed_lately else self._resync_seconds
         return min(longest, self._resync_seconds)
 
     @property
     def pause_seconds(self) -> float:
         """Seconds until the next reading, after a success or a failure."""
         failure = self._reachability.failure
-        if self._reachability.goes_on_failing and isinstance(failure, RegistryUnreachable):
-            return windows.AWAY_CHECK
-        if failure is not None or not self._reachability.was_read:
-            return windows.RESTART_CHECK
+        if self._reachability.fails_repeatedly and isinstance(failure, RegistryUnreachable):
+            return windows.OUTAGE_RETRY_SECONDS
+        if failure is not None or not self._reachability.has_been_read:
+            return windows.RESTART_CHECK_INTERVAL_SECONDS
         return self.interval_seconds
 
     def _run(self) -> None:
@@ -134,107 +134,115 @@ class Reader:
             try:
                 self.read()
             except ConfigurationError as error:
-                self._refuse(error)
+                self._report_refusal(error)
                 return
             except RegistryError as error:
-                self._failed(error)
+                self._report_failure(error)
             except Exception:  # noqa: BLE001 - the thread must read again
                 _log.exception("failed to read Eureka, retrying")
             self._went_round_at = time.monotonic()
             try:
-                self._rest(min(self.pause_seconds, self._resync_seconds))
+                self._check_until_next_read(min(self.pause_seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("failed to check the Eureka servers, retrying")
-                self._stopped.wait(windows.RESTART_CHECK)
+                self._stopped.wait(windows.RESTART_CHECK_INTERVAL_SECONDS)
 
-    def _rest(self, seconds: float) -> None:
-        """Wait until the next reading."""
+    def _check_until_next_read(self, seconds: float) -> None:
+        """Wait until the next reading; meanwhile make the checks between readings."""
         until = time.monotonic() + seconds
-        while not self._stopped.wait(min(windows.RESTART_CHECK, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until or self.is_due:
+        while not self._stopped.wait(
+            min(windows.RESTART_CHECK_INTERVAL_SECONDS, max(0.0, until - time.monotonic()))
+        ):
+            if time.monotonic() >= until or self.is_early_read_due:
                 return
-            self.look_around()
+            self.check_between_reads()
 
-    def look_around(self) -> None:
+    def check_between_reads(self) -> None:
         """Make the checks that need not wait for the next reading; none while another replica leads."""
-        if self._stacks.stands_by:
+        if self._stacks.is_standing_by:
             return
-        self._restarts.notice()
-        self.catch_up()
-        self._stacks.check()
+        self._restarts.detect_restarts()
+        self.list_missed_servers()
+        self._stacks.renew_suggested()
 
-    def read(self, *, takes_over: bool = False) -> None:
+    def read(self, *, as_new_leader: bool = False) -> None:
         """Read the registry once, and process the list.
 
-        :param takes_over: True to read the list that every client gets, from one server; instances that only
-            others hold are looked for soon after.
+        :param as_new_leader: True to read the list that every client gets, from one server; instances that
+            only others hold are looked for soon after.
         :raises RegistryError: the registry cannot be read.
         :raises ConfigurationError: another cluster uses this cluster's name.
         """
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            answered = self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
+            answered = self._restarts.detect_restarts(windows.SHORT_GRACE_SECONDS if as_new_leader else None)
             are_several = len(self._peers.peers) > 1
-            if takes_over:
+            if as_new_leader:
                 self._reads_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
-            reads_everywhere = self._reads_everywhere or self._reachability.shows_everything(asked_at)
-            everywhere = are_several and (self._restarts.lost_memory or (reads_everywhere and not takes_over))
+            reads_everywhere = self._reads_everywhere or self._reachability.is_list_fresh(asked_at)
+            everywhere = are_several and (
+                self._restarts.has_lost_memory or (reads_everywhere and not as_new_leader)
+            )
             silent: Mapping[str, RegistryError] = {}
             if everywhere:
                 listed, silent = self._peers.list_everywhere()
             else:
-                in_doubt = takes_over or self._is_in_doubt
+                in_doubt = as_new_leader or self._needs_full_list
                 listed = self._fetcher.read(
-                    self._restarts.started_by_url,
+                    self._restarts.started_ms_by_url,
                     in_doubt=in_doubt,
-                    wants_proofs=self._wants_proofs and not takes_over,
+                    wants_proofs=self._needs_delta_as_proof and not as_new_leader,
                 )
             if not answered:  # one that answers only since then may have been restarted, and hold nothing
-                self._restarts.notice()
-            if takes_over:
-                self._table.doubt()
-            self.learn(listed, is_complete=not silent)
+                self._restarts.detect_restarts()
+            if as_new_leader:
+                self._table.believe_next_list()
+            self.process_list(listed, is_complete=not silent)
             if not everywhere and self._fetcher.has_deferred_list:
-                self._stopped.wait(windows.DEFERRED_LIST)
-                self.learn(self._fetcher.read_deferred_list(), is_complete=True)
+                self._stopped.wait(windows.LIST_PARSE_DELAY_SECONDS)
+                self.process_list(self._fetcher.parse_deferred_list(), is_complete=True)
             if everywhere:
                 self._reads_everywhere = False
-                if self._reachability.lags:
+                if self._reachability.awaits_fresh_list:
                     self._unlisted = set(silent)
-            if self._reachability.shows_everything(asked_at) and (everywhere or not are_several):
-                self._reachability.showed_everything()
-        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
-            self._stacks.check()
+            if self._reachability.is_list_fresh(asked_at) and (everywhere or not are_several):
+                self._reachability.note_fresh_list()
+        if not as_new_leader:  # else soon, on the thread that reads: nothing else waits for it
+            self._stacks.renew_suggested()
 
     @property
-    def _is_in_doubt(self) -> bool:
+    def _needs_full_list(self) -> bool:
         """True if the list itself must be read, and deltas are not enough.
 
         Behind a load balancer each answer may come from another server; a take-over waits for the first list
         that shows every write. A start waits for the very first list, and reads no delta beside it: after
         many changes a delta is larger than the list.
         """
-        is_sure = self._reachability.is_sure and not self._restarts.lost_memory
-        return not is_sure or self._restarts.servers_behind > 1
+        is_sure = self._reachability.knows_all_instances and not self._restarts.has_lost_memory
+        return not is_sure or self._restarts.most_servers_at_one_url > 1
 
     @property
-    def _wants_proofs(self) -> bool:
+    def _needs_delta_as_proof(self) -> bool:
         """True if a delta is read beside a list in doubt: it may be the only proof that an instance left.
 
         A take-over is in doubt for half a minute, in which mirrors would otherwise learn of no removal. The
         very first list waits for no delta, which may be larger than the list.
         """
-        return self._is_followed and self._reachability.was_read and self._restarts.servers_behind == 1
+        return (
+            self._is_followed
+            and self._reachability.has_been_read
+            and self._restarts.most_servers_at_one_url == 1
+        )
 
-    def catch_up(self) -> None:
+    def list_missed_servers(self) -> None:
         """List the servers that could not be listed since this replica began to lead, once they answer.
 
         Such a server may still hold an instance that the former leader removed, and no one else knows of it:
         its owner is notified. Stacks' registrations are left out, since they would be renewed.
         """
-        for peer in self._peers.asked_first if self._unlisted else ():
+        for peer in self._peers.preferred_peers if self._unlisted else ():
             if peer.url not in self._unlisted:
                 continue
             try:
@@ -242,65 +250,65 @@ class Reader:
             except RegistryError:
                 continue  # looked at again soon
             self._unlisted.discard(peer.url)
-            syncers = [one for one in listed if self._ownership.is_of_this_cluster(one)]
-            left = [one for one in syncers if not self._table.holds(one.key)]
-            news, _ = self._table.merge(left, is_complete=False)
+            syncers = [one for one in listed if self._ownership.is_owned_under_any_cluster_name(one)]
+            left = [one for one in syncers if not self._table.has_instance(one.key)]
+            news, _ = self._table.merge_list(left, is_complete=False)
             out = [one for one in syncers if one.is_leaving and self._is_known_in_service(one)]
             for one in out:  # as this server shows it, and the others do not
-                self._table.found(one)
-            self._table.tell(one.owner for one in (*news, *out))
+                self._table.store_read_instance(one)
+            self._table.notify_owners(one.owner for one in (*news, *out))
 
-    def _is_known_in_service(self, one: Instance) -> bool:
-        known = self._table.get(one.key)
+    def _is_known_in_service(self, instance: Instance) -> bool:
+        known = self._table.get(instance.key)
         return known is not None and not known.is_leaving
 
-    def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
+    def process_list(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Process a list of the whole registry."""
-        if not self._reachability.was_read:
+        if not self._reachability.has_been_read:
             # Before anything of it is known: what another cluster of this name holds would be taken for ours.
             self._refuse_cluster_of_same_name(listed)
-        listed = self._table.marked(listed)
+        listed = self._table.mark_own_out_of_service(listed)
         if self._is_followed:
             if self._listed and listed != self._listed:
-                self._changed_lately_until = time.monotonic() + windows.FOLLOWED
+                self._changed_lately_until = time.monotonic() + windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
             self._listed = listed
-        news, doubts = self._table.merge(
-            listed, is_complete=is_complete, is_forgotten=self._restarts.lost_memory
+        news, doubts = self._table.merge_list(
+            listed, is_complete=is_complete, is_forgotten=self._restarts.has_lost_memory
         )
-        was_away = self._reachability.answered()
-        self._table.tell_of(news)
-        self._repair.renew_no_more(news)
-        self._tell_of_another_cluster(news)
-        self._repair.settle(doubts)
-        self._stacks.take(listed)
-        is_first = self._reachability.read()
+        was_away = self._reachability.clear_failure()
+        self._table.notify_affected_owners(news)
+        self._repair.stop_renewing_taken_over(news)
+        self._log_same_named_cluster(news)
+        self._repair.resolve_doubts(doubts)
+        self._stacks.process_list(listed)
+        is_first = self._reachability.note_read_is_first()
         if is_first:
             _log.info("read Eureka for the first time", extra={"instances": len(listed)})
         elif was_away:
-            _log.warning("Eureka answers again")
+            _log.warning("Eureka answers again, reading it as before")
         if is_first or was_away:
-            self._condition_changed()
+            self._notify_condition_changed()
         self._was_read(len(listed))
 
-    def _failed(self, error: RegistryError) -> None:
+    def _report_failure(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):
             _log.warning("failed to read Eureka, retrying", extra={"error": str(error)})
-        if self._reachability.failed(error):
-            self._condition_changed()
+        if self._reachability.note_failure_is_lasting(error):
+            self._notify_condition_changed()
 
-    def _refuse(self, why: ConfigurationError) -> None:
-        self._reachability.refuse(why)
-        self._condition_changed()
+    def _report_refusal(self, why: ConfigurationError) -> None:
+        self._reachability.set_refusal(why)
+        self._notify_condition_changed()
 
-    def _condition_changed(self) -> None:
+    def _notify_condition_changed(self) -> None:
         if self._table.listener is not None:
             self._table.listener.condition_changed()
 
-    def _tell_of_another_cluster(self, news: Iterable[Instance]) -> None:
+    def _log_same_named_cluster(self, news: Iterable[Instance]) -> None:
         """Log once that another cluster uses this cluster's name, if it had registered nothing when this
         process started.
         """
-        theirs = next(filter(self._ownership.is_of_another_cluster, news), None)
+        theirs = next(filter(self._ownership.is_of_same_named_cluster, news), None)
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
             _log.error(
@@ -321,15 +329,15 @@ class Reader:
 
         :raises ConfigurationError: another cluster uses the name.
         """
-        if not self._ownership.checks_cluster:
+        if not self._ownership.checks_cluster_uid:
             return
         lists: list[Sequence[Instance]] = [listed]
         if len(self._peers.peers) > 1:
-            answers, _ = self._peers.each(lambda peer: peer.list_instances())
+            answers, _ = self._peers.ask_all(lambda peer: peer.list_instances())
             lists += answers.values()
         cluster = self._ownership.cluster
         every = itertools.chain.from_iterable(lists)
-        instance = next(filter(self._ownership.is_of_another_cluster, every), None)
+        instance = next(filter(self._ownership.is_of_same_named_cluster, every), None)
         if instance is not None:
             raise ConfigurationError(
                 f"the cluster name {cluster.name!r} is in use by another cluster:"

@@ -32,10 +32,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.delta import Delta, applied
+from eurekube_provider.eureka.protocol.delta import Delta, apply_delta
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -43,13 +43,13 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 @dataclass(frozen=True, slots=True)
 class _DeltaCursor:
-    """The place up to which deltas were followed. Each time is the one before the request.
+    """The last delta that was read, with the list before it. Each time was taken before its request.
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: the fingerprint of the last delta, which is ``delta``.
-    :ivar fits: True if the held registry is that of the last delta; False if only the next delta is known to
-        be newer than the list.
-    :ivar listed_at: when the list was read; ``read_at`` when the list or a delta was; ``moved_at`` when the
+    :ivar matches_held: True if the held registry is that of the last delta; False if only the next delta is
+        known to be newer than the list.
+    :ivar listed_at: when the list was read; ``read_at`` when the list or a delta was; ``changed_at`` when the
         delta last changed, or was first read.
     """
 
@@ -57,10 +57,10 @@ class _DeltaCursor:
     started_ms: int
     fingerprint: bytes
     delta: Delta
-    fits: bool
+    matches_held: bool
     listed_at: float
     read_at: float
-    moved_at: float
+    changed_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class _DeferredList:
     """
 
     fingerprint: bytes
-    understand: Callable[[], list[Instance]]
+    parse: Callable[[], list[Instance]]
     asked_at: float
 
 
-FEWEST_THAT_OUTWEIGH = 1000
+SMALL_DELTA_INSTANCES = 1000
 """The number of a delta's instances up to which it is never considered larger than the list."""
 
 
@@ -93,37 +93,37 @@ class RegistryFetcher:
         self,
         peers: Peers,
         clock: Callable[[], float] = elapsed_seconds,
-        removals_seen: Callable[[Iterable[Key]], None] = lambda _: None,
-        evictions_seen: Callable[[Iterable[Key]], None] = lambda _: None,
+        removals_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
+        evictions_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
     ) -> None:
         self._peers = peers
         self._clock = clock
         self._fingerprint = b""
-        self._held: dict[Key, Instance] = {}
+        self._held: dict[InstanceKey, Instance] = {}
         self._cursor: _DeltaCursor | None = None
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
-        self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL
+        self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL_SECONDS
         self._wants_proofs = False
         self.removals_seen, self.evictions_seen = removals_seen, evictions_seen
 
     def read(
         self,
-        started_by_url: Mapping[str, int] | None = None,
+        started_ms_by_url: Mapping[str, int] | None = None,
         *,
         in_doubt: bool = True,
         wants_proofs: bool = False,
     ) -> list[Instance]:
         """List the registry, from the first server that answers.
 
-        :param started_by_url: when the server at each URL was started, where that is known.
+        :param started_ms_by_url: when the server at each URL was started, where that is known.
         :param in_doubt: True to read the list itself, whatever deltas say.
         :param wants_proofs: True to read a delta even beside a list in doubt, or one larger than the list,
             since a delta proves which instances left.
         :raises RegistryError: no server answered.
         """
-        started, self._wants_proofs = started_by_url or {}, wants_proofs
-        return self._peers.list_by(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
+        started, self._wants_proofs = started_ms_by_url or {}, wants_proofs
+        return self._peers.list_with(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
 
     def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
         now = self._clock()
@@ -133,68 +133,68 @@ class RegistryFetcher:
             cursor is None
             or in_doubt
             or (cursor.url, cursor.started_ms) != (peer.url, started_ms)
-            or now - cursor.read_at > windows.DELTA_GAP
-            or not self._follow_or_list(peer, cursor, now)
+            or now - cursor.read_at > windows.LONGEST_DELTA_GAP_SECONDS
+            or not self._update_by_delta_or_list(peer, cursor, now)
         ):
-            self._take(*peer.list_unless(self._fingerprint))
+            self._store_list(*peer.list_if_changed(self._fingerprint))
             if started_ms is not None and now >= self._rests_until:
                 if not in_doubt:
-                    self._begin(peer, started_ms, now, cursor)
+                    self._begin_following(peer, started_ms, now, cursor)
                 elif self._wants_proofs:
-                    self._look_who_left(peer)
+                    self._report_departures_beside_list(peer)
         return list(self._held.values())
 
     @property
     def has_deferred_list(self) -> bool:
-        """True if a list still waits to be parsed by :meth:`read_deferred_list`."""
+        """True if a list still waits to be parsed by :meth:`parse_deferred_list`."""
         return self._deferred is not None
 
-    def read_deferred_list(self) -> list[Instance]:
-        """Parse the deferred list, and return the registry by it.
+    def parse_deferred_list(self) -> list[Instance]:
+        """Parse the deferred list, and return its instances with the changes of the later delta.
 
         :raises RegistryError: the list cannot be parsed.
         """
         deferred, self._deferred = self._deferred, None
         cursor, self._cursor = self._cursor, None  # unless all goes well
         if deferred is not None and cursor is not None:
-            self._take(deferred.fingerprint, deferred.understand())
-            held = applied(self._held, cursor.delta)
+            self._store_list(deferred.fingerprint, deferred.parse())
+            held = apply_delta(self._held, cursor.delta)
             if held is not None and held != self._held:  # the delta is newer, and was passed on
                 self._held, self._fingerprint = held, b""
-            self._cursor = replace(cursor, fits=held is not None, listed_at=deferred.asked_at)
+            self._cursor = replace(cursor, matches_held=held is not None, listed_at=deferred.asked_at)
         return list(self._held.values())
 
-    def _follow_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
+    def _update_by_delta_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta, or by the list once it is due; return False if it is in
         doubt.
 
         :raises RegistryUnreachable: no answer came.
         """
-        if now - cursor.listed_at <= windows.LIST_INTERVAL:
-            return self._follow(peer, cursor, now)
-        fingerprint, understand = peer.list_unread(self._fingerprint)
+        if now - cursor.listed_at <= windows.LIST_INTERVAL_SECONDS:
+            return self._apply_next_delta(peer, cursor, now)
+        fingerprint, understand = peer.fetch_list_if_changed(self._fingerprint)
         if understand is None:  # it is the one of five minutes ago
-            self._begin(peer, cursor.started_ms, now, cursor)
+            self._begin_following(peer, cursor.started_ms, now, cursor)
             return True
         try:
-            follows = self._follow(peer, cursor, now)
+            follows = self._apply_next_delta(peer, cursor, now)
         except RegistryError:
             self._pause_deltas(now)
             follows = False  # the list was read, which is what counts
         if follows:
             self._deferred = _DeferredList(fingerprint, understand, now)
         else:
-            self._take(fingerprint, understand())
+            self._store_list(fingerprint, understand())
             if now >= self._rests_until:
-                self._begin(peer, cursor.started_ms, now, cursor)
+                self._begin_following(peer, cursor.started_ms, now, cursor)
         return True
 
     def _parse_delta(self, text: bytes) -> Delta:
         return self._deltas.read(text, self._held)
 
-    def _take(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
+    def _store_list(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
         """Replace the held registry by a list; None stands for an unchanged list."""
-        self._deltas.forget()
+        self._deltas.forget_texts()
         self._fingerprint = fingerprint
         if instances is not None:
             before = self._held
@@ -203,10 +203,10 @@ class RegistryFetcher:
                 for one in instances
             }
 
-    def _begin(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
-        """Read, after the list, the delta with which later ones are compared."""
+    def _begin_following(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
+        """Read the first delta after a list; later deltas are compared with it."""
         try:
-            found = peer.changes_unless(b"", self._parse_delta)
+            found = peer.read_delta_if_changed(b"", self._parse_delta)
         except RegistryError:
             found = None  # the list was read, which is what counts
         fingerprint, delta = found or (b"", None)
@@ -214,8 +214,8 @@ class RegistryFetcher:
             self._pause_deltas(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self._tell_who_left(delta, [key for key in delta.gone if key not in self._held])
-        if self._outweighs_the_list(delta):
+        self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held])
+        if self._is_larger_than_list(delta):
             self._pause_deltas(now)
             return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
@@ -224,35 +224,35 @@ class RegistryFetcher:
             started_ms=started_ms,
             fingerprint=fingerprint,
             delta=delta,
-            fits=applied(self._held, delta) == self._held,
+            matches_held=apply_delta(self._held, delta) == self._held,
             listed_at=now,
             read_at=now,
-            moved_at=before.moved_at if before is not None and is_same else now,
+            changed_at=before.changed_at if before is not None and is_same else now,
         )
 
-    def _look_who_left(self, peer: Peer) -> None:
+    def _report_departures_beside_list(self, peer: Peer) -> None:
         """Report the instances that left lately, though no delta is followed; evictions separately, since
         other servers may have the renewals.
         """
         try:
-            found = peer.changes_unless(b"", self._parse_delta)
+            found = peer.read_delta_if_changed(b"", self._parse_delta)
         except RegistryError:
             return  # the list was read, which is what counts
         delta = found[1] if found is not None else None
         if delta is not None:
-            gone = [key for key in delta.gone if key not in self._held]
-            self.removals_seen([key for key in gone if key not in delta.lapsed])
-            self.evictions_seen([key for key in gone if key in delta.lapsed])
+            gone = [key for key in delta.departed_keys if key not in self._held]
+            self.removals_seen([key for key in gone if key not in delta.evicted])
+            self.evictions_seen([key for key in gone if key in delta.evicted])
 
-    def _follow(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
+    def _apply_next_delta(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta; return False if only the list can tell.
 
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(cursor.fingerprint, self._parse_delta)
+            found = peer.read_delta_if_changed(cursor.fingerprint, self._parse_delta)
         except RegistryError:
-            if now - self._unanswered_at < windows.LIST_INTERVAL:
+            if now - self._unanswered_at < windows.LIST_INTERVAL_SECONDS:
                 self._pause_deltas(now)
             self._unanswered_at = now
             raise
@@ -261,28 +261,31 @@ class RegistryFetcher:
             return False
         fingerprint, delta = found
         if delta is None:
-            if not cursor.fits or now - max(cursor.listed_at, cursor.moved_at) > windows.DELTA_STILL:
+            if (
+                not cursor.matches_held
+                or now - max(cursor.listed_at, cursor.changed_at) > windows.UNCHANGED_DELTA_SECONDS
+            ):
                 return False
             self._cursor = replace(cursor, read_at=now)
             return True
-        if now - cursor.moved_at > windows.DELTA_GAP:
+        if now - cursor.changed_at > windows.LONGEST_DELTA_GAP_SECONDS:
             return False
-        held = applied(self._held, delta) if delta.version >= cursor.delta.version else None
+        held = apply_delta(self._held, delta) if delta.version >= cursor.delta.version else None
         if held is None:
             self._pause_deltas(now)
             return False
-        self._tell_who_left(delta, delta.gone)
+        self._report_departures(delta, delta.departed_keys)
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
-        if self._outweighs_the_list(delta):
+        if self._is_larger_than_list(delta):
             self._pause_deltas(now)
             return True  # the list is read from now on
         self._cursor = replace(
-            cursor, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
+            cursor, fingerprint=fingerprint, delta=delta, matches_held=True, read_at=now, changed_at=now
         )
         return True
 
-    def _outweighs_the_list(self, delta: Delta) -> bool:
+    def _is_larger_than_list(self, delta: Delta) -> bool:
         """Return whether a delta is larger than the list, so that lists are cheaper: it repeats each change
         for three minutes.
 
@@ -290,15 +293,15 @@ class RegistryFetcher:
         it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
         same.
         """
-        return len(delta.changes) > max(FEWEST_THAT_OUTWEIGH, len(self._held)) and not self._wants_proofs
+        return len(delta.changes) > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
-    def _tell_who_left(self, delta: Delta, keys: Sequence[Key]) -> None:
+    def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey]) -> None:
         """Report which of these keys left every server, as far as this one knows, and which this server
         alone evicted.
         """
-        here_alone = delta.lapsed if len(self._peers.peers) > 1 else frozenset()
+        here_alone = delta.evicted if len(self._peers.peers) > 1 else frozenset()
         self.removals_seen([key for key in keys if key not in here_alone])
         self.evictions_seen([key for key in keys if key in here_alone])
 
     def _pause_deltas(self, now: float) -> None:
-        self._rests_until = now + windows.LIST_INTERVAL
+        self._rests_until = now + windows.LIST_INTERVAL_SECONDS

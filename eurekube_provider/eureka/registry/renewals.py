@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -32,7 +32,7 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-REST_THREADS, MOST_REST_THREADS = 8, 32
+PLAIN_THREADS, MOST_PLAIN_THREADS = 8, 32
 """The number of threads for plain renewals: at first, and the most when they fall behind."""
 
 
@@ -42,24 +42,24 @@ class Renewals:
     :param interval_seconds: the longest time between two renewals of one instance.
     """
 
-    def __init__(self, peers: Peers, *, interval_seconds: float = windows.RENEWAL_INTERVAL) -> None:
+    def __init__(self, peers: Peers, *, interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS) -> None:
         self._peers = peers
         self._interval = interval_seconds
         self._table = LeaseTable()
-        self._due: dict[int, set[Key]] = {}
-        self._soon: dict[int, set[Key]] = {}
-        self._tick = self._now()
+        self._due: dict[int, set[InstanceKey]] = {}
+        self._soon: dict[int, set[InstanceKey]] = {}
+        self._tick = self._current_tick()
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
         self._is_late = False
-        self._rest = HeartbeatSender(self._table, peers, None)
+        self._plain_sender = HeartbeatSender(self._table, peers, None)
         self._senders = [HeartbeatSender(self._table, peers, peer) for peer in peers.peers]
-        self._rest_threads = 0
+        self._plain_thread_count = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
-        self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
+        self._threads += [self._make_plain_thread() for _ in range(PLAIN_THREADS)]
         self._threads += [
             threading.Thread(
-                target=sender.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
+                target=sender.run, args=(batch.MOST_ITEMS_PER_BATCH,), name=f"renewals-{number}", daemon=True
             )
             for number, sender in enumerate(self._senders)
         ]
@@ -75,7 +75,7 @@ class Renewals:
         """Stop renewing, and wait for renewals that are under way; no instance is removed from Eureka."""
         with self._table.lock:
             self._table.stopped = True
-            for sender in (self._rest, *self._senders):
+            for sender in (self._plain_sender, *self._senders):
                 sender.work.notify_all()
         self._stopped.set()
         for thread in tuple(self._threads):
@@ -93,21 +93,24 @@ class Renewals:
             entry = self._table.entries.get(instance.key)
             if entry is not None:
                 if entry.instance is not instance:
-                    entry.change(instance, self._period(instance))
-                    if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
-                        self._plan(entry, self._now() + entry.period)
+                    entry.replace_instance(instance, self._period_ticks(instance))
+                    if (
+                        entry.due > self._current_tick() + entry.period
+                    ):  # it promises to renew sooner than before
+                        self._schedule(entry, self._current_tick() + entry.period)
                 return
-            entry = self._table.entries[instance.key] = LeaseEntry(instance, self._period(instance))
+            entry = self._table.entries[instance.key] = LeaseEntry(instance, self._period_ticks(instance))
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
-                wait = random.uniform(0, min(entry.period, windows.FIRST_RENEWAL / windows.RENEWAL_TICK))  # noqa: S311
+                soonest = min(entry.period, windows.FIRST_RENEWAL_SECONDS / windows.RENEWAL_TICK_SECONDS)
+                wait = random.uniform(0, soonest)  # noqa: S311
                 # Once soon, then at a moment of its own, so that all that came at once do not stay together.
-                self._soon.setdefault(self._now() + int(wait), set()).add(instance.key)
+                self._soon.setdefault(self._current_tick() + int(wait), set()).add(instance.key)
                 wait = random.uniform(0, entry.period)  # noqa: S311
-            self._plan(entry, self._now() + max(1, int(wait)))
+            self._schedule(entry, self._current_tick() + max(1, int(wait)))
 
-    def remove(self, key: Key) -> Instance | None:
+    def remove(self, key: InstanceKey) -> Instance | None:
         """Stop renewing an instance, and wait for a renewal of it that is under way.
 
         :returns: the instance that was renewed; None for none.
@@ -132,7 +135,7 @@ class Renewals:
             self._table.stands_by = False
 
     @property
-    def stands_by(self) -> bool:
+    def is_standing_by(self) -> bool:
         """True if another replica renews."""
         with self._table.lock:
             return self._table.stands_by
@@ -141,24 +144,26 @@ class Renewals:
         """Send every renewal to one server at once: the server may have forgotten all instances."""
         in_batches = self._peers.uses_batches(len(self))
         with self._table.lock:
-            for sender in self._senders if in_batches else [self._rest]:
+            for sender in self._senders if in_batches else [self._plain_sender]:
                 if sender.peer is peer or sender.peer is None:
-                    sender.hand(dict.fromkeys(self._table.entries))
+                    sender.enqueue(dict.fromkeys(self._table.entries))
                     sender.retry_now()
 
-    def renew_soon(self, keys: Iterable[Key]) -> None:
+    def renew_soon(self, keys: Iterable[InstanceKey]) -> None:
         """Renew these instances once in addition, soon: something may be about to remove them."""
         with self._table.lock:
             held = {key for key in keys if key in self._table.entries}
             if held:
-                tick = self._now() + int(windows.REPLICATED / windows.RENEWAL_TICK)
+                tick = self._current_tick() + int(
+                    windows.WRITE_REPLICATION_SECONDS / windows.RENEWAL_TICK_SECONDS
+                )
                 self._soon.setdefault(tick, set()).update(held)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: InstanceKey) -> bool:
         with self._table.lock:
             return key in self._table.entries
 
-    def get(self, key: Key) -> Instance | None:
+    def get(self, key: InstanceKey) -> Instance | None:
         """Return the renewed instance of this key, as it was last written; None for none."""
         with self._table.lock:
             entry = self._table.entries.get(key)
@@ -168,15 +173,15 @@ class Renewals:
         with self._table.lock:
             return len(self._table.entries)
 
-    def held(self) -> list[Instance]:
+    def renewed_instances(self) -> list[Instance]:
         """Return all renewed instances."""
         with self._table.lock:
             return [entry.instance for entry in self._table.entries.values()]
 
-    def take_due(self) -> dict[Key, None]:
+    def take_due_keys(self) -> dict[InstanceKey, None]:
         """Return the keys that are due now, and plan the next turn of each."""
         with self._table.lock:
-            return self._take_due(self._now())
+            return self._take_due_keys(self._current_tick())
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the renewing threads; only the one that hands out due renewals reports
@@ -184,8 +189,8 @@ class Renewals:
         """
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
-        renewed = self.counts.last_minute
-        tickers = liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK)
+        renewed = self.counts.accepted_last_minute
+        tickers = liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK_SECONDS)
         return [replace(one, renewed=renewed) for one in (*tickers, *liveness_of(senders))]
 
     @property
@@ -196,9 +201,11 @@ class Renewals:
                 accepted=self._table.accepted,
                 missing=self._table.missed,
                 failed=self._table.failed,
-                last_minute=self._table.last_minute(),
-                refused=sum(entry.is_refused for entry in self._table.entries.values()),
-                late_seconds=max(sender.late_seconds() for sender in (self._rest, *self._senders)),
+                accepted_last_minute=self._table.accepted_last_minute(),
+                refused_instances=sum(entry.is_refused for entry in self._table.entries.values()),
+                overdue_seconds=max(
+                    sender.overdue_seconds() for sender in (self._plain_sender, *self._senders)
+                ),
             )
 
     def _run(self) -> None:
@@ -209,24 +216,26 @@ class Renewals:
             with self._table.lock:
                 if self._table.stopped:
                     return
-                due = self._take_due(self._now())
+                due = self._take_due_keys(self._current_tick())
                 if due:
-                    for sender in self._senders_for(in_batches=in_batches):
-                        sender.hand(due)
-                self._keep_up()
-            self._stopped.wait(windows.RENEWAL_TICK - elapsed_seconds() % windows.RENEWAL_TICK)
+                    for sender in self._choose_senders(in_batches=in_batches):
+                        sender.enqueue(due)
+                self._add_thread_or_log_if_late()
+            self._stopped.wait(
+                windows.RENEWAL_TICK_SECONDS - elapsed_seconds() % windows.RENEWAL_TICK_SECONDS
+            )
 
-    def _take_due(self, now: int) -> dict[Key, None]:
+    def _take_due_keys(self, now: int) -> dict[InstanceKey, None]:
         """Take the keys that are due, after a sleep of the machine all of them, and spread them again; the
         lock must be held.
         """
-        if now - self._tick > self._interval / windows.RENEWAL_TICK:
+        if now - self._tick > self._interval / windows.RENEWAL_TICK_SECONDS:
             _log.warning(
                 "renewing overdue instances now: the clock jumped",
-                extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK)},
+                extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK_SECONDS)},
             )
         self._tick = now
-        due: dict[Key, None] = {}
+        due: dict[InstanceKey, None] = {}
         for tick in [tick for tick in self._soon if tick <= now]:
             due.update(dict.fromkeys(self._soon.pop(tick)))
         for tick in [tick for tick in self._due if tick <= now]:
@@ -237,25 +246,25 @@ class Renewals:
                     following = tick + entry.period
                     if following <= now:
                         following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
-                    self._plan(entry, following)
+                    self._schedule(entry, following)
         return due
 
-    def _rest_thread(self) -> threading.Thread:
-        self._rest_threads += 1
-        name = f"renewals-rest-{self._rest_threads - 1}"
-        return threading.Thread(target=self._rest.run, args=(1,), name=name, daemon=True)
+    def _make_plain_thread(self) -> threading.Thread:
+        self._plain_thread_count += 1
+        name = f"renewals-rest-{self._plain_thread_count - 1}"
+        return threading.Thread(target=self._plain_sender.run, args=(1,), name=name, daemon=True)
 
-    def _keep_up(self) -> None:
+    def _add_thread_or_log_if_late(self) -> None:
         """Start another thread where plain renewals have to wait for one, and log when all threads are too
         few.
 
         The table's lock must be held. Servers that do not answer are left out: their senders report them.
         """
-        senders = [sender for sender in (self._rest, *self._senders) if not sender.failing_seconds()]
-        late = max((sender.late_seconds() for sender in senders), default=0.0)
-        waits = self._rest.late_seconds() if self._rest in senders else 0.0
-        if waits > windows.RENEWAL_WAITS and self._rest_threads < MOST_REST_THREADS:
-            thread = self._rest_thread()
+        senders = [sender for sender in (self._plain_sender, *self._senders) if not sender.failing_seconds()]
+        late = max((sender.overdue_seconds() for sender in senders), default=0.0)
+        waits = self._plain_sender.overdue_seconds() if self._plain_sender in senders else 0.0
+        if waits > windows.LONGEST_RENEWAL_WAIT_SECONDS and self._plain_thread_count < MOST_PLAIN_THREADS:
+            thread = self._make_plain_thread()
             self._threads.append(thread)
             thread.start()
         if late > self._interval and not self._is_late:
@@ -280,22 +289,24 @@ class Renewals:
             _log.exception("failed to check for batch support, renewing instances one by one")
             return False
 
-    def _senders_for(self, *, in_batches: bool) -> list[HeartbeatSender]:
+    def _choose_senders(self, *, in_batches: bool) -> list[HeartbeatSender]:
         """Return the senders to which due renewals are handed."""
         if not in_batches:
-            return [self._rest]
-        is_cut_off = any(sender.failing_seconds() > windows.PLAIN_RENEWALS_AFTER for sender in self._senders)
-        return [*self._senders, self._rest] if is_cut_off else self._senders
+            return [self._plain_sender]
+        is_cut_off = any(
+            sender.failing_seconds() > windows.PLAIN_RENEWALS_AFTER_SECONDS for sender in self._senders
+        )
+        return [*self._senders, self._plain_sender] if is_cut_off else self._senders
 
-    def _period(self, instance: Instance) -> int:
+    def _period_ticks(self, instance: Instance) -> int:
         """Return the number of ticks between two renewals; renewing more often than promised is harmless."""
         seconds = min(self._interval, instance.lease.renewal_interval_seconds)
-        return max(1, int(seconds / windows.RENEWAL_TICK))
+        return max(1, int(seconds / windows.RENEWAL_TICK_SECONDS))
 
-    def _plan(self, entry: LeaseEntry, tick: int) -> None:
+    def _schedule(self, entry: LeaseEntry, tick: int) -> None:
         entry.due = tick
         self._due.setdefault(tick, set()).add(entry.instance.key)
 
     @staticmethod
-    def _now() -> int:
-        return int(elapsed_seconds() / windows.RENEWAL_TICK)
+    def _current_tick() -> int:
+        return int(elapsed_seconds() / windows.RENEWAL_TICK_SECONDS)

@@ -33,47 +33,48 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.batches import copy_to, read_many
-from eurekube_provider.eureka.peers import MOST_TRIES, Peers
+from eurekube_provider.eureka.batches import read_and_renew_at, register_copies_at
+from eurekube_provider.eureka.peers import REMOVAL_TRIES_AT_ONE_URL, Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.record import Look
+from eurekube_provider.eureka.record import PlannedCheck
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import Stacks
-from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
+from eurekube_provider.eureka.registry.stacks import StackRegistrations
+from eurekube_provider.eureka.rules import Ownership, ServerAnswers, Verdict
 from eurekube_provider.eureka.uncached_reads import (
-    READS_AT_ONCE,
-    Refused,
+    PARALLEL_READS,
+    RefusalByKey,
     UncachedReads,
-    read_each,
     read_everywhere,
+    read_instances,
 )
 
 _log = logging.getLogger(__name__)
 
-MOST_LOOKED_FOR_LONGER = 1_000
+MOST_CHECKED_LONGER = 1_000
 """The most instances, due at once, that are looked for longer, with several reads each; more are left to
 lapse.
 """
 
-MOST_ASKED = 500
-"""The most unlisted instances that each server is asked for within :data:`.windows.PROOFS_COUNTED`: if all
-vanish at once, as when a server lost its memory, the rest must wait.
+MOST_UNLISTED_ASKED = 500
+"""The most unlisted instances that each server is asked for within
+:data:`.windows.PROOF_LIMIT_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory, the rest
+must wait.
 """
 
-CHUNK = 2 * READS_AT_ONCE
+UNLISTED_READS_PER_CHUNK = 2 * PARALLEL_READS
 """The number of unlisted instances that are read at once: within two answers of each server."""
 
 
 class Repair:
     """The repair of instances that are in doubt.
 
-    A :class:`~eurekube_provider.eureka.registry.heartbeats.HeartbeatListener`. One loop looks at each server,
+    A :class:`~eurekube_provider.eureka.registry.heartbeats.HeartbeatListener`. One loop checks each server,
     on a thread of that server's own, since a server that hangs blocks its thread.
     """
 
@@ -83,13 +84,13 @@ class Repair:
         renewals: Renewals,
         restarts: RestartDetection,
         reachability: Reachability,
-        stacks: Stacks,
+        stacks: StackRegistrations,
         ownership: Ownership,
     ) -> None:
         self._peers, self._table = peers, peers.table
         self._renewals, self._restarts, self._reachability = renewals, restarts, reachability
         self._stacks, self._ownership = stacks, ownership
-        self._settled_at = -windows.TOPOLOGY
+        self._settled_at = -windows.TOPOLOGY_CACHE_SECONDS
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(peer,), name=f"repair-{number}", daemon=True)
@@ -114,132 +115,138 @@ class Repair:
 
     def _run(self, peer: Peer) -> None:
         was_away = False
-        while not self._stopped.wait(windows.SWEEP_TICK):
+        while not self._stopped.wait(windows.REMOVAL_CHECK_TICK_SECONDS):
             if not self._peers.may_write():
-                continue  # the leader looks, and removes
+                continue  # the leader checks, and removes
             try:
-                was_away = self.look(peer, was_away=was_away)
+                was_away = self.check_server(peer, was_away=was_away)
             except RegistryError:
                 # Anyone who writes or renews there says so; what is due stays due.
                 was_away = True
-                self._stopped.wait(windows.RETRY)
+                self._stopped.wait(windows.LONGEST_RETRY_SECONDS)
             except LeadershipLost:
-                self._stopped.wait(windows.RETRY)
-            except Exception:  # noqa: BLE001 - the thread must look again
+                self._stopped.wait(windows.LONGEST_RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("failed to verify removals, retrying")
 
     # What was removed, or may come late.
 
-    def look(self, peer: Peer, *, was_away: bool = False) -> bool:
+    def check_server(self, peer: Peer, *, was_away: bool = False) -> bool:
         """Check one server for the removed or late instances that are due; ask nothing if none is.
 
         :param was_away: True if the server did not answer the last time: other servers are then checked as
             well.
         :returns: the value of ``was_away`` for the next time.
         """
-        due = self._table.due(peer.url)
+        due = self._table.due_checks(peer.url)
         if not due:
             return was_away
-        removed = self._judge_looks(peer, due)
+        removed = self._process_due_checks(peer, due)
         if removed:
             _log.warning(
                 "removed instances that a Eureka server had kept after their removal",
                 extra={"url": peer.url, "count": removed},
             )
-        self._renewals.renew_soon(look.instance.key for look in due)  # the removal may have hit them
-        are_several = self._restarts.servers_behind > 1 and len(self._peers.peers) == 1
-        looks_longer = are_several and len(due) <= MOST_LOOKED_FOR_LONGER
-        after_seconds = windows.SWEEP_BEHIND_ONE_URL if looks_longer else windows.SWEEP
-        self._table.looked(peer.url, due, after_seconds, was_away=was_away)
+        self._renewals.renew_soon(check.instance.key for check in due)  # the removal may have hit them
+        are_several = self._restarts.most_servers_at_one_url > 1 and len(self._peers.peers) == 1
+        looks_longer = are_several and len(due) <= MOST_CHECKED_LONGER
+        after_seconds = (
+            windows.REMOVAL_CHECK_ONE_URL_SECONDS if looks_longer else windows.REMOVAL_CHECK_SECONDS
+        )
+        self._table.plan_next_checks(peer.url, due, after_seconds, was_away=was_away)
         return False
 
-    def _judge_looks(self, peer: Peer, due: Sequence[Look]) -> int:
+    def _process_due_checks(self, peer: Peer, due: Sequence[PlannedCheck]) -> int:
         """Remove left-over instances, and repair late ones; return the number of removals."""
-        held = self._read_at(peer, [look.instance.key for look in due])
-        self._peers.answered(peer)
+        held = self._read_one_by_one(peer, [check.instance.key for check in due])
+        self._peers.stop_avoiding(peer)
         removed = 0
-        for look in due:
-            key = look.instance.key
+        for check in due:
+            key = check.instance.key
             found = held[key]
-            verdict = self._judge_look(look, found)
-            if verdict is Verdict.LEFT:
+            verdict = self._judge_check(check, found)
+            if verdict is Verdict.LEFT_OVER:
                 try:
-                    removed += self._remove(peer, look, found if len(due) == 1 else None)
+                    removed += self._remove_left_over(peer, check, found if len(due) == 1 else None)
                 except RegistryRejected as error:
-                    _not_removed(peer, key, error)
-            elif verdict is Verdict.LATE and found is not None:
-                self._came_late(found)
+                    _log_unverified_removal(peer, key, error)
+            elif verdict is Verdict.LATE_WRITE and found is not None:
+                self._process_late_instance(found)
         return removed
 
-    def _judge_look(self, look: Look, found: Instance | None) -> Verdict:
-        record = self._table.record(look.instance.key)
-        return rules.judge_look(look, record, found, int(time.time() * 1000))
+    def _judge_check(self, check: PlannedCheck, found: Instance | None) -> Verdict:
+        record = self._table.copy_record(check.instance.key)
+        return rules.judge_checked_instance(check, record, found, int(time.time() * 1000))
 
-    def _read_at(self, peer: Peer, keys: Sequence[Key]) -> dict[Key, Instance | None]:
-        """Read instances from a server one by one: a batch would renew them, and they are to end.
+    def _read_one_by_one(self, peer: Peer, keys: Sequence[InstanceKey]) -> dict[InstanceKey, Instance | None]:
+        """Read instances from a server one by one: a batch would renew them, and they must lapse.
 
         Where several servers answer at one URL it is asked more often, since each answer may come from
         another one.
         """
-        refused: Refused = {}
-        servers = self._restarts.servers_behind
-        held = read_each(peer, keys, refused)
+        refused: RefusalByKey = {}
+        servers = self._restarts.most_servers_at_one_url
+        held = read_instances(peer, keys, refused)
         for _ in range(2 * servers if servers > 1 else 0):
             missing = [key for key in keys if held[key] is None and key not in refused]
             if not missing:
                 break
-            held.update(read_each(peer, missing, refused))
+            held.update(read_instances(peer, missing, refused))
         for key, error in refused.items():
-            _not_removed(peer, key, error)
+            _log_unverified_removal(peer, key, error)
         return held
 
-    def _remove(self, peer: Peer, look: Look, found: Instance | None) -> bool:
-        """Remove a left-over instance at a server that holds it: only that server tells the others.
+    def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
+        """Remove a left-over instance at a server that holds it, since only that server tells the
+        others; return whether it was removed.
 
         :param found: the instance as it was just read; None to read it again, since among many the last is
             removed some time after all were read.
         """
-        key = look.instance.key
+        key = check.instance.key
         again = found or peer.read(*key)
         # Behind one URL another server may have answered, which does not hold it.
         is_elsewhere = again is None and len(self._peers.peers) == 1
-        if not is_elsewhere and self._judge_look(look, again) is not Verdict.LEFT:
+        if not is_elsewhere and self._judge_check(check, again) is not Verdict.LEFT_OVER:
             return False
         # Where it was read, another server may answer next: a balancer takes them in turn.
-        return any(not self._table.holds(key) and peer.deregister(*key) for _ in range(MOST_TRIES))
+        return any(
+            not self._table.has_instance(key) and peer.deregister(*key)
+            for _ in range(REMOVAL_TRIES_AT_ONE_URL)
+        )
 
-    def _came_late(self, found: Instance) -> None:
+    def _process_late_instance(self, found: Instance) -> None:
         """Notify the owner of an instance that may have come late, or repair its status."""
-        if not self._ownership.is_ours(found):
+        if not self._ownership.is_renewed_by_this_operator(found):
             return
-        (found,) = self._table.marked([found])
-        record, now = self._table.record(found.key), self._table.clock()
-        if rules.is_just_set(record, found, now) or (
-            rules.may_be_sent_again(record, found, now) and self._is_sent_again(found.key)
+        (found,) = self._table.mark_own_out_of_service([found])
+        record, now = self._table.copy_record(found.key), self._table.clock()
+        if rules.is_override_too_soon_for_a_person(record, found, now) or (
+            rules.may_be_own_override_returning(record, found, now) and self._is_override_partial(found.key)
         ):
-            found = rules.as_ours(found)
-        if rules.judge_late(self._table.record(found.key), found) is Verdict.LATE:
+            found = rules.add_leaving_mark(found)
+        if rules.judge_late_instance(self._table.copy_record(found.key), found) is Verdict.LATE_WRITE:
             self._notify_owner(found)
         else:
-            self._bring_status(found)
+            self._send_status_again(found)
 
     def _notify_owner(self, found: Instance) -> None:
-        self._table.found(found)
-        self._table.tell([found.owner])
+        self._table.store_read_instance(found)
+        self._table.notify_owners([found.owner])
 
-    def _is_sent_again(self, key: Key) -> bool:
+    def _is_override_partial(self, key: InstanceKey) -> bool:
         """Return whether only some servers have an OUT_OF_SERVICE, and still do after a moment."""
         for _ in range(2):
             held, failures = self._peers.read_everywhere(*key)
-            if not rules.is_sent_again(Servers(held, are_all=not failures)):
+            if not rules.are_only_some_out_of_service(ServerAnswers(held, have_all_answered=not failures)):
                 return False
-            if self._stopped.wait(windows.ANOTHERS_STATUS):
+            if self._stopped.wait(windows.MANUAL_STATUS_REPLICATION_SECONDS):
                 return False
         return True
 
-    def _bring_status(self, found: Instance) -> None:
+    def _send_status_again(self, found: Instance) -> None:
         """Send a server its instance's status again if it holds another one than was last written, see
-        :func:`.rules.overtaken`.
+        :func:`.rules.urls_with_overtaken_status`.
 
         The server gets the version that the other servers hold, with the same timestamp: a later write
         prevails. If no server holds that version, the owner is notified.
@@ -248,15 +255,15 @@ class Repair:
         if ours is None or found.status is ours.status:
             return
         held, _ = self._peers.read_everywhere(*found.key)
-        urls = rules.overtaken(held, ours)
-        if rules.is_overtaken_everywhere(held, ours):
+        urls = rules.urls_with_overtaken_status(held, ours)
+        if rules.is_status_overtaken_everywhere(held, ours):
             self._notify_owner(found)
         for peer in self._peers.peers:
             # Else it was written again or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:
                 fields = {"url": peer.url, "instance": ours.instance_id}
                 try:
-                    peer.tell(ours)  # no batch, which servers may refuse where none are used
+                    peer.register_as_replica(ours)  # no batch, which servers may refuse where none are used
                 except RegistryUnreachable:
                     raise  # looked at again soon
                 except RegistryError as error:
@@ -268,82 +275,88 @@ class Repair:
                     )
                     continue
                 _log.warning(
-                    "sent an instance's status to a Eureka server again",
+                    "sent an instance's status to a Eureka server that held another one",
                     extra={**fields, "status": ours.status.value},
                 )
 
     # What a renewal finds missing, or otherwise than it was registered.
 
-    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+    def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """Copy instances that a server lacks to it; if all servers lack them, notify the owners, and
         restore those of stacks.
         """
         lost = instances
         if peer is not None:
-            removed = self._removed_from(peer, instances)
-            lost = self._level([one for one in instances if one.key not in removed], peer)
+            removed = self._stack_keys_removed_at(peer, instances)
+            lost = self._copy_missing_and_return_lost(
+                [one for one in instances if one.key not in removed], peer
+            )
             lost += [one for one in instances if one.key in removed]
-        ours = [instance for instance in lost if not rules.is_of_stack(instance)]
-        if ours and not self._restarts.lost_memory:
-            self._restarts.notice()
+        ours = [instance for instance in lost if not rules.is_owned_by_stack(instance)]
+        if ours and not self._restarts.has_lost_memory:
+            self._restarts.detect_restarts()
         # Or nobody could renew it.
-        may_be_forgotten = self._restarts.lost_memory or self._reachability.failed_within(windows.MEMORY_LOST)
+        may_be_forgotten = self._restarts.has_lost_memory or self._reachability.failed_within(
+            windows.MEMORY_LOSS_SECONDS
+        )
         for instance in ours:
             self._renewals.remove(instance.key)
             if may_be_forgotten:
-                self._table.forgot(instance)
-            self._vanished(instance.key)
+                self._table.remember_lost_instance(instance)
+            self._store_absence(instance.key)
         if ours:
             _log.warning(
                 "found instances missing in Eureka, registering them again", extra={"count": len(ours)}
             )
-        self._table.tell(instance.owner for instance in ours)
+        self._table.notify_owners(instance.owner for instance in ours)
         for instance in lost:
-            if rules.is_of_stack(instance):
-                self._stacks.lost(instance)
+            if rules.is_owned_by_stack(instance):
+                self._stacks.restore_or_drop(instance)
 
-    def newer(self, stored: Instance) -> None:
+    def newer_version_found(self, stored: Instance) -> None:
         """Note an instance that somebody else wrote, and notify its former owner."""
         known = self._table.get(stored.key)
-        self._table.found(stored)
-        if self._ownership.is_ours(stored) and (known is None or known.owner == stored.owner):
+        self._table.store_read_instance(stored)
+        if self._ownership.is_renewed_by_this_operator(stored) and (
+            known is None or known.owner == stored.owner
+        ):
             self._renewals.add(stored, just_registered=True)
         else:
             self._renewals.remove(stored.key)
-        self._table.tell((stored.owner, known.owner if known else None))
+        self._table.notify_owners((stored.owner, known.owner if known else None))
 
-    def answers_again(self, peer: Peer) -> None:
+    def server_answers_again(self, peer: Peer) -> None:
         """Ask at once whether a server that answers again was restarted."""
-        _log.warning("Eureka server answers again", extra={"url": peer.url})
-        self._restarts.notice()
+        _log.warning("Eureka server answers again, resuming renewals", extra={"url": peer.url})
+        self._restarts.detect_restarts()
 
-    def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
+    def _stack_keys_removed_at(self, peer: Peer, instances: Sequence[Instance]) -> set[InstanceKey]:
         """Return the stacks' registrations that were removed at a server, and must not be copied back from
         the others.
         """
-        held_lately = [one.key for one in instances if self._table.accepted_lately(peer.url, one)]
-        if not held_lately or peer.url not in self._restarts.notice():
+        held_lately = [one.key for one in instances if self._table.has_accepted_renewal_lately(peer.url, one)]
+        if not held_lately or peer.url not in self._restarts.detect_restarts():
             return set()
-        if self._restarts.lost_memory and not self._restarts.has_memory(peer.url):
+        if self._restarts.has_lost_memory and not self._restarts.has_kept_memory(peer.url):
             return set()
         try:
             # It may hold older contents, which get a 404 as well.
-            held = read_each(peer, held_lately)
+            held = read_instances(peer, held_lately)
         except RegistryError:
             return set(held_lately)  # found out as soon as it answers
         return {key for key, found in held.items() if found is None}
 
-    def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
+    def _copy_missing_and_return_lost(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
         """Register on ``peer`` the instances that other servers hold; return those that none of them
         holds.
         """
-        found: dict[Key, Instance] = {}
-        for other in self._peers.in_order():
+        found: dict[InstanceKey, Instance] = {}
+        for other in self._peers.peers_in_order():
             left = [instance for instance in instances if instance.key not in found]
             if other is peer or not left:
                 continue
             try:
-                held = read_many(self._peers, other, left)
+                held = read_and_renew_at(self._peers, other, left)
             except RegistryError:
                 continue
             found.update({key: instance for key, instance in held.items() if instance is not None})
@@ -351,7 +364,7 @@ class Repair:
             # Else it is reported with the next renewals: they go on, and find the same.
             for chunk in batch.chunks(found.values()):
                 # Of thousands, some may have been removed since they were read.
-                copy_to(peer, [one for one in chunk if one.key in self._renewals])
+                register_copies_at(peer, [one for one in chunk if one.key in self._renewals])
             _log.warning(
                 "copied missing instances to a Eureka server", extra={"url": peer.url, "count": len(found)}
             )
@@ -359,7 +372,7 @@ class Repair:
 
     # What a list shows otherwise than it is known, or no more.
 
-    def settle(self, keys: Iterable[Key]) -> None:
+    def resolve_doubts(self, keys: Iterable[InstanceKey]) -> None:
         """Read the instances for which a list contradicts what this process knew, and notify their owners."""
         for key in keys:
             before = self._table.get(key)
@@ -368,33 +381,33 @@ class Repair:
             except RegistryRejected:
                 continue  # nobody can say more of it than the lists
             if now is None:
-                self._vanished(key)
+                self._store_absence(key)
             else:
-                (now,) = self._table.marked([now])
-                self._table.found(now)
-                self.renew_no_more([now])
-            self._table.tell_of([one for one in (before, now) if one is not None])
+                (now,) = self._table.mark_own_out_of_service([now])
+                self._table.store_read_instance(now)
+                self.stop_renewing_taken_over([now])
+            self._table.notify_affected_owners([one for one in (before, now) if one is not None])
 
-    def renew_no_more(self, instances: Iterable[Instance]) -> None:
+    def stop_renewing_taken_over(self, instances: Iterable[Instance]) -> None:
         """Stop renewing instances that another owner has taken over, so that they can lapse."""
         for instance in instances:
-            if instance.key not in self._renewals or self._ownership.is_ours(instance):
+            if instance.key not in self._renewals or self._ownership.is_renewed_by_this_operator(instance):
                 continue
             _log.info(
                 "stopped renewing an instance that another owner has taken over",
                 extra={"instance": instance.instance_id, "owner": instance.owner or ""},
             )
             ours = self._renewals.remove(instance.key)
-            self._table.tell([ours.owner if ours is not None else None])
+            self._table.notify_owners([ours.owner if ours is not None else None])
 
-    def _vanished(self, key: Key) -> None:
+    def _store_absence(self, key: InstanceKey) -> None:
         """Note that no server holds the instance.
 
         If the servers forgot it, a person's override is restored with the instance.
         """
-        self._table.gone(key, is_forgotten=self._restarts.lost_memory)
+        self._table.store_confirmed_absence(key, is_forgotten=self._restarts.has_lost_memory)
 
-    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more, as a list may have gaps.
 
         An instance has left if a server says in its delta that it deregistered the instance, or evicted it
@@ -407,25 +420,27 @@ class Repair:
         """
         vanished = list(dict.fromkeys(keys))
         now = self._table.clock()
-        gone = {key for key in vanished if rules.has_left(self._table.record(key), now)}
+        gone = {key for key in vanished if rules.has_proof_of_departure(self._table.copy_record(key), now)}
         asked = [key for key in vanished if key not in gone and not any(map(path_problem, key))]
-        rest, refused = self._table.may_ask(asked, MOST_ASKED), Refused()
+        rest, refused = self._table.choose_keys_to_ask(asked, MOST_UNLISTED_ASKED), RefusalByKey()
         found = self._read_in_chunks(rest, refused)
-        have_settled = bool(rest) and not found.failures and self._have_settled_alone()
+        have_settled = bool(rest) and not found.failures and self._have_servers_warmed_up()
         registered: list[Instance] = []
-        absent: set[Key] = set()
+        absent: set[InstanceKey] = set()
         for key in rest:
-            servers = Servers(found.of(key), are_all=not found.failures and key not in refused)
-            verdict = rules.judge_unlisted(servers, have_settled=have_settled)
+            servers = ServerAnswers(
+                found.held_by_url(key), have_all_answered=not found.failures and key not in refused
+            )
+            verdict = rules.judge_unlisted_instance(servers, have_settled=have_settled)
             if verdict is Verdict.GONE:
                 gone.add(key)
-                if not rules.was_evicted(self._table.record(key), now):
+                if not rules.was_evicted_by_a_server(self._table.copy_record(key), now):
                     absent.add(key)
-            elif servers.found is not None:
-                registered.append(servers.found)
+            elif servers.newest is not None:
+                registered.append(servers.newest)
         return UnlistedInstances(tuple(registered), frozenset(gone), frozenset(absent))
 
-    def _read_in_chunks(self, keys: list[Key], refused: Refused) -> UncachedReads:
+    def _read_in_chunks(self, keys: list[InstanceKey], refused: RefusalByKey) -> UncachedReads:
         """Read instances in chunks, and all remaining ones at once when a server is silent.
 
         Without chunks, the nearest server would answer for very many instances before a more distant one had
@@ -433,28 +448,30 @@ class Repair:
         """
         found = UncachedReads({}, {})
         while keys:
-            count = len(keys) if found.failures else CHUNK
-            found = found.joined(read_everywhere(self._peers, keys[:count], refused))
+            count = len(keys) if found.failures else UNLISTED_READS_PER_CHUNK
+            found = found.merge_with(read_everywhere(self._peers, keys[:count], refused))
             keys = keys[count:]
         return found
 
-    def _have_settled_alone(self) -> bool:
+    def _have_servers_warmed_up(self) -> bool:
         """Return whether every server has run for long enough, and is the only one at its URL."""
 
-        def have_settled() -> bool:
-            ages = (self._restarts.runs_for(peer.url) or 0.0 for peer in self._peers.peers)
-            return self._restarts.servers_behind == 1 and all(age >= windows.SERVER_SETTLED for age in ages)
+        def have_warmed_up() -> bool:
+            ages = (self._restarts.uptime_seconds(peer.url) or 0.0 for peer in self._peers.peers)
+            return self._restarts.most_servers_at_one_url == 1 and all(
+                age >= windows.SERVER_WARM_UP_SECONDS for age in ages
+            )
 
-        if not have_settled():
+        if not have_warmed_up():
             return False
         now = self._table.clock()
-        if now - self._settled_at > windows.TOPOLOGY:
+        if now - self._settled_at > windows.TOPOLOGY_CACHE_SECONDS:
             self._settled_at = now
-            self._restarts.detect_behind_balancer()
-        return have_settled()
+            self._restarts.detect_servers_behind_balancer()
+        return have_warmed_up()
 
 
-def _not_removed(peer: Peer, key: Key, error: RegistryRejected) -> None:
+def _log_unverified_removal(peer: Peer, key: InstanceKey, error: RegistryRejected) -> None:
     _log.warning(
         "failed to verify a removal, the instance may stay: the Eureka server refuses to show"
         " or to remove it",

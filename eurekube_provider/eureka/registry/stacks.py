@@ -14,30 +14,30 @@ from collections.abc import Iterable, Sequence, Set
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import RENEWER_KEY
-from eurekube_provider.core.model import Instance, Key, newest
+from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
-from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
+from eurekube_provider.eureka.rules import Ownership, ServerAnswers, Verdict
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads, read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-NEW_AT_ONCE = 250
+NEW_REGISTRATIONS_PER_CHUNK = 250
 """The number of new registrations that are read at once, before the first of them are renewed.
 
 Of more, as after a change of leader, the next ones are read two seconds later: without a pause, 10,000 would
 cost each server 12 s of its processor, and syncers' changes would wait.
 """
 
-MOST_COMPARED = 8
+MOST_INSTANCES_COMPARED = 8
 """The most other instances that are read, when one server lacks an instance, to find out whether the
 servers share any at all.
 """
 
 
-class Stacks:
+class StackRegistrations:
     """The stacks' registrations at one Eureka."""
 
     def __init__(
@@ -46,8 +46,8 @@ class Stacks:
         self._writer, self._peers, self._table = writer, writer.peers, writer.peers.table
         self._renewals, self._restarts, self._ownership = renewals, restarts, ownership
         self._lock = threading.Lock()
-        self._suggested: dict[Key, Instance] = {}  # by a list; the most urgent first
-        self._restoring: set[Key] = set()  # what a server forgot, and could not be restored yet
+        self._suggested: dict[InstanceKey, Instance] = {}  # by a list; the most urgent first
+        self._restoring: set[InstanceKey] = set()  # what a server forgot, and could not be restored yet
 
     def stand_by(self) -> None:
         """Forget all registrations, since another replica renews them."""
@@ -56,16 +56,17 @@ class Stacks:
             self._suggested = {}
 
     @property
-    def stands_by(self) -> bool:
+    def is_standing_by(self) -> bool:
         """True if another replica renews."""
-        return self._renewals.stands_by
+        return self._renewals.is_standing_by
 
-    def take(self, listed: Iterable[Instance]) -> None:
-        """Process a list of the whole registry; :meth:`check` reads the registrations that are new here.
+    def process_list(self, listed: Iterable[Instance]) -> None:
+        """Process a list of the whole registry; :meth:`renew_suggested` reads the registrations that are new
+        here.
 
         A list may be half a minute old, or come from a server that missed a removal.
         """
-        if self._renewals.stands_by:
+        if self._renewals.is_standing_by:
             return
         ours = {
             one.key: one
@@ -78,24 +79,24 @@ class Stacks:
         for key, instance in ours.items():
             if key in self._renewals:
                 self._renewals.add(instance, just_registered=False)
-            elif rules.is_suggested(self._table.record(key), instance, self._table.clock()):
+            elif rules.does_list_suggest_renewal(self._table.copy_record(key), instance, self._table.clock()):
                 suggested.append(instance)
         with self._lock:
             self._suggested = {one.key: one for one in sorted(suggested, key=_lapses_at)}
 
-    def check(self) -> None:
+    def renew_suggested(self) -> None:
         """Read the registrations that a list suggested on every server that answers, and renew the existing
         ones.
 
         Of very many only those that may lapse first are read; the next reading goes on.
         """
-        while not self._renewals.stands_by:
+        while not self._renewals.is_standing_by:
             with self._lock:
-                chunk = list(itertools.islice(self._suggested.values(), NEW_AT_ONCE))
+                chunk = list(itertools.islice(self._suggested.values(), NEW_REGISTRATIONS_PER_CHUNK))
             if not chunk:
                 return
             try:
-                self._judge_all(chunk)
+                self._renew_existing(chunk)
             except RegistryError:
                 return  # looked at again soon: anyone who reads the list says so
             with self._lock:
@@ -103,75 +104,86 @@ class Stacks:
                     if self._suggested.get(instance.key) is instance:
                         del self._suggested[instance.key]
                 following = next(iter(self._suggested.values()), None)
-            if following is not None and _lapses_at(following) > time.time() + windows.LAPSES_SOON:
+            if following is not None and _lapses_at(following) > time.time() + windows.LAPSES_SOON_SECONDS:
                 return
 
-    def _judge_all(self, listed: Sequence[Instance]) -> None:
+    def _renew_existing(self, listed: Sequence[Instance]) -> None:
         """Read the listed registrations, and renew the existing ones; one that a server refuses to show
         does not stop the others.
         """
-        refused: Refused = {}
-        reads = self._read([one.key for one in listed], refused)
+        refused: RefusalByKey = {}
+        reads = self._read_everywhere([one.key for one in listed], refused)
         for one in listed:
             if one.key not in refused or reads.newest(one.key) is not None:
-                self._judge(one, reads, are_all=not reads.failures and one.key not in refused)
+                self._renew_if_existing(
+                    one, reads, have_all_answered=not reads.failures and one.key not in refused
+                )
                 continue
             _log.warning(
                 "not renewing a stack's registration: Eureka refuses to show it",
                 extra={**_log_fields(one), "error": str(refused[one.key])},
             )
-            self._table.drop(one)
+            self._table.store_dropped_registration(one)
 
-    def _judge(self, listed: Instance, reads: UncachedReads, *, are_all: bool) -> None:
+    def _renew_if_existing(self, listed: Instance, reads: UncachedReads, *, have_all_answered: bool) -> None:
         """Renew a listed registration if the servers' answers show that it exists and was not removed.
 
-        :param are_all: True if each server answered about the registration.
+        :param have_all_answered: True if each server answered about the registration.
         """
-        servers, now = self._restarts.servers(reads.of(listed.key), are_all=are_all), time.time()
-        record, found = self._table.record(listed.key), servers.found
-        verdict = rules.judge_listed_for_stack(record, servers, self._ownership, now, self._servers_share)
-        if verdict is Verdict.OURS and found is not None:
-            self._table.drop_no_more(found.key)
+        servers, now = (
+            self._restarts.with_server_facts(
+                reads.held_by_url(listed.key), have_all_answered=have_all_answered
+            ),
+            time.time(),
+        )
+        record, found = self._table.copy_record(listed.key), servers.newest
+        verdict = rules.judge_listed_stack_registration(
+            record, servers, self._ownership, now, self._do_servers_share_instances
+        )
+        if verdict is Verdict.REGISTERED and found is not None:
+            self._table.forget_dropped_registration(found.key)
             _log.info("renewing a stack's registration", extra={**_log_fields(found), "owner": found.owner})
             self._renewals.add(found, just_registered=False)
         elif verdict is Verdict.REMOVED:
             ours = found if found is not None and self._ownership.is_renewed_for_stack(found) else None
             dropped = record.dropped
-            if ours and (dropped is None or rules.is_registered_again(dropped, ours, servers.held)):
+            if ours and (dropped is None or rules.is_registered_again(dropped, ours, servers.held_by_url)):
                 _log.warning(
                     "not renewing a stack's registration that was removed from some Eureka"
                     " servers: to keep it, run its stack with a refresh",
-                    extra={**_log_fields(ours), "lacking": ", ".join(rules.removed_at(servers, now))},
+                    extra={**_log_fields(ours), "lacking": ", ".join(rules.urls_where_removed(servers, now))},
                 )
-            self._table.drop(ours or listed)
+            self._table.store_dropped_registration(ours or listed)
 
-    def lost(self, instance: Instance) -> None:
+    def restore_or_drop(self, instance: Instance) -> None:
         """Restore a registration that a renewal missed if a server forgot it; stop renewing it if somebody
         removed it.
         """
         self._renewals.remove(instance.key)
-        self._table.gone(instance.key)
+        self._table.store_confirmed_absence(instance.key)
         try:
-            answered = self._restarts.notice_all()
-            reads = self._read([instance.key], ends_with_restart=True)
-            verdict, servers = self._judge_missing(instance, reads, answered)
-            if verdict is Verdict.LOST:
+            answered = self._restarts.detect_restarts_of_all()
+            reads = self._read_everywhere([instance.key], ends_with_restart=True)
+            verdict, servers = self._judge_missing_registration(instance, reads, answered)
+            if verdict is Verdict.FORGOTTEN:
                 self._restoring.add(instance.key)
-                self._writer.restore(servers.found or instance)
+                self._writer.restore(servers.newest or instance)
                 self._restoring.discard(instance.key)
                 _log.warning(
                     "restored a stack's registration that a Eureka server had lost",
                     extra=_log_fields(instance),
                 )
-            elif verdict is Verdict.UNREAD:
+            elif verdict is Verdict.UNDECIDED:
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
             else:
                 _log.warning(
                     "stopped renewing a stack's registration that somebody removed",
                     extra=_log_fields(instance),
                 )
-                lacking = frozenset(url for url, held in servers.held.items() if held is None)
-                self._table.drop(newest((instance, servers.found)) or instance, lacking)
+                lacking = frozenset(url for url, held in servers.held_by_url.items() if held is None)
+                self._table.store_dropped_registration(
+                    newest((instance, servers.newest)) or instance, lacking
+                )
         except RegistryError as error:
             _log.warning(
                 "failed to read or restore a stack's registration, retrying",
@@ -182,54 +194,54 @@ class Stacks:
             # The next renewal finds it missing again: it is restored as soon as this replica may write.
             self._renewals.add(instance, just_registered=True)
 
-    def _judge_missing(
+    def _judge_missing_registration(
         self, instance: Instance, reads: UncachedReads, answered: Set[str]
-    ) -> tuple[Verdict, Servers]:
+    ) -> tuple[Verdict, ServerAnswers]:
         """Judge why a registration is missing, and return the verdict with the servers' answers.
 
         :param answered: the servers that, just before the reads, told for how long they have run.
         """
         key, are_all = instance.key, not reads.failures
-        servers = self._restarts.servers(reads.of(key), are_all=are_all)
+        servers = self._restarts.with_server_facts(reads.held_by_url(key), have_all_answered=are_all)
         lately = {
             url
-            for url, held in servers.held.items()
-            if held is None and self._table.accepted_lately(url, instance)
+            for url, held in servers.held_by_url.items()
+            if held is None and self._table.has_accepted_renewal_lately(url, instance)
         }
-        removed_from = lately & servers.with_memory if len(self._peers.peers) > 1 else frozenset[str]()
+        removed_from = lately & servers.urls_with_memory if len(self._peers.peers) > 1 else frozenset[str]()
         if removed_from:  # one that was restarted before the read says so now
-            said = self._restarts.notice()
-            servers = self._restarts.servers(reads.of(key), are_all=are_all)
-            removed_from &= said & servers.with_memory
+            said = self._restarts.detect_restarts()
+            servers = self._restarts.with_server_facts(reads.held_by_url(key), have_all_answered=are_all)
+            removed_from &= said & servers.urls_with_memory
         is_restoring = key in self._restoring
-        verdict = rules.judge_missing_of_stack(
+        verdict = rules.judge_missing_stack_registration(
             servers,
             lately,
             removed_from,
             answered,
             time.time(),
-            self._servers_share,
+            self._do_servers_share_instances,
             is_restoring=is_restoring,
         )
         return verdict, servers
 
-    def _servers_share(self) -> bool:
+    def _do_servers_share_instances(self) -> bool:
         """Return whether at least one known instance is on all servers that answer.
 
         :raises RegistryError: no server answered.
         """
-        known = self._table.known()
-        for one in known[:: -(-len(known) // MOST_COMPARED) or 1]:  # of many applications
+        known = self._table.known_instances()
+        for one in known[:: -(-len(known) // MOST_INSTANCES_COMPARED) or 1]:  # of many applications
             try:
                 reads = read_everywhere(self._peers, [one.key])
             except RegistryRejected:
                 continue  # no matter who registered it, under whatever id
-            if all(held is not None for held in reads.of(one.key).values()):
+            if all(held is not None for held in reads.held_by_url(one.key).values()):
                 return True
         return False
 
-    def _read(
-        self, keys: list[Key], refused: Refused | None = None, *, ends_with_restart: bool = False
+    def _read_everywhere(
+        self, keys: list[InstanceKey], refused: RefusalByKey | None = None, *, ends_with_restart: bool = False
     ) -> UncachedReads:
         """Read instances on every server; behind a load balancer often enough to reach each of its servers.
 
@@ -239,12 +251,12 @@ class Stacks:
         :raises RegistryError: no server answered.
         """
         reads = read_everywhere(self._peers, keys, refused)
-        servers = self._restarts.servers_behind
+        servers = self._restarts.most_servers_at_one_url
         for _ in range(servers if servers > 1 else 0):
             missing = [key for key in keys if reads.newest(key) is None and key not in (refused or ())]
-            if not missing or (ends_with_restart and self._restarts.lost_memory):
+            if not missing or (ends_with_restart and self._restarts.has_lost_memory):
                 break
-            reads = reads.joined(read_everywhere(self._peers, missing, refused))
+            reads = reads.merge_with(read_everywhere(self._peers, missing, refused))
         return reads
 
 

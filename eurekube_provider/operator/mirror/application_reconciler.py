@@ -1,4 +1,4 @@
-"""One application of a mirror: the inputs of its decision, and the writes that carry the decision out.
+"""The reconcile of one application of a mirror: the decision on its Service, and the writes that follow.
 
 Applications are decided one after the other; their writes do not wait for each other. The writes of one
 application have an order: first the Service, then its slices, created ones before deleted ones.
@@ -15,23 +15,23 @@ from functools import partial
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror import Mirror, application_of
+from eurekube_provider.core.mirror import Mirror, mirrored_application
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_decision import (
-    HostAnswer,
+    HostLookup,
     MirrorDecision,
     MirrorOutcome,
     MirrorSituation,
-    decide_mirrored,
+    decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, host_names
-from eurekube_provider.core.mirror_slices import SlicePlan, shown_endpoints
+from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.mirrored_service import owner_reference
-from eurekube_provider.core.model import EMPTY, Instance
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
-from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
@@ -39,130 +39,142 @@ from eurekube_provider.operator.mirror.service_writer import MirrorRound, Servic
 _log = logging.getLogger(__name__)
 
 
-def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
-    """Return whether a mirrored endpoint may not be shown any longer."""
-    address = policy.judged(endpoint.address, mirror.allowed)
-    return address is None or bool(address.refusal)
+def _is_address_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
+    """Return whether the address policy forbids the address of a mirrored endpoint."""
+    address = policy.judge_address(endpoint.address, mirror.allowed_networks)
+    return address is None or bool(address.refusal_reason)
 
 
 class ApplicationReconciler:
-    """The decisions for each application of a mirror, one at a time; any threads may carry out their
-    writes.
-    """
+    """The decisions on each application of a mirror, one at a time; any thread may carry out the writes."""
 
     def __init__(
         self,
         cluster: Cluster,
         objects: MirrorObjects,
         writer: MirrorWriter,
-        names: HostNames,
-        manager: ServiceWriter,
+        names: HostNameCache,
+        services: ServiceWriter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._objects, self._writer = cluster, objects, writer
-        self._names, self._services, self._clock = names, manager, clock
+        self._names, self._services, self._clock = names, services, clock
         self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
         self.released: set[MirrorKey] = set()
-        """Mirrors whose release was obeyed, while some held endpoints are still to be removed."""
+        """Mirrors whose brake was released on a person's request, and whose held endpoints are not removed
+        yet.
+        """
         self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredService]] = {}
 
-    def decided(
-        self, now: MirrorRound, application: str, name: str, instances: list[Instance]
+    def decide_writes(
+        self, round_: MirrorRound, application: str, name: str, instances: list[Instance]
     ) -> Write | None:
-        """Decide what the Service of an application shall show.
+        """Decide on the endpoints of an application's Service, and return the writes that it needs.
 
-        :param now: the part of the round that collects this application's results.
-        :returns: the writes, if any are needed: to be called once, before the next round, on any thread.
+        :param round_: the part of the round that collects this application's results.
+        :param name: the name of the Service.
+        :returns: a function that makes the writes, to be called once before the next round, on any thread;
+            None if no write is needed.
         """
-        place = (now.key, name)
-        situation = self._situation(now, application, name, instances)
+        place = (round_.key, name)
+        situation = self._situation(round_, application, name, instances)
         done = self._done.pop(place, None)
         if done is not None and done[0] == situation:
             self._done[place] = done
-            now.shown.append(done[1])
+            round_.shown_services.append(done[1])
             return None
-        if isinstance(situation.shown, Mirror):
-            situation = self._with_answers(now, situation)
-        decision = decide_mirrored(situation)
-        now.problems += decision.problems
-        if decision.end is MirrorOutcome.KEEPS:
+        if isinstance(situation.mirror_or_problem, Mirror):
+            situation = self._with_eureka_and_dns_answers(round_, situation)
+        decision = decide_mirrored_service(situation)
+        round_.problems += decision.problems
+        if decision.outcome is MirrorOutcome.WRITES_NOTHING:
             return None
-        if decision.end is MirrorOutcome.LEAVES:
-            return partial(self._leave, now, name)
-        if decision.verdict.released and now.key not in self.released:
-            self.released.add(now.key)
-            self._writer.take_off_release(now.item)  # first: who dies now may be asked again
-        return partial(self._write, now, situation, decision)
+        if decision.outcome is MirrorOutcome.REMOVES_SLICES:
+            return partial(self._withdraw_slices, round_, name)
+        if decision.verdict.released_ids and round_.key not in self.released:
+            self.released.add(round_.key)
+            self._writer.remove_release_annotation(
+                round_.item
+            )  # first: after a crash a person may release again
+        return partial(self._write_service_and_slices, round_, situation, decision)
 
     def _situation(
-        self, now: MirrorRound, application: str, name: str, instances: list[Instance]
+        self, round_: MirrorRound, application: str, name: str, instances: list[Instance]
     ) -> MirrorSituation:
-        """Return the input of the decision, from the local copies and Eureka's lists."""
-        place, service = (now.key, name), now.services.get(name)
+        """Return the input of the decision on an application, from the local copies and Eureka's lists."""
+        place, service = (round_.key, name), round_.services.get(name)
         return MirrorSituation(
-            now.mirror,
+            round_.mirror,
             self._cluster,
-            now.policy,
+            round_.policy,
             application,
             name,
-            owner_reference(now.item, is_controller=False),
+            owner_reference(round_.item, is_controller=False),
             instances,
             service,
-            now.slices.get(name, []),
-            self._services.service(now.key[0], name),
-            "" if service is not None else self._objects.mirror_of(now.key[0], name),
-            self._services.strangers(now.key[0], name),
-            now.read_from,
-            is_known=place in self._held,
-            is_silent=now.is_frozen,
-            is_released=now.is_released,
-            held_since=self._held.get(place, EMPTY),
+            round_.slices.get(name, []),
+            self._services.service(round_.key[0], name),
+            "" if service is not None else self._objects.mirror_of(round_.key[0], name),
+            self._services.other_slice_names(round_.key[0], name),
+            round_.server_urls,
+            was_shown_by_replica=place in self._held,
+            is_eureka_silent=round_.is_frozen,
+            is_released=round_.is_released,
+            held_since=self._held.get(place, EMPTY_MAPPING),
             now=self._clock(),
         )
 
-    def _with_answers(self, now: MirrorRound, situation: MirrorSituation) -> MirrorSituation:
-        """Return the situation with the endpoints shown so far, and with the answers of Eureka and the
-        DNS.
+    def _with_eureka_and_dns_answers(
+        self, round_: MirrorRound, situation: MirrorSituation
+    ) -> MirrorSituation:
+        """Return the situation with the endpoints that are shown now, and with the answers of Eureka and the
+        DNS added.
         """
         application, mirror = situation.application, situation.mirror
-        # By another name, too: what is called there is called here from now on.
-        moving = [one for other, one in now.shown_before.get(application, ()) if other != situation.name]
-        own = [one for one in situation.slices if application_of(one) in ("", application)]
+        # Also under another name: callers of those endpoints call this Service from now on.
+        moving = [
+            one for other, one in round_.slices_by_application.get(application, ()) if other != situation.name
+        ]
+        own = [one for one in situation.slices if mirrored_application(one) in ("", application)]
         before = [
             one
-            for one in shown_endpoints([*own, *moving])
-            if not _is_refused(one, situation.policy, mirror)  # networks may have been taken away since
+            for one in endpoints_in_slices([*own, *moving])
+            if not _is_address_refused(
+                one, situation.policy, mirror
+            )  # networks may have been taken away since
         ]
-        # A slice of ours may have been given to another Service; and names may be others'.
-        taken = [str(one["metadata"]["name"]) for those in now.slices.values() for one in those]
-        taken += self._writer.taken_names(now.key[0])
-        situation = replace(situation, before=before, taken=taken)
-        unlisted = self._find_unlisted(now, application, situation.gaps)
+        # A slice of this mirror may belong to another Service by now, and other owners may have taken names.
+        taken = [str(one["metadata"]["name"]) for those in round_.slices.values() for one in those]
+        taken += self._writer.taken_names(round_.key[0])
+        situation = replace(situation, current_endpoints=before, taken_slice_names=taken)
+        unlisted = self._find_unlisted(round_, application, situation.unlisted_ids)
         instances = [*situation.instances, *unlisted.registered]
         hosts = {
-            host: HostAnswer(self._names.resolved(host), self._names.failure_of(host))
-            for host in host_names(mirror, instances, self._cluster, situation.policy)
+            host: HostLookup(self._names.addresses_of(host), self._names.failure_of(host))
+            for host in host_names_to_resolve(mirror, instances, self._cluster, situation.policy)
         }
-        return replace(situation, unlisted=unlisted, hosts=hosts)
+        return replace(situation, unlisted=unlisted, host_lookups=hosts)
 
-    def _leave(self, now: MirrorRound, name: str) -> None:
-        """Delete the mirror's slices of a Service that a person owns."""
-        self._services.disown(now.item, name)
-        self.take_away(now.key, name, None, now.slices.get(name, ()))
+    def _withdraw_slices(self, round_: MirrorRound, name: str) -> None:
+        """Delete the mirror's slices of a Service that a person owns, and its owner reference."""
+        self._services.remove_owner_reference(round_.item, name)
+        self.delete_service_and_slices(round_.key, name, None, round_.slices.get(name, ()))
 
-    def _write(self, now: MirrorRound, situation: MirrorSituation, decision: MirrorDecision) -> None:
-        """Write the Service, then its slices, and record the shown endpoints."""
+    def _write_service_and_slices(
+        self, round_: MirrorRound, situation: MirrorSituation, decision: MirrorDecision
+    ) -> None:
+        """Write the Service, then its slices, and record the result in the round."""
         name, verdict = situation.name, decision.verdict
         service, room = situation.service, SlicePlan()
         if decision.service is None:
             owner = situation.owner
         else:
-            if decision.is_renamed and situation.service is not None:
+            if decision.renames_ports and situation.service is not None:
                 reference = owner_reference(situation.service, is_controller=False)
                 room = SlicePlan(decision.slices(situation, reference).creations)
-            self._writer.carry_out(room)
+            self._writer.write_slices(room)
             service = self._services.ensure_service(
-                now, situation.service, decision.service, is_replaced=decision.is_replaced
+                round_, situation.service, decision.service, is_replaced=decision.must_replace_service
             )
             if service is None:
                 return
@@ -171,38 +183,47 @@ class ApplicationReconciler:
         if room:
             plan = replace(plan, creations=())
         if plan:
-            self._writer.carry_out(plan)
+            self._writer.write_slices(plan)
             _log.info(
-                "updated a mirror",
-                extra={"mirror": "/".join(now.key), "service": name, "writes": len(plan)},
+                "updated the EndpointSlices of a mirror's Service",
+                extra={"mirror": "/".join(round_.key), "service": name, "writes": len(plan)},
             )
-        place = (now.key, name)
-        if not now.is_frozen:
-            self._held[place] = verdict.held
-        now.expired += [f"{situation.application} {instance_id}" for instance_id in verdict.expired]
-        now.uses_names |= bool(situation.hosts)
+        place = (round_.key, name)
+        if not round_.is_frozen:
+            self._held[place] = verdict.held_since_by_id
+        round_.expired_instances += [
+            f"{situation.application} {instance_id}" for instance_id in verdict.expired_ids
+        ]
+        round_.uses_host_names |= bool(situation.host_lookups)
         shown = decision.service_status(situation)
-        now.shown.append(shown)
+        round_.shown_services.append(shown)
         # What a write changed is seen in the next round, unless somebody undoes it before.
-        if decision.is_final and service is situation.service and not plan and not room:
+        if decision.is_time_independent and service is situation.service and not plan and not room:
             self._done[place] = (situation, shown)
 
-    def _find_unlisted(self, now: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
-        """Return the fate of instances that the cluster shows and that Eureka does not list."""
+    def _find_unlisted(self, round_: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
+        """Ask Eureka's servers about instances that the cluster shows and Eureka does not list; return their
+        answers.
+        """
         asked = [(application, instance_id) for instance_id in ids if instance_id]
         if not asked:
             return UnlistedInstances()
         try:
-            return now.source.find_unlisted(asked)
+            return round_.source.find_unlisted(asked)
         except RegistryError as error:
             _log.warning(
-                "failed to look up instances that Eureka's list lacks",
-                extra={"mirror": "/".join(now.key), "application": application, "error": str(error)},
+                "failed to look up instances that Eureka's list lacks, keeping their endpoints for now",
+                extra={"mirror": "/".join(round_.key), "application": application, "error": str(error)},
             )
             return UnlistedInstances()
 
-    def take_away(self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]) -> None:
-        """Delete a Service and slices that a mirror does not show any longer, because a person said so."""
+    def delete_service_and_slices(
+        self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]
+    ) -> None:
+        """Delete a Service and its slices, and forget their held endpoints.
+
+        :param service: None to delete the slices alone.
+        """
         if service is not None:
             self._writer.delete_service(service)
         for one in slices:
@@ -211,9 +232,10 @@ class ApplicationReconciler:
             table.pop((key, name), None)
 
     def restart_holds(self, key: MirrorKey) -> None:
-        """Restart the hold of a mirror's missing instances, since Eureka does not answer.
+        """Begin again to count the time for which a mirror's missing instances are held, since Eureka does
+        not answer.
 
-        A server that comes back may have lost its memory, and instances need time to register there again.
+        A server that was restarted knows no instances, and they need time to register there again.
         """
         # In a copy: other Eurekas' mirrors are written meanwhile.
         for place in [one for one in list(self._held) if one[0] == key]:
@@ -227,7 +249,7 @@ class ApplicationReconciler:
                 table.pop(place, None)
 
     def forget_all(self) -> None:
-        """Forget since when endpoints are held: each new leader counts that time anew."""
+        """Forget since when endpoints are held, since each new leader counts that time anew."""
         self._held.clear()
         self._done.clear()
         self.released.clear()

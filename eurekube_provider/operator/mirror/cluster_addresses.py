@@ -1,7 +1,7 @@
-"""The cluster's own addresses, to which no mirror may send calls.
+"""The policy on addresses that mirrors may show: the cluster's own addresses are forbidden.
 
-They come from the API's networks (ServiceCIDRs, the nodes' pod networks), from networks in the settings, and
-from the Services and endpoints that the operator watches anyway.
+The cluster's addresses come from the API's networks (ServiceCIDRs, the nodes' pod networks), from networks in
+the settings, and from the Services and endpoints that the operator watches anyway.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from eurekube_provider.core.address_policy import AddressPolicy, own_addresses
+from eurekube_provider.core.address_policy import AddressPolicy, collect_cluster_addresses
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.networks import Network, networks_of
+from eurekube_provider.core.networks import Network, parse_networks
 from eurekube_provider.core.objects import Object
 from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
 
@@ -22,11 +22,11 @@ a reconcile begins.
 """
 
 
-class ClusterAddresses:
-    """The addresses that mirrors may show in this cluster; any number of threads may share it.
+class AddressPolicyCache:
+    """A cache of the address policy of this cluster's mirrors; any number of threads may share it.
 
     :param allowed: the networks that the operator's settings allow.
-    :param cluster: networks that a person named as the cluster's own.
+    :param cluster: the networks that the operator's settings name as the cluster's own.
     :param services: returns all watched Services; ``slices`` returns all EndpointSlices but the mirrors'.
     """
 
@@ -48,34 +48,34 @@ class ClusterAddresses:
         self._read_at = 0.0
 
     def policy(self) -> AddressPolicy:
-        """Return the addresses that may be mirrored, at most two minutes old; an unchanged policy is the same
-        object.
+        """Return the address policy, read at most two minutes ago; an unchanged policy is the same object.
 
         :raises KubernetesError: the addresses were never read, and cannot be.
         """
         with self._lock:
-            return self._not_older_than(OLDEST_SECONDS)
+            return self._policy_not_older_than(OLDEST_SECONDS)
 
-    def refresh(self) -> bool:
-        """Read the addresses again if they are a minute old; return whether they have changed.
+    def refresh_and_compare(self) -> bool:
+        """Read the addresses again if the last reading is a minute old; return whether the policy has
+        changed.
 
-        A reading takes two lists and a pass over all watched objects, and no change has to wait for it.
+        A reading lists Nodes and ServiceCIDRs and visits all watched objects; no change has to wait for it.
         """
         with self._lock:
             before = self._policy
             if before is not None:
-                self._not_older_than(REFRESH_SECONDS)
+                self._policy_not_older_than(REFRESH_SECONDS)
             return self._policy is not before
 
-    def _not_older_than(self, seconds: float) -> AddressPolicy:
-        """Return the addresses that may be mirrored, read again if they are older than ``seconds``; the
-        caller holds the lock.
+    def _policy_not_older_than(self, seconds: float) -> AddressPolicy:
+        """Return the address policy, read again if it is older than ``seconds``; the caller holds the
+        lock.
         """
         now, known = self._clock(), self._policy
         if known is not None and now - self._read_at < seconds:
             return known
         try:
-            read = self._read()
+            read = self._read_policy()
         except KubernetesError:
             if known is None:
                 raise
@@ -84,23 +84,25 @@ class ClusterAddresses:
         self._read_at = now
         return self._policy
 
-    def _read(self) -> AddressPolicy:
+    def _read_policy(self) -> AddressPolicy:
         networks = [*self._cluster, *self._service_networks(), *self._pod_networks()]
-        own = own_addresses(self._services(), self._slices())
+        own = collect_cluster_addresses(self._services(), self._slices())
         return AddressPolicy(self._allowed, tuple(dict.fromkeys(networks)), own)
 
     def _service_networks(self) -> tuple[Network, ...]:
         try:
-            items = self._items(SERVICE_CIDRS.path())
+            items = self._list_items(SERVICE_CIDRS.path())
         except KubernetesError as error:
             if error.status_code == 404:  # Kubernetes before 1.33
                 return ()
             raise
-        return networks_of(cidr for item in items for cidr in (item.get("spec") or {}).get("cidrs") or ())
+        return parse_networks(cidr for item in items for cidr in (item.get("spec") or {}).get("cidrs") or ())
 
     def _pod_networks(self) -> tuple[Network, ...]:
-        items = self._items(NODES.path())
-        return networks_of(cidr for item in items for cidr in (item.get("spec") or {}).get("podCIDRs") or ())
+        items = self._list_items(NODES.path())
+        return parse_networks(
+            cidr for item in items for cidr in (item.get("spec") or {}).get("podCIDRs") or ()
+        )
 
-    def _items(self, path: str) -> list[Object]:
+    def _list_items(self, path: str) -> list[Object]:
         return [item for page in self._access.pages(path) for item in page.get("items") or ()]

@@ -10,23 +10,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-WRITERS = 8
+CONCURRENT_WRITES = 8
 """Number of concurrent writes for the mirrors of one Eureka; Kubernetes' EndpointSlice controller has five
 workers.
 """
 
 Write = Callable[[], object]
+"""Function that makes one or several writes, in their order."""
 
 
-def carry_out(writes: Iterable[Write], writers: int = WRITERS) -> None:
+def run_writes(writes: Iterable[Write], writers: int = CONCURRENT_WRITES) -> None:
     """Carry out all writes, and return when the last one has ended.
 
     The next write is taken when a thread is free; none is begun once one has failed.
 
-    :param writes: yields the writes, and may take time for each; never used by two threads at once.
+    :param writes: yields the writes, and may take time for each; two threads never use it at once.
+    :param writers: most writes that are under way at once.
     :raises Exception: the first failure, of a write or of ``writes``.
     """
-    round_ = _Round(iter(writes), writers)
+    round_ = _ConcurrentRun(iter(writes), writers)
     round_.work()
     for helper in round_.helpers:  # grows, until nothing is left
         helper.join()
@@ -34,8 +36,8 @@ def carry_out(writes: Iterable[Write], writers: int = WRITERS) -> None:
         raise round_.failures[0]
 
 
-class _Round:
-    """One call of :func:`carry_out`: its helper threads and its failures.
+class _ConcurrentRun:
+    """One call of :func:`run_writes`: its helper threads and its failures.
 
     Helpers are started only while writes remain, so that a round without writes costs no thread.
     """
@@ -47,14 +49,15 @@ class _Round:
         self.failures: list[Exception] = []
 
     def work(self) -> None:
-        """Carry out one write after the other, until none is left or one has failed."""
+        """Carry out one write after the other, until no write is left or one has failed."""
         try:
-            while (write := self._next()) is not None:
+            while (write := self._next_write()) is not None:
                 write()
-        except Exception as error:  # noqa: BLE001 - raised again by who called
+        except Exception as error:  # noqa: BLE001 - run_writes raises it again
             self.failures.append(error)
 
-    def _next(self) -> Write | None:
+    def _next_write(self) -> Write | None:
+        """Return the next write, and start a helper if there may be more; return None at the end."""
         with self._turn:
             write = None if self.failures else next(self._writes, None)
             if write is not None and len(self.helpers) + 1 < self._writers:

@@ -15,38 +15,42 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from eurekube_provider.core.address_policy import parsed_address
+from eurekube_provider.core.address_policy import parse_ip_address
 
 _log = logging.getLogger(__name__)
 
 TTL_SECONDS = 30.0
-ADVICE_TTL_SECONDS = 600.0
-"""Seconds between lookups of a name that is only compared: it shows no endpoint, and a fleet has thousands
-of names.
+"""Seconds between lookups of a name whose addresses are endpoints."""
+
+COMPARED_NAME_TTL_SECONDS = 600.0
+"""Seconds between lookups of a name that is only compared with the instance's IP address: it gives no
+endpoint, and a fleet has thousands of names.
 """
 
-FORGET_SECONDS = 600.0
-"""Seconds after which a name that nobody asked for is forgotten."""
+UNUSED_NAME_SECONDS = 600.0
+"""Seconds without a request after which a name is forgotten."""
 
 MOST_ADDRESSES = 8
 """Most addresses that are kept of one name; an instance has one or two."""
 
-_THREADS = 4
+_LOOKUP_THREADS = 4
 
 
 @dataclass(slots=True)
-class _Answer:
+class _CachedAnswer:
     """The known answer for a host name; times are monotonic.
 
-    :ivar addresses: the last good answer; None where there never was one.
-    :ivar error: why the last lookup failed; empty where it did not.
+    :ivar addresses: the addresses of the last successful lookup; None before the first.
+    :ivar error: why the last lookup failed; empty after a successful one.
+    :ivar looked_up_at: when the last lookup ended.
+    :ivar last_asked_at: when a caller asked for the name last.
     """
 
     addresses: tuple[str, ...] | None = None
     error: str = ""
     looked_up_at: float = 0.0
-    asked_at: float = 0.0
-    is_under_way: bool = False
+    last_asked_at: float = 0.0
+    is_lookup_running: bool = False
 
 
 def look_up(name: str) -> tuple[str, ...]:
@@ -57,7 +61,7 @@ def look_up(name: str) -> tuple[str, ...]:
     """
     found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     parsed = sorted(
-        (address for text in found if (address := parsed_address(text)) is not None),
+        (address for text in found if (address := parse_ip_address(text)) is not None),
         key=lambda address: (address.version, int(address)),
     )
     if not parsed:
@@ -65,14 +69,14 @@ def look_up(name: str) -> tuple[str, ...]:
     return tuple(str(one) for one in parsed if one.version == parsed[0].version)[:MOST_ADDRESSES]
 
 
-class HostNames:
+class HostNameCache:
     """A cache of host names and their addresses that never blocks its callers; any number of threads may
     share it.
 
     :param changed: called on a thread of the cache when an answer has changed.
     :param ttl_seconds: after how long a name is looked up again.
     :param threads: how many lookups are under way at once.
-    :param are_needed: True if a name that is not resolved is logged.
+    :param are_needed: True to log names that cannot be resolved.
     """
 
     def __init__(
@@ -82,33 +86,35 @@ class HostNames:
         clock: Callable[[], float] = time.monotonic,
         *,
         ttl_seconds: float = TTL_SECONDS,
-        threads: int = _THREADS,
+        threads: int = _LOOKUP_THREADS,
         are_needed: bool = True,
     ) -> None:
         self._changed, self._look_up, self._clock = changed, look_up, clock
         self._ttl_seconds, self._are_needed = ttl_seconds, are_needed
         self._lock = threading.Lock()
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, _CachedAnswer] = {}
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="host-names")
         self.version = 0
         """Counter that grows with each changed answer."""
 
-    def resolved(self, name: str) -> tuple[str, ...] | None:
-        """Return the addresses of a name by its last good answer; None before the first one."""
+    def addresses_of(self, name: str) -> tuple[str, ...] | None:
+        """Return the addresses of a name by its last successful lookup, None before the first; start a lookup
+        if the answer is too old.
+        """
         now = self._clock()
         with self._lock:
-            answer = self._answers.setdefault(name, _Answer(looked_up_at=now - self._ttl_seconds))
-            answer.asked_at = now
-            is_due = not answer.is_under_way and now - answer.looked_up_at >= self._ttl_seconds
+            answer = self._answers.setdefault(name, _CachedAnswer(looked_up_at=now - self._ttl_seconds))
+            answer.last_asked_at = now
+            is_due = not answer.is_lookup_running and now - answer.looked_up_at >= self._ttl_seconds
             if is_due:
-                answer.is_under_way = True
+                answer.is_lookup_running = True
         if is_due:
             with suppress(RuntimeError):  # closed: the operator ends
-                self._executor.submit(self._ask, name, answer)
+                self._executor.submit(self._look_up_and_store, name, answer)
         return answer.addresses
 
     def failure_of(self, name: str) -> str:
-        """Return why the last lookup of a name failed; empty where it did not, or was never made."""
+        """Return why the last lookup of a name failed; empty after a success, or before the first lookup."""
         with self._lock:
             answer = self._answers.get(name)
         return answer.error if answer is not None else ""
@@ -119,16 +125,16 @@ class HostNames:
         return frozenset(self._answers)
 
     @property
-    def is_asking(self) -> bool:
+    def is_looking_up(self) -> bool:
         """True if a lookup is under way."""
         with self._lock:
-            return any(one.is_under_way for one in self._answers.values())
+            return any(one.is_lookup_running for one in self._answers.values())
 
     def close(self) -> None:
         """Start no more lookups."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, name: str, answer: _Answer) -> None:
+    def _look_up_and_store(self, name: str, answer: _CachedAnswer) -> None:
         try:
             found, error = self._look_up(name), ""
         except (OSError, UnicodeError) as failure:
@@ -138,14 +144,19 @@ class HostNames:
             is_news = bool(found) and found != answer.addresses
             is_first_failure = bool(error) and not answer.error
             answer.addresses = found or answer.addresses
-            answer.error, answer.looked_up_at, answer.is_under_way = error, now, False
+            answer.error, answer.looked_up_at, answer.is_lookup_running = error, now, False
             self._forget(
-                name for name, one in list(self._answers.items()) if now - one.asked_at > FORGET_SECONDS
+                name
+                for name, one in list(self._answers.items())
+                if now - one.last_asked_at > UNUSED_NAME_SECONDS
             )
             if is_news or is_first_failure:
                 self.version += 1
         if is_first_failure and self._are_needed:
-            _log.warning("failed to resolve an instance's host name", extra={"host": name, "error": error})
+            _log.warning(
+                "failed to resolve an instance's host name, keeping its last addresses and retrying",
+                extra={"host": name, "error": error},
+            )
         if is_news or is_first_failure:
             self._changed()
 

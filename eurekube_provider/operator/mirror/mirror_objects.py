@@ -9,16 +9,16 @@ from functools import partial
 
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.objects import (
-    MANAGED_BY_LABEL,
     MIRROR_LABEL,
-    MIRROR_MANAGER,
+    MIRROR_SLICE_MANAGER,
     SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
 )
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, key_of
-from eurekube_provider.operator.sources import intent
-from eurekube_provider.operator.watches import trim_own
+from eurekube_provider.operator.sources import user_intent
+from eurekube_provider.operator.watches import trim_custom_resource
 
 MirrorKey = tuple[str, str]
 """Namespace and name of a mirror."""
@@ -27,6 +27,7 @@ MirrorKey = tuple[str, str]
 class MirrorObjects:
     """Local copies of the cluster's objects; any number of threads may share them.
 
+    :param namespaces: the namespaces that are watched; empty for all.
     :param concerned: called with the key of a mirror that must be reconciled.
     """
 
@@ -38,22 +39,30 @@ class MirrorObjects:
         self._services: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
         self._slices: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
 
-        def group(
+        def make_group(
             resource: ApiResource, listener: Callable[[Object | None, Object | None], None], labels: str = ""
         ) -> ReflectorGroup:
             return ReflectorGroup(
-                Reflector(access, resource, trim_own, listener, namespace, self._listed, labels)
+                Reflector(
+                    access,
+                    resource,
+                    trim_custom_resource,
+                    listener,
+                    namespace,
+                    self._enqueue_all_mirrors,
+                    labels,
+                )
                 for namespace in namespaces or (None,)
             )
 
-        self.mirrors = group(MIRRORS, self._mirror_changed)
-        self.services = group(SERVICES, partial(self._changed, self._services), MIRROR_LABEL)
-        is_ours = f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}"
-        self.slices = group(ENDPOINT_SLICES, partial(self._changed, self._slices), is_ours)
+        self.mirrors = make_group(MIRRORS, self._enqueue_changed_mirror)
+        self.services = make_group(SERVICES, partial(self._update_table, self._services), MIRROR_LABEL)
+        is_ours = f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}"
+        self.slices = make_group(ENDPOINT_SLICES, partial(self._update_table, self._slices), is_ours)
         self._groups = (self.mirrors, self.services, self.slices)
 
     def start(self) -> None:
-        """Start to list and watch the mirrors and their objects."""
+        """Start to list and watch the mirrors, their Services and their EndpointSlices."""
         for group in self._groups:
             group.start()
 
@@ -63,21 +72,21 @@ class MirrorObjects:
             group.stop()
 
     def retry_now(self) -> None:
-        """End every back-off: the API server answers again."""
+        """List and watch again at once where a retry is pending, since the API server answers again."""
         for group in self._groups:
             group.retry_now()
 
     @property
-    def are_known(self) -> bool:
-        """True if everything that may be read was listed."""
-        return all(group.is_settled for group in self._groups)
+    def are_listed(self) -> bool:
+        """True if all objects that may be read were listed."""
+        return all(group.is_synced_or_forbidden for group in self._groups)
 
-    def are_known_of(self, namespace: str) -> bool:
+    def are_listed_in(self, namespace: str) -> bool:
         """Return whether all objects of a namespace were listed: the operator writes nothing there before.
 
         A namespace that may not be read, most likely since it was deleted, delays no other.
         """
-        return all(group.without_list(namespace) is None for group in self._groups)
+        return all(group.find_unsynced(namespace) is None for group in self._groups)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reflectors' threads."""
@@ -106,32 +115,32 @@ class MirrorObjects:
         item = self.services.get(namespace, service)
         return _mirror_key(item)[1] if item is not None else ""
 
-    def wrote(self, group: ReflectorGroup, item: Object) -> None:
-        """Put a written object into the local copy before the watch reports it."""
+    def put_written(self, group: ReflectorGroup, item: Object) -> None:
+        """Put a written object into the local copy, before the watch reports it."""
         namespace = item["metadata"]["namespace"]
         for one in group.reflectors:
             if one.namespace in (None, namespace):
-                one.take_answer(item)
+                one.store_write_answer(item)
 
-    def removed(self, group: ReflectorGroup, item: Object) -> None:
-        """Remove a deleted object from the local copy before the watch reports it."""
+    def remove_deleted(self, group: ReflectorGroup, item: Object) -> None:
+        """Remove a deleted object from the local copy, before the watch reports it."""
         for one in group.reflectors:
             if one.namespace in (None, item["metadata"]["namespace"]):
-                one.take_removal(item)
+                one.remove_deleted(item)
 
-    def _listed(self) -> None:
-        """Queue all mirrors, since one of the first lists is complete and mirrors may have waited for it."""
+    def _enqueue_all_mirrors(self) -> None:
+        """Queue all mirrors, since one of the first lists is complete and mirrors may wait for it."""
         for key in self.mirror_keys():
             self._concerned(key)
 
-    def _mirror_changed(self, old: Object | None, new: Object | None) -> None:
-        if old and new and intent(old) == intent(new):
+    def _enqueue_changed_mirror(self, old: Object | None, new: Object | None) -> None:
+        if old and new and user_intent(old) == user_intent(new):
             return  # its status, which is ours
         subject = new or old
         if subject is not None:
             self._concerned(key_of(subject))
 
-    def _changed(
+    def _update_table(
         self, table: dict[MirrorKey, dict[str, Object]], old: Object | None, new: Object | None
     ) -> None:
         keys = set()
@@ -152,5 +161,6 @@ class MirrorObjects:
 
 
 def _mirror_key(item: Object) -> MirrorKey:
+    """Return the key of the mirror that wrote a Service or EndpointSlice, by its label."""
     metadata = item["metadata"]
     return metadata["namespace"], (metadata.get("labels") or {}).get(MIRROR_LABEL, "")

@@ -1,4 +1,4 @@
-"""One reconcile of one mirror: the writes after which the cluster shows what Eureka holds.
+"""One reconcile of one mirror: the writes after which the cluster shows Eureka's instances.
 
 While Eureka cannot be read, all endpoints stay, and the status says how old they are.
 """
@@ -13,74 +13,75 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from eurekube_provider.core.address_policy import AddressPolicy
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror import Mirror, MirrorForm, application_of
+from eurekube_provider.core.mirror import Mirror, MirrorForm, mirrored_application
 from eurekube_provider.core.mirror_conditions import (
     MirrorCondition,
     MirroredService,
     MirrorReport,
-    gathered,
+    group_by_reason,
 )
-from eurekube_provider.core.mirror_endpoints import host_name_problem, is_own_instance
-from eurekube_provider.core.mirror_names import assigned_names
-from eurekube_provider.core.mirror_slices import shown_endpoints
+from eurekube_provider.core.mirror_endpoints import host_name_problem, is_excluded_from_mirror
+from eurekube_provider.core.mirror_names import assign_service_names
+from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Failing, Unread, failure_of
+from eurekube_provider.core.registry import Failing, NeverRead, reading_error
 from eurekube_provider.core.syncer import has_annotation
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.operator.index import Object, key_of
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
-from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, carry_out
-from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNames
+from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES, Write, run_writes
+from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
 
-PROOF_SECONDS = 15.0
-"""Seconds until Eureka is asked again for proof that a held endpoint's instance is gone."""
+PROOF_RETRY_SECONDS = 15.0
+"""Seconds until Eureka is asked again whether a held endpoint's instance is gone."""
 
-MOST_REFUSED = 8
-"""Number of refused applications after which a round ends: then no single application is the cause."""
+MOST_REFUSED_APPLICATIONS = 8
+"""Number of refused applications after which a round ends, since the cause is no single application then."""
 
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own finalizer of an object that is deleted without its dependents."""
 
-_OF_ONE = frozenset({400, 403, 404, 409, 413, 422})
-"""HTTP statuses of refusals that may concern a single object: a quota, a webhook, an old copy."""
+_SINGLE_OBJECT_STATUSES = frozenset({400, 403, 404, 409, 413, 422})
+"""HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorResult:
     """The result of a mirror's reconcile.
 
-    :ivar report: None for a deleted mirror, or where nothing new is to be reported.
-    :ivar expired: sentences on instances whose endpoints were removed without proof.
-    :ivar again_seconds: when to reconcile again without a change; None for not at all.
+    :ivar report: the content of the mirror's next status; None for a deleted mirror, or to keep the status.
+    :ivar expired_instances: the instances, as application and id, whose endpoints were removed without proof
+        that they left.
+    :ivar requeue_after_seconds: seconds until the next reconcile without a change; None for no such
+        reconcile.
     """
 
     report: MirrorReport | None = None
-    expired: tuple[str, ...] = ()
-    again_seconds: float | None = None
+    expired_instances: tuple[str, ...] = ()
+    requeue_after_seconds: float | None = None
 
 
 class MirrorReconciler:
     """The reconciler of mirrors, each by one thread at a time; any number of threads may share it.
 
-    :param sources: where instances come from, by the name that ``spec.eureka`` may give.
-    :param policy: returns the addresses that may be mirrored now.
+    :param sources: the registries that mirrors show, by the name that ``spec.eureka`` may give.
+    :param policy: returns the policy on addresses that may be mirrored now.
     :param service: returns a Service from the operator's copy, by namespace and name.
     :param others_slices: returns the EndpointSlices of a Service that no mirror wrote, by namespace and name.
-    :param called_names: the addresses of instances' host names, where endpoints have the instances' IP
-        addresses;
-        None for not to compare the two.
-    :param writers: how many writes of a mirror may be under way at once.
+    :param called_names: the cache by which instances' host names are compared with their IP addresses; None
+        to compare none.
+    :param writers: most writes of a mirror that may be under way at once.
     """
 
     def __init__(
@@ -90,12 +91,12 @@ class MirrorReconciler:
         writer: MirrorWriter,
         sources: Mapping[str, MirrorSource],
         policy: Callable[[], AddressPolicy],
-        names: HostNames,
+        names: HostNameCache,
         service: Callable[[str, str], Object | None],
         clock: Callable[[], float] = time.monotonic,
-        writers: int = WRITERS,
+        writers: int = CONCURRENT_WRITES,
         others_slices: Callable[[str, str], Iterable[Object]] = lambda *_: (),
-        called_names: HostNames | None = None,
+        called_names: HostNameCache | None = None,
     ) -> None:
         self._cluster, self._objects, self._writer = cluster, objects, writer
         self._sources, self._policy, self._writers = sources, policy, writers
@@ -108,12 +109,12 @@ class MirrorReconciler:
         """Eureka's instances in the last round: applications that have changed since come first."""
 
     def forget_all(self) -> None:
-        """Forget since when endpoints are held: each new leader counts that time anew."""
+        """Forget since when endpoints are held, since each new leader counts that time anew."""
         self._listed_before.clear()
         self.applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
-        """Make the cluster show what a mirror asks for.
+        """Make the cluster show the instances that a mirror selects.
 
         :raises KubernetesError: a write failed; earlier writes stand.
         :raises LeadershipLost: another replica leads.
@@ -123,13 +124,13 @@ class MirrorReconciler:
             self._forget(key)
             return MirrorResult()
         if item["metadata"].get("deletionTimestamp"):
-            return self._release(key, item)
+            return self._clean_up_deleted(key, item)
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         try:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
             return MirrorResult(
-                self._existing(services, slices, Problem(MirrorReason.INVALID_SPEC, str(error)))
+                self._report_existing(services, slices, Problem(MirrorReason.INVALID_SPEC, str(error)))
             )
         source = self._sources.get(mirror.eureka)
         if source is None:
@@ -138,15 +139,17 @@ class MirrorReconciler:
                 f"spec.eureka is {mirror.eureka!r}: of connections that a mirror can show, the"
                 f" operator's configuration has {known}"
             )
-            return MirrorResult(self._existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence)))
+            return MirrorResult(
+                self._report_existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence))
+            )
         has_finalizer = MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ())
         if not has_finalizer and not self._writer.set_finalizer(item, present=True):
-            return MirrorResult()  # it is gone already: what is made for it now nobody would take away
+            return MirrorResult()  # the mirror is gone: nobody would delete objects that are made for it now
         condition, figures = source.condition(), source.figures()
         if isinstance(condition, Failing) and not condition.lasts:
-            return MirrorResult(again_seconds=PROOF_SECONDS)  # for a moment, most likely
+            return MirrorResult(requeue_after_seconds=PROOF_RETRY_SECONDS)  # for a moment, most likely
 
-        def round_(*, is_frozen: bool) -> MirrorRound:
+        def make_round(*, is_frozen: bool) -> MirrorRound:
             return MirrorRound(
                 key,
                 item,
@@ -156,48 +159,50 @@ class MirrorReconciler:
                 figures.read_at,
                 services,
                 slices,
-                _by_application(slices),
+                _slices_by_application(slices),
                 " ".join(sorted(one.url for one in figures.servers)),
-                is_released=key in self.applications.released or has_annotation(item, RELEASE_ANNOTATION),
+                is_released=key in self.applications.released
+                or has_annotation(item, RELEASE_BRAKE_ANNOTATION),
                 is_frozen=is_frozen,
             )
 
-        if isinstance(condition, Unread | Failing):
-            self._leave_who_opted_out(item, mirror, slices)
+        if isinstance(condition, NeverRead | Failing):
+            self._withdraw_from_opted_out(item, mirror, slices)
             self.applications.restart_holds(key)
             if isinstance(condition, Failing) and not mirror.is_paused:
-                self._show(round_(is_frozen=True))
-            return self._cut_off(key, condition, figures.read_at)
+                self._show_applications(make_round(is_frozen=True))
+            return self._report_unreachable(key, condition, figures.read_at)
         if mirror.is_paused:
-            report = self._existing(services, slices, None, figures.read_at)
+            report = self._report_existing(services, slices, None, figures.read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
-            paused = gathered([Problem(MirrorCondition.PAUSED, sentence)])
+            paused = group_by_reason([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
         self._writer.forget_freed_names(key[0])
-        now = round_(is_frozen=False)
-        self._show(now)
+        round_ = make_round(is_frozen=False)
+        self._show_applications(round_)
         self.applications.released.discard(key)
-        shown = {one.service for one in now.shown}
-        written = [service for name, service in now.services.items() if name in shown]
-        carry_out(self._services.last_reads(written, now.read_at), self._writers)
-        held = [one for one in now.shown if one.held]
+        shown = {one.service for one in round_.shown_services}
+        written = [service for name, service in round_.services.items() if name in shown]
+        run_writes(self._services.last_read_updates(written, round_.read_at), self._writers)
+        held = [one for one in round_.shown_services if one.held]
         sentences = [f"{one.held - one.braked} of {one.application}" for one in held if one.held > one.braked]
         if sentences:
-            now.problems.append(
+            round_.problems.append(
                 Problem(
                     MirrorCondition.REMOVALS_HELD,
-                    f"Eureka lists them no more, nor says that they left: {joined(sentences)};"
+                    f"Eureka lists them no more, nor says that they left: {join_sentences(sentences)};"
                     f" each is kept for {mirror.hold_seconds} s at most (spec.holdSeconds)",
                 )
             )
-        report = MirrorReport(tuple(now.shown), gathered(now.problems), None, now.read_at)
-        again = [PROOF_SECONDS] if held else []
-        again += [TTL_SECONDS] if now.uses_names else []
-        return MirrorResult(report, tuple(now.expired), min(again, default=None))
+        report = MirrorReport(
+            tuple(round_.shown_services), group_by_reason(round_.problems), None, round_.read_at
+        )
+        again = [PROOF_RETRY_SECONDS] if held else []
+        again += [TTL_SECONDS] if round_.uses_host_names else []
+        return MirrorResult(report, tuple(round_.expired_instances), min(again, default=None))
 
-    def _leave_who_opted_out(self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
-        """Delete the mirror's slices of a person's Service that asks for them no more, or was the mirror's
-        before.
+    def _withdraw_from_opted_out(self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
+        """Delete the mirror's slices of each Service that a person owns and that does not ask for them.
 
         No answer of Eureka is needed.
         """
@@ -205,52 +210,60 @@ class MirrorReconciler:
         for name in sorted(slices):
             if (
                 not mirror.is_paused
-                and self._services.is_persons(key[0], name)
+                and self._services.is_owned_by_person(key[0], name)
                 and not self._services.has_opted_in(key, name)
             ):
-                self._services.disown(item, name)
-                self.applications.take_away(key, name, None, slices.pop(name))
+                self._services.remove_owner_reference(item, name)
+                self.applications.delete_service_and_slices(key, name, None, slices.pop(name))
 
-    def _cut_off(self, key: MirrorKey, condition: Unread | Failing, read_at: float | None) -> MirrorResult:
-        """Keep everything while Eureka does not answer, and report the age of its last answer."""
+    def _report_unreachable(
+        self, key: MirrorKey, condition: NeverRead | Failing, read_at: float | None
+    ) -> MirrorResult:
+        """Return the result for a mirror whose Eureka does not answer: all endpoints stay, and the report has
+        the age of the last answer.
+        """
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         if isinstance(condition, Failing):
-            carry_out(self._services.last_reads(services.values(), read_at, is_exact=True), self._writers)
-        report = self._existing(services, slices, None, read_at)
-        why = failure_of(condition) or "no answer yet"
+            run_writes(
+                self._services.last_read_updates(services.values(), read_at, is_exact=True), self._writers
+            )
+        report = self._report_existing(services, slices, None, read_at)
+        why = reading_error(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
-        unreachable = gathered([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
+        unreachable = group_by_reason([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
         return MirrorResult(replace(report, problems=unreachable))
 
-    def _existing(
+    def _report_existing(
         self,
         services: Mapping[str, Object],
         slices: Mapping[str, list[Object]],
         failure: Problem | None,
         read_at: float | None = None,
     ) -> MirrorReport:
-        """Return a report of the endpoints that are shown already, and stay."""
+        """Return a report on the endpoints that the cluster shows already."""
         found = []
         for name in sorted({*services, *slices}):
             marked = [services[name]] if name in services else slices[name]
-            endpoints = shown_endpoints(slices.get(name, ()))
+            endpoints = endpoints_in_slices(slices.get(name, ()))
             ready = sum(one.is_ready for one in endpoints)
-            found.append(MirroredService(application_of(marked[0]), name, len(endpoints), ready))
+            found.append(MirroredService(mirrored_application(marked[0]), name, len(endpoints), ready))
         return MirrorReport(tuple(found), {}, failure, read_at)
 
-    def _show(self, now: MirrorRound) -> None:
-        """Show every application that the mirror selects, and take away all others."""
-        mirror = now.mirror
-        listed = self._listed(mirror, now.source)
-        existing = _existing_applications(now)
+    def _show_applications(self, round_: MirrorRound) -> None:
+        """Write the Services and slices of all applications that the mirror selects, and delete all
+        others.
+        """
+        mirror = round_.mirror
+        listed = self._listed_instances(mirror, round_.source)
+        existing = _application_by_service(round_)
         if mirror.application:
             meant = {mirror.application}
         else:
-            meant = {one for one in existing.values() if one in listed or mirror.means(one)}
+            meant = {one for one in existing.values() if one in listed or mirror.selects_application(one)}
             meant |= {
                 application
                 for application, instances in listed.items()
-                if any(not is_own_instance(mirror, one, self._cluster) for one in instances)
+                if any(not is_excluded_from_mirror(mirror, one, self._cluster) for one in instances)
             }
         if mirror.form is MirrorForm.ATTACHED:
             names: Mapping[str, str] = {mirror.application: mirror.attach_to}
@@ -258,94 +271,103 @@ class MirrorReconciler:
             # A Service whose application is meant no more goes over to the one that gets its name: made again
             # it would have another address.
             keep = {name: application for name, application in existing.items() if application in meant}
-            assigned = assigned_names(mirror.service_name, meant, keep)
-            names = self._bounded(now, assigned.names, existing)
-            now.problems += [
+            assigned = assign_service_names(mirror.service_name, meant, keep)
+            names = self._limit_names(round_, assigned.names, existing)
+            round_.problems += [
                 Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
             ]
-            now.problems += [
+            round_.problems += [
                 Problem(MirrorCondition.NO_NAME, sentence) for sentence in assigned.unnameable.values()
             ]
         parts: list[MirrorRound] = []
-        refused_before = self._refused.setdefault(now.key, set())
-        before = self._listed_before.get(now.key, listed)
-        self._listed_before[now.key] = listed
+        refused_before = self._refused.setdefault(round_.key, set())
+        before = self._listed_before.get(round_.key, listed)
+        self._listed_before[round_.key] = listed
 
         def rank(named: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
             application, _ = named
-            change = _change(before.get(application), listed.get(application))
+            change = _rank_change(before.get(application), listed.get(application))
             return application in refused_before, change, named
 
         order = sorted(map(rank, names.items()))
 
-        def writes(ranks: Iterable[tuple[bool, int, tuple[str, str]]]) -> Iterator[Write]:
+        def decide_writes(ranks: Iterable[tuple[bool, int, tuple[str, str]]]) -> Iterator[Write]:
             for _, _, (application, name) in ranks:
-                parts.append(now.part())
-                write = self.applications.decided(parts[-1], application, name, listed.get(application, []))
+                parts.append(round_.make_part())
+                write = self.applications.decide_writes(
+                    parts[-1], application, name, listed.get(application, [])
+                )
                 if write is not None:
-                    yield partial(attempt, application, write)
+                    yield partial(try_write, application, write)
 
         refused: list[KubernetesError] = []
 
-        def attempt(application: str, write: Write) -> None:
+        def try_write(application: str, write: Write) -> None:
             try:
                 write()
             except KubernetesError as error:
                 refused.append(error)
                 refused_before.add(application)
-                if error.status_code not in _OF_ONE or len(refused) >= MOST_REFUSED:
+                if (
+                    error.status_code not in _SINGLE_OBJECT_STATUSES
+                    or len(refused) >= MOST_REFUSED_APPLICATIONS
+                ):
                     raise
             else:
                 refused_before.discard(application)
 
-        # What changed is written before the rest is looked at: that would take the interpreter from it.
-        changed = sum(rank[:2] < (False, _UNCHANGED) for rank in order)
-        carry_out(writes(order[:changed]), self._writers)
-        carry_out(writes(order[changed:]), self._writers)
+        # Changed applications are written before the others are decided, which would delay their writes.
+        changed = sum(rank[:2] < (False, _UNCHANGED_RANK) for rank in order)
+        run_writes(decide_writes(order[:changed]), self._writers)
+        run_writes(decide_writes(order[changed:]), self._writers)
         if refused:
-            raise refused[0]  # before anything is taken away: what is called there has no other place yet
+            raise refused[0]  # before any deletion: callers of those endpoints have no other Service yet
         refused_before.clear()
         for part in parts:
-            now.join(part)
-        if now.is_frozen:
+            round_.add_part(part)
+        if round_.is_frozen:
             return
-        now.problems += self._differing(now, listed)
-        now.shown.sort(key=lambda one: (one.application, one.service))
-        shown = {one.application for one in now.shown}
-        for name in sorted({*now.services, *now.slices} - set(names.values())):
+        round_.problems += self._address_differences(round_, listed)
+        round_.shown_services.sort(key=lambda one: (one.application, one.service))
+        shown = {one.application for one in round_.shown_services}
+        for name in sorted({*round_.services, *round_.slices} - set(names.values())):
             application = existing.get(name, "")
-            if name not in now.services and self._services.has_opted_in(now.key, name):
-                application = application_of(now.slices[name][0])  # it was attached there until now
-            if name in now.services and not application and mirror.pattern:
-                continue  # somebody took the annotation off: whose it is cannot be determined
+            if name not in round_.services and self._services.has_opted_in(round_.key, name):
+                application = mirrored_application(round_.slices[name][0])  # it was attached there until now
+            if name in round_.services and not application and mirror.pattern:
+                continue  # somebody removed the annotation, so that its application is not known
             if application in meant and application not in shown:
-                continue  # it has no other name yet, so that it is called by this one
-            self._services.disown(now.item, name)
-            self.applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
+                continue  # its new Service does not exist yet, so that callers need this one
+            self._services.remove_owner_reference(round_.item, name)
+            self.applications.delete_service_and_slices(
+                round_.key, name, round_.services.get(name), round_.slices.get(name, ())
+            )
 
-    def _differing(self, now: MirrorRound, listed: Mapping[str, list[Instance]]) -> Iterator[Problem]:
-        """Yield a problem for each instance that Spring's clients call at another address than the
-        mirror's Service does.
+    def _address_differences(
+        self, round_: MirrorRound, listed: Mapping[str, list[Instance]]
+    ) -> Iterator[Problem]:
+        """Yield a problem for each instance whose host name, which Spring's clients call, has another address
+        than the mirror's endpoint.
         """
         names = self._called_names
         if names is not None:
-            for application in sorted({one.application for one in now.shown}):
+            for application in sorted({one.application for one in round_.shown_services}):
                 for instance in listed.get(application, ()):
-                    if instance.ip_address != instance.host_name and not is_own_instance(
-                        now.mirror, instance, self._cluster
+                    if instance.ip_address != instance.host_name and not is_excluded_from_mirror(
+                        round_.mirror, instance, self._cluster
                     ):
-                        problem = host_name_problem(instance, now.policy, names.resolved)
+                        problem = host_name_problem(instance, round_.policy, names.addresses_of)
                         if problem is not None:
                             yield problem
 
     @staticmethod
-    def _bounded(
-        now: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
+    def _limit_names(
+        round_: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return the names of applications that have a Service, and of as many new ones as the mirror may
-        still show.
+        """Return the Service names, by application, that the mirror may show: those that exist, and new ones
+        up to ``spec.maxServices``. Record a problem for the others.
         """
-        mirror = now.mirror
+        mirror = round_.mirror
         have = {*existing.values()}
         new = sorted(application for application in names if application not in have)
         room = max(0, mirror.max_services - (len(names) - len(new)))
@@ -360,45 +382,48 @@ class MirrorReconciler:
         else:
             sentence = (
                 f"{len(waiting)} applications wait for a Service: {mirror.max_services} are the most"
-                f" (spec.maxServices), such as {joined(waiting)}"
+                f" (spec.maxServices), such as {join_sentences(waiting)}"
             )
         if waiting or mirror.allows_all:
-            now.problems.append(Problem(MirrorCondition.TOO_MANY_SERVICES, sentence))
+            round_.problems.append(Problem(MirrorCondition.TOO_MANY_SERVICES, sentence))
         return {application: name for application, name in names.items() if application not in {*waiting}}
 
     @staticmethod
-    def _listed(mirror: Mirror, source: MirrorSource) -> dict[str, list[Instance]]:
+    def _listed_instances(mirror: Mirror, source: MirrorSource) -> dict[str, list[Instance]]:
         if mirror.application:
-            return {mirror.application: source.known(application=mirror.application)}
+            return {mirror.application: source.known_instances(application=mirror.application)}
         listed: dict[str, list[Instance]] = defaultdict(list)
-        means: dict[str, bool] = {}
-        for one in source.known():
-            is_meant = means.get(one.application)
+        is_selected: dict[str, bool] = {}
+        for one in source.known_instances():
+            is_meant = is_selected.get(one.application)
             if is_meant is None:
-                is_meant = means[one.application] = mirror.means(one.application)
+                is_meant = is_selected[one.application] = mirror.selects_application(one.application)
             if is_meant:
                 listed[one.application].append(one)
         return listed
 
-    def _release(self, key: MirrorKey, item: Object) -> MirrorResult:
-        """Remove all that a deleted mirror made, then remove its finalizer."""
+    def _clean_up_deleted(self, key: MirrorKey, item: Object) -> MirrorResult:
+        """Delete all Services and slices of a deleted mirror, then remove its finalizer."""
         if MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ()):
             services, slices = self._objects.services_of(key), self._objects.slices_of(key)
-            # `kubectl delete --cascade=orphan`: a person wants what it made to outlive it.
+            # `kubectl delete --cascade=orphan`: a person wants to keep the mirror's Services and slices.
             is_kept = ORPHAN_FINALIZER in item["metadata"]["finalizers"]
             for name in () if is_kept else sorted({*services, *slices}):
                 try:
-                    self.applications.take_away(key, name, services.get(name), slices.get(name, ()))
+                    self.applications.delete_service_and_slices(
+                        key, name, services.get(name), slices.get(name, ())
+                    )
                 except KubernetesError as error:
                     if error.status_code != 403:
                         raise
-                    # Of a namespace that is deleted our rights may go first; the owner references remain.
+                    # In a deleted namespace the operator's rights may end first; the owner references remain.
                     _log.info(
-                        "left an object to Kubernetes' garbage collection",
+                        "lacked the right to delete a deleted mirror's Service, leaving it to Kubernetes' "
+                        "garbage collection",
                         extra={"mirror": "/".join(key), "service": name},
                     )
             try:
-                self._writer.disown_all(item)
+                self._writer.remove_stale_owner_references(item)
             except KubernetesError as error:
                 if error.status_code != 403:
                     raise
@@ -412,37 +437,39 @@ class MirrorReconciler:
         self.applications.forget(key)
 
 
-_UNCHANGED = 2
+_UNCHANGED_RANK = 2
 
 
-def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
-    """Return the turn in which an application comes: the lower, the sooner.
+def _rank_change(before: list[Instance] | None, after: list[Instance] | None) -> int:
+    """Return the rank by which applications are written, the lowest first, from an application's instances
+    before and now.
 
-    A changed application comes first; next one that also lost an instance, since Eureka is asked for that
-    instance and may hang; last an unchanged one.
+    Changed applications have rank 0; those that also lost an instance have 1, since Eureka is asked for that
+    instance and may hang; unchanged ones have 2.
     """
     if before == after:
-        return _UNCHANGED
+        return _UNCHANGED_RANK
     return int(bool({one.key for one in before or ()} - {one.key for one in after or ()}))
 
 
-def _existing_applications(now: MirrorRound) -> dict[str, str]:
-    """Return the application that each Service shows, from its annotation or else from its slices.
+def _application_by_service(round_: MirrorRound) -> dict[str, str]:
+    """Return the application that each Service shows, by Service name, from its annotation or else its
+    slices.
 
     A Service whose application is unknown is left out: any application that gets its name may use it.
     """
     found: dict[str, str] = {}
-    for name, service in now.services.items():
-        applications = (application_of(item) for item in (service, *now.slices.get(name, ())))
+    for name, service in round_.services.items():
+        applications = (mirrored_application(item) for item in (service, *round_.slices.get(name, ())))
         if application := next(filter(None, applications), ""):
             found[name] = application
     return found
 
 
-def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:
-    """Return each application's slices, each with the name of its Service."""
+def _slices_by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:
+    """Return the slices of each application, each with the name of its Service."""
     found: dict[str, list[tuple[str, Object]]] = defaultdict(list)
     for name, those in slices.items():
         for item in those:
-            found[application_of(item)].append((name, item))
+            found[mirrored_application(item)].append((name, item))
     return found

@@ -8,14 +8,14 @@ from typing import Any
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirrorReport
-from eurekube_provider.operator.progress import progress
-from eurekube_provider.operator.status import condition, problem_conditions
+from eurekube_provider.operator.progress import progress_conditions
+from eurekube_provider.operator.status import make_condition, problem_conditions
 from eurekube_provider.runtime.clock import utc_time
 
 MOST_SERVICES = 500
 """Most Services that a status lists; all are counted."""
 
-STUCK_MIRROR = frozenset(
+STUCK_MIRROR_REASONS = frozenset(
     {
         MirrorCondition.NAME_TAKEN,
         MirrorCondition.NO_NAME,
@@ -26,9 +26,9 @@ STUCK_MIRROR = frozenset(
         Reason.UNKNOWN_EUREKA,
     }
 )
-"""Reasons that last until a person acts."""
+"""Reasons of a mirror's condition that last until a person acts."""
 
-SETTLED_MIRROR = frozenset(
+HARMLESS_MIRROR_REASONS = frozenset(
     {
         MirrorCondition.PAUSED,
         MirrorCondition.ADDRESS_REFUSED,
@@ -38,28 +38,31 @@ SETTLED_MIRROR = frozenset(
         MirrorCondition.FOREIGN_ENDPOINTS,
     }
 )
-"""Reasons that are no failure of the mirror: a person wants them, or others register instances that it
-cannot show.
+"""Reasons of a mirror's condition that are no failure of the mirror: a person wants them, or others register
+instances that a mirror cannot show.
 """
 
-READ_TIME_SECONDS = 300.0
+READ_TIME_WRITE_SECONDS = 300.0
 """Seconds after which a status is written again only to renew the time at which Eureka was read."""
 
 
 def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) -> dict[str, Any]:
-    """Return the status for ``report``; unchanged conditions keep their times."""
+    """Return a mirror's status for a report; unchanged conditions keep their times."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = []
     for kind, (holds, problem) in (
         (MirrorCondition.READY, report.is_ready),
         (MirrorCondition.SYNCED, report.synced),
     ):
-        conditions.append(condition(item, kind, problem, stamp, holds=holds))
+        conditions.append(make_condition(item, kind, problem, stamp, holds=holds))
     is_synced, said = report.synced
-    why = None if is_synced or said.reason in SETTLED_MIRROR else said
+    why = None if is_synced or said.reason in HARMLESS_MIRROR_REASONS else said
     if MirrorCondition.PAUSED in report.problems:
         why = None
-    problems = {**report.problems, **progress(item, why, now, is_stuck=said.reason in STUCK_MIRROR)}
+    problems = {
+        **report.problems,
+        **progress_conditions(item, why, now, is_stuck=said.reason in STUCK_MIRROR_REASONS),
+    }
     conditions += problem_conditions(item, MirrorCondition, problems, stamp)
     status: dict[str, Any] = {
         "observedGeneration": item["metadata"].get("generation", 0),
@@ -84,9 +87,11 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
     return status
 
 
-def is_worth_a_write(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether a status says more than the present one; a newer reading time alone counts every five
+def must_write_status(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether a status differs from the present one; a newer reading time alone counts every five
     minutes.
+
+    :param stands: the present status.
     """
     if {**stands, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
         return True
@@ -94,4 +99,4 @@ def is_worth_a_write(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bo
     if old is None or new is None:
         return old != new
     age = datetime.fromisoformat(new) - datetime.fromisoformat(old)
-    return age.total_seconds() >= READ_TIME_SECONDS
+    return age.total_seconds() >= READ_TIME_WRITE_SECONDS

@@ -1,4 +1,4 @@
-"""Writes of mirrors into the cluster, one at a time and counted.
+"""The writes of mirrors to the Kubernetes API, counted by kind.
 
 A Service is created, never taken over: if one of that name exists, the API refuses. Every other object is
 changed or deleted only in the version that was read, by its ``resourceVersion``. So nothing of another owner
@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror_slices import SlicePlan
 from eurekube_provider.core.objects import MIRROR_LABEL
@@ -35,8 +35,8 @@ MIRROR_FINALIZER = "eurekube.io/mirror"
 """Finalizer that keeps a deleted mirror until its Services and EndpointSlices are gone."""
 
 
-_SIGNS = {"create": "+", "update": "~", "patch": "~", "delete": "-"}
-_KINDS = {"services": "Service", "endpointslices": "EndpointSlice"}
+_VERB_SIGNS = {"create": "+", "update": "~", "patch": "~", "delete": "-"}
+_RESOURCE_KINDS = {"services": "Service", "endpointslices": "EndpointSlice"}
 
 
 class MirrorWriter:
@@ -56,8 +56,8 @@ class MirrorWriter:
         self.counts: Counter[tuple[str, str]] = Counter()
         """Number of writes sent, by resource (``services``, ``endpointslices``) and verb."""
 
-    def sent(self, key: MirrorKey) -> list[str]:
-        """Return the writes for a mirror since the last call, such as ``+ Service review``.
+    def pop_writes(self, key: MirrorKey) -> list[str]:
+        """Return the writes for a mirror since the last call, such as ``+ Service review``, and forget them.
 
         In a dry run, return the planned writes.
         """
@@ -90,7 +90,7 @@ class MirrorWriter:
         :raises KubernetesError: the API refused; ``reason`` is AlreadyExists where one has the name.
         """
         answer = self._send("services", "create", SERVICES.path(body["metadata"]["namespace"]), body, body)
-        self._wrote(self._objects.services, answer)
+        self._put_written(self._objects.services, answer)
         return answer
 
     def patch_service(self, service: Object, patch: dict[str, Any]) -> Object:
@@ -99,17 +99,17 @@ class MirrorWriter:
         :raises KubernetesError: among others 409 where the Service was changed since: it may be a person's by
             now, or another one of its name.
         """
-        answer = self._patched(service, patch)
-        self._wrote(self._objects.services, answer)
+        answer = self._patch_if_unchanged(service, patch)
+        self._put_written(self._objects.services, answer)
         return answer
 
-    def _patched(self, service: Object, patch: dict[str, Any]) -> Object:
+    def _patch_if_unchanged(self, service: Object, patch: dict[str, Any]) -> Object:
         path, metadata = SERVICES.path(*key_of(service)), service["metadata"]
         read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         named = {**patch, "metadata": {**patch.get("metadata", {}), **read}}
         return self._send("services", "patch", path, named, service)
 
-    def disown(self, service: Object, mirror_uid: str) -> None:
+    def remove_owner_reference(self, service: Object, mirror_uid: str) -> None:
         """Remove the owner reference to a mirror from a Service that a person owns now.
 
         Otherwise Kubernetes would delete the Service with the mirror.
@@ -117,10 +117,13 @@ class MirrorWriter:
         references = [
             one for one in service["metadata"].get("ownerReferences") or () if one.get("uid") != mirror_uid
         ]
-        self._patched(service, {"metadata": {"ownerReferences": references}})
-        _log.info("left a Service to its new owner", extra={"service": "/".join(key_of(service))})
+        self._patch_if_unchanged(service, {"metadata": {"ownerReferences": references}})
+        _log.info(
+            "removed a mirror's owner reference from a Service that a person owns now",
+            extra={"service": "/".join(key_of(service))},
+        )
 
-    def disown_all(self, mirror: Object) -> None:
+    def remove_stale_owner_references(self, mirror: Object) -> None:
         """Remove the owner reference to a mirror from every Service that the mirror does not serve any
         longer.
 
@@ -134,25 +137,34 @@ class MirrorWriter:
                 metadata = service["metadata"]
                 is_owned = any(one.get("uid") == uid for one in metadata.get("ownerReferences") or ())
                 if is_owned and (metadata.get("labels") or {}).get(MIRROR_LABEL) != name:
-                    self.disown(service, uid)
+                    self.remove_owner_reference(service, uid)
 
-    def take_off_release(self, mirror: Object) -> None:
-        """Remove the release annotation that was obeyed: it shall not release the next hold as well."""
-        _log.warning("released the brake on a person's request", extra={"mirror": "/".join(key_of(mirror))})
+    def remove_release_annotation(self, mirror: Object) -> None:
+        """Remove the annotation by which a person released the brake, so that it does not release the next
+        hold.
+        """
+        _log.warning(
+            "released a mirror's brake on a person's request, removing the held endpoints",
+            extra={"mirror": "/".join(key_of(mirror))},
+        )
         if self._is_dry:
             return
-        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+        body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
         try:
             self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
             extra = {"mirror": "/".join(key_of(mirror)), "error": str(error)}
-            _log.warning("failed to remove the annotation that releases the brake", extra=extra)
+            _log.warning(
+                "failed to remove the annotation that releases the brake: it may release the next hold as "
+                "well",
+                extra=extra,
+            )
 
     def delete_service(self, service: Object) -> None:
         """Delete a mirror's Service if it still is as it was read."""
         self._delete("services", SERVICES.path(*key_of(service)), service, self._objects.services)
 
-    def carry_out(self, plan: SlicePlan) -> None:
+    def write_slices(self, plan: SlicePlan) -> None:
         """Write the slices of one Service: create first, then update, then delete."""
         for body in plan.creations:
             path = ENDPOINT_SLICES.path(body["metadata"]["namespace"])
@@ -163,10 +175,10 @@ class MirrorWriter:
                     with self._lock:
                         self._taken.add(key_of(body))
                 raise
-            self._wrote(self._objects.slices, answer)
+            self._put_written(self._objects.slices, answer)
         for body in plan.updates:
             path = ENDPOINT_SLICES.path(*key_of(body))
-            self._wrote(self._objects.slices, self._send("endpointslices", "update", path, body, body))
+            self._put_written(self._objects.slices, self._send("endpointslices", "update", path, body, body))
         for item in plan.deletions:
             self.delete_slice(item)
 
@@ -189,7 +201,7 @@ class MirrorWriter:
             "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
             "propagationPolicy": "Background",
         }
-        self._note(resource, "delete", item)
+        self._count_write(resource, "delete", item)
         if self._is_dry:
             return
         try:
@@ -197,28 +209,30 @@ class MirrorWriter:
         except KubernetesError as error:
             if error.status_code != 404:
                 raise
-        self._objects.removed(group, item)
+        self._objects.remove_deleted(group, item)
 
     def _send(self, resource: str, verb: str, path: str, body: dict[str, Any], item: Object) -> Object:
-        """Send a write.
+        """Count a write and send it; in a dry run, count it and return the object.
 
         :param item: the object that is written, as far as it is known.
         """
-        self._note(resource, verb, item)
+        self._count_write(resource, verb, item)
         if self._is_dry:
             return {**item, "metadata": {"uid": "", "resourceVersion": "", **item["metadata"]}}
         method = {"create": "POST", "update": "PUT", "patch": "PATCH"}[verb]
         content_type = MERGE_PATCH if verb == "patch" else "application/json"
         return self._access.request(method, path, body=body, content_type=content_type)
 
-    def _wrote(self, group: ReflectorGroup, item: Object) -> None:
+    def _put_written(self, group: ReflectorGroup, item: Object) -> None:
         if not self._is_dry:
-            self._objects.wrote(group, item)
+            self._objects.put_written(group, item)
 
-    def _note(self, resource: str, verb: str, item: Mapping[str, Any]) -> None:
+    def _count_write(self, resource: str, verb: str, item: Mapping[str, Any]) -> None:
         namespace, name = key_of(item)
         mirror = (item["metadata"].get("labels") or {}).get(MIRROR_LABEL, "")
         with self._lock:
             self.counts[resource, verb] += 1
             if mirror:
-                self._sent[namespace, mirror].append(f"{_SIGNS[verb]} {_KINDS[resource]} {name}")
+                self._sent[namespace, mirror].append(
+                    f"{_VERB_SIGNS[verb]} {_RESOURCE_KINDS[resource]} {name}"
+                )

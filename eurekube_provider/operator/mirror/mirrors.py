@@ -1,4 +1,4 @@
-"""The mirrors of one operator: their queue and workers, their rounds while this replica leads, and their
+"""The controller of mirrors: their queue and workers, their reconciles while this replica leads, and their
 statuses.
 """
 
@@ -22,49 +22,57 @@ from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.objects import MIRROR_KIND, Object, attached_mirror
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.core.wording import joined
+from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
-from eurekube_provider.operator.mirror.cluster_addresses import ClusterAddresses
-from eurekube_provider.operator.mirror.concurrent_writes import WRITERS
-from eurekube_provider.operator.mirror.host_names import ADVICE_TTL_SECONDS, HostNames
+from eurekube_provider.operator.mirror.cluster_addresses import AddressPolicyCache
+from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES
+from eurekube_provider.operator.mirror.host_names import COMPARED_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
-from eurekube_provider.operator.mirror.mirror_status import STUCK_MIRROR, is_worth_a_write, mirror_status
+from eurekube_provider.operator.mirror.mirror_status import (
+    STUCK_MIRROR_REASONS,
+    mirror_status,
+    must_write_status,
+)
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.progress import RECHECK_SECONDS, is_stalled
+from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS, is_stalled
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
 
-UNSYNCED_SECONDS = 1.0
-"""Seconds until a mirror is tried again while the cluster's objects have not all been read."""
+UNLISTED_RETRY_SECONDS = 1.0
+"""Seconds until a mirror is tried again while the objects of its namespace have not all been listed."""
 
-MOST_ROUNDS = 8
-"""Most rounds with writes of one mirror between two readings of Eureka. More rounds mean that another writer,
-such as a webhook, changes the written objects: that shall cause no endless writes.
+MOST_WRITING_ROUNDS = 8
+"""Most reconciles with writes of one mirror between two readings of Eureka. More of them mean that another
+writer, such as a webhook, changes the written objects: this must not cause endless writes.
 """
 
-REST_SECONDS = 30.0
-"""Seconds that a mirror with too many rounds waits, unless Eureka is read sooner."""
+WRITE_PAUSE_SECONDS = 30.0
+"""Seconds without writes after :data:`MOST_WRITING_ROUNDS`, unless Eureka is read sooner."""
 
-LONGEST_CONFLICT_SECONDS = 8.0
+CONFLICT_REPORT_SECONDS = 8.0
 """Retry delay in seconds from which a conflict is reported: the watch does not resolve it, as where a slice
 of another owner has the name of a mirror's slice.
 """
 
 LONGEST_RECONCILE_SECONDS = 600.0
-STOP_SECONDS = 5.0
+"""Seconds after which a reconcile counts as stuck."""
+
+LONGEST_STOP_SECONDS = 5.0
+"""Most seconds that :meth:`MirrorController.stop` waits for reconciles that are under way."""
 
 
-class Mirrors:
-    """All mirrors, with one worker for each Eureka, so that a Eureka that hangs delays no other Eureka's
-    mirrors.
+class MirrorController:
+    """The controller of all mirrors, with one worker for each Eureka, so that a Eureka that hangs delays no
+    other Eureka's mirrors.
 
-    :param sources: where instances come from, by the name of their connection; none is started yet.
-    :param on_reconciled: called after each reconcile with the mirror, its report, and its writes.
+    :param watched: the operator's copies of Services and EndpointSlices.
+    :param sources: the registries that mirrors show, by the name of their connection; none is started yet.
+    :param on_reconciled: called after each reconcile with the mirror's key, its report, and its writes.
     :param is_dry: nothing is written, and ``on_reconciled`` gets the planned writes.
     """
 
@@ -74,7 +82,7 @@ class Mirrors:
         cluster: Cluster,
         access: KubeAccess,
         events: EventRecorder,
-        watched: Sources,
+        watched: ClusterCache,
         sources: Mapping[str, MirrorSource],
         on_reconciled: Callable[[MirrorKey, MirrorReport | None, list[str]], None] = lambda *_: None,
         *,
@@ -86,12 +94,12 @@ class Mirrors:
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
         self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
-        self._names = HostNames(self._all_changed)
-        # One lookup at a time, which holds up none that something is shown by.
-        self._called_names = HostNames(
-            lambda: None, ttl_seconds=ADVICE_TTL_SECONDS, threads=1, are_needed=False
+        self._names = HostNameCache(self._enqueue_all)
+        # One lookup at a time, which delays no lookup for endpoints.
+        self._called_names = HostNameCache(
+            lambda: None, ttl_seconds=COMPARED_NAME_TTL_SECONDS, threads=1, are_needed=False
         )
-        self._addresses = ClusterAddresses(
+        self._addresses = AddressPolicyCache(
             access,
             settings.mirror_cidrs,
             settings.cluster_cidrs,
@@ -108,24 +116,26 @@ class Mirrors:
             watched.services.get,
             others_slices=watched.slices_of_service,
             called_names=self._called_names,
-            writers=1 if is_dry else WRITERS,  # what would be written is reported in the order of the names
+            writers=1
+            if is_dry
+            else CONCURRENT_WRITES,  # what would be written is reported in the order of the names
         )
         self._lock = threading.Lock()
         self._reports: dict[MirrorKey, MirrorReport] = {}
         self._statuses: dict[MirrorKey, Mapping[str, object]] = {}
         self._busy_since: dict[str, float] = {}
         self._rounds: Counter[MirrorKey] = Counter()
-        """Number of rounds in which each mirror wrote since Eureka was last read."""
-        self._rests_until: dict[MirrorKey, float] = {}
-        self._queue.divide(sources, self._group_of)
+        """Number of reconciles with writes since Eureka was last read, by mirror."""
+        self._writes_paused_until: dict[MirrorKey, float] = {}
+        self._queue.divide_into_groups(sources, self._worker_group_of)
         self._queue.pause()
         self._workers = [
-            threading.Thread(target=self._work, args=(name,), name=f"mirrors-{name}", daemon=True)
+            threading.Thread(target=self._run_worker, args=(name,), name=f"mirrors-{name}", daemon=True)
             for name in sources
         ]
-        watched.follow_services(self._service_changed)
+        watched.follow_services(self._enqueue_mirrors_of_service)
         for name, source in sources.items():
-            source.follow(self._reader(name))
+            source.call_after_reads(self._reading_callback(name))
 
     def start(self) -> None:
         """Start the watches and the workers; nothing is written before :meth:`lead`."""
@@ -137,15 +147,15 @@ class Mirrors:
         """Begin to reconcile every mirror."""
         self.objects.retry_now()
         self._queue.resume()
-        self._all_changed()
+        self._enqueue_all()
 
-    def lead_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
+    def reconcile_all_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
         """Reconcile every mirror once, and wait until all are done.
 
         :param give_up_at: when to go on with what was listed, by the monotonic clock.
         :returns: the keys of the mirrors that existed.
         """
-        while not self.objects.are_known and time.monotonic() < give_up_at and not stop.wait(0.02):
+        while not self.objects.are_listed and time.monotonic() < give_up_at and not stop.wait(0.02):
             pass
         keys = self.objects.mirror_keys()
         self.lead()
@@ -153,26 +163,26 @@ class Mirrors:
             pass
         return keys
 
-    def pause(self) -> bool:
-        """Begin no reconcile until :meth:`lead`; return whether all reconciles that were begun have ended."""
+    def pause_and_check_idle(self) -> bool:
+        """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have
+        ended.
+        """
         return self._queue.pause()
 
     def stand_by(self) -> None:
-        """Forget the leader's memory, since another replica leads; call after :meth:`pause`."""
+        """Forget all that this replica learned as the leader; call after :meth:`pause_and_check_idle`."""
         self._reconciler.forget_all()
         with self._lock:
             self._reports.clear()
             self._statuses.clear()
 
     def stop(self) -> None:
-        """Finish the reconciles that are under way, and begin no more; no slice is removed, so they serve
-        on.
-        """
+        """Finish the reconciles that are under way, and begin no more; all slices stay in the cluster."""
         self._queue.close()
         self.objects.stop()
         self._names.close()
         self._called_names.close()
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + LONGEST_STOP_SECONDS
         for worker in self._workers:
             if worker.is_alive():
                 worker.join(max(0.0, deadline - time.monotonic()))
@@ -197,36 +207,36 @@ class Mirrors:
             return dict(self._reports)
 
     @property
-    def writes(self) -> Counter[tuple[str, str]]:
+    def write_counts(self) -> Counter[tuple[str, str]]:
         """Number of writes sent, by resource and verb."""
         return self._writer.counts.copy()
 
-    def _group_of(self, key: MirrorKey) -> str:
+    def _worker_group_of(self, key: MirrorKey) -> str:
         item = self.objects.mirrors.get(*key) or {}
         named = str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
         return named if named in self._sources else next(iter(self._sources))
 
-    def _reader(self, name: str) -> Callable[[], None]:
-        """Return a callback for each reading of a Eureka, which queues its mirrors."""
+    def _reading_callback(self, name: str) -> Callable[[], None]:
+        """Return a callback for the readings of a Eureka: the callback queues this Eureka's mirrors."""
 
-        def was_read() -> None:
+        def enqueue_mirrors() -> None:
             for key in self.objects.mirror_keys():
-                if self._group_of(key) == name:
+                if self._worker_group_of(key) == name:
                     self._clear_pause(key)
                     self._queue.add(key)
 
-        return was_read
+        return enqueue_mirrors
 
-    def condition_changed(self, name: str) -> None:
-        """Queue the mirrors of a Eureka that answers again, or does not any longer."""
-        self._reader(name)()
+    def enqueue_mirrors_of(self, name: str) -> None:
+        """Queue the mirrors of a Eureka, since it answers again or does not answer any more."""
+        self._reading_callback(name)()
 
-    def _all_changed(self) -> None:
+    def _enqueue_all(self) -> None:
         for key in self.objects.mirror_keys():
             self._queue.add(key)
 
-    def _service_changed(self, service: Object) -> None:
-        """Queue the mirrors that a person's changed Service concerns: it may have opted in or out."""
+    def _enqueue_mirrors_of_service(self, service: Object) -> None:
+        """Queue the mirrors that a changed Service names, since a person may have opted in or out."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
         opted_in = attached_mirror(service)
         if opted_in:
@@ -238,24 +248,26 @@ class Mirrors:
             if (item.get("spec") or {}).get("attachTo") == name:
                 self._queue.add((namespace, item["metadata"]["name"]))
 
-    def _work(self, group: str) -> None:
+    def _run_worker(self, group: str) -> None:
         thread = threading.current_thread().name
         while (key := self._queue.get(group)) is not None:
             self._busy_since[thread] = time.monotonic()
             try:
-                if not (self._is_known(key[0]) or self._is_leaving(key)):
-                    self._queue.add_after(key, UNSYNCED_SECONDS)
+                if not (self._is_listed(key[0]) or self._is_being_deleted(key)):
+                    self._queue.add_after(key, UNLISTED_RETRY_SECONDS)
                     continue
-                if self._must_rest(key):
+                if self._must_pause_writes(key):
                     continue
-                self._tell(key, self._reconciler.reconcile(key))
+                self._publish_result(key, self._reconciler.reconcile(key))
                 self._queue.forget_failures(key)
-                if self._addresses.refresh():
-                    self._all_changed()
+                if self._addresses.refresh_and_compare():
+                    self._enqueue_all()
             except LeadershipLost:
-                self._queue.add_after(key, UNSYNCED_SECONDS)  # by then the queue is paused, or all is again
+                self._queue.add_after(
+                    key, UNLISTED_RETRY_SECONDS
+                )  # by then the queue is paused, or all mirrors are queued again
             except KubernetesError as error:
-                self._failed(key, error)
+                self._retry_after_error(key, error)
             except Exception:  # noqa: BLE001 - one mirror must not stop the others
                 self._queue.retry(key)
                 _log.exception("failed to reconcile a mirror, retrying", extra={"mirror": "/".join(key)})
@@ -263,20 +275,20 @@ class Mirrors:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
 
-    def _must_rest(self, key: MirrorKey) -> bool:
-        """Return whether a mirror wrote so often that it waits for Eureka's next reading, or for
-        :data:`REST_SECONDS`.
+    def _must_pause_writes(self, key: MirrorKey) -> bool:
+        """Return whether a mirror wrote so often that it must wait for Eureka's next reading, or for
+        :data:`WRITE_PAUSE_SECONDS`; queue it for later if so.
         """
-        if self._rounds[key] < MOST_ROUNDS or self._is_leaving(key):
+        if self._rounds[key] < MOST_WRITING_ROUNDS or self._is_being_deleted(key):
             return False
         now = time.monotonic()
-        if key not in self._rests_until:
-            self._rests_until[key] = now + REST_SECONDS
+        if key not in self._writes_paused_until:
+            self._writes_paused_until[key] = now + WRITE_PAUSE_SECONDS
             _log.warning(
                 "stopped writing a mirror's objects until Eureka's next list: another writer changes them",
                 extra={"mirror": "/".join(key)},
             )
-        left = self._rests_until[key] - now
+        left = self._writes_paused_until[key] - now
         if left <= 0.0:
             self._clear_pause(key)
             return False
@@ -285,29 +297,33 @@ class Mirrors:
 
     def _clear_pause(self, key: MirrorKey) -> None:
         self._rounds.pop(key, None)
-        self._rests_until.pop(key, None)
+        self._writes_paused_until.pop(key, None)
 
-    def _is_known(self, namespace: str) -> bool:
-        """Return whether all of a namespace was listed, including persons' Services and their endpoints.
+    def _is_listed(self, namespace: str) -> bool:
+        """Return whether all objects of a namespace were listed, including persons' Services and their
+        endpoints.
 
         Before that, a Service of ``attachTo`` that is not in the copy may still exist.
         """
         groups = (self._watched.services, self._watched.slices)
-        return self.objects.are_known_of(namespace) and all(
-            group.without_list(namespace) is None for group in groups
+        return self.objects.are_listed_in(namespace) and all(
+            group.find_unsynced(namespace) is None for group in groups
         )
 
-    def _is_leaving(self, key: MirrorKey) -> bool:
-        """Return whether a mirror is being deleted: it is released however little is known, since owner
+    def _is_being_deleted(self, key: MirrorKey) -> bool:
+        """Return whether a mirror is being deleted: it is cleaned up even before all lists, since owner
         references remain.
         """
         item = self.objects.mirrors.get(*key)
         return item is not None and bool(item["metadata"].get("deletionTimestamp"))
 
-    def _failed(self, key: MirrorKey, error: KubernetesError) -> None:
+    def _retry_after_error(self, key: MirrorKey, error: KubernetesError) -> None:
+        """Queue a mirror again after an error, and report the error unless the watch is about to resolve
+        it.
+        """
         delay = self._queue.retry(key)
-        if error.status_code == 409 and delay < LONGEST_CONFLICT_SECONDS:
-            return  # our copy was old, which the watch fixes
+        if error.status_code == 409 and delay < CONFLICT_REPORT_SECONDS:
+            return  # the local copy was old: the watch updates it
         _log.warning(
             "failed to reconcile a mirror, retrying",
             extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
@@ -315,15 +331,17 @@ class Mirrors:
         with self._lock:
             before = self._reports.get(key, MirrorReport())
         failure = Problem(Reason.KUBERNETES_ERROR, str(error))
-        self._tell(key, MirrorResult(replace(before, failure=failure)))
+        self._publish_result(key, MirrorResult(replace(before, failure=failure)))
 
-    def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
-        """Report the result of a reconcile in Events and in the mirror's status."""
-        written = self._writer.sent(key)
+    def _publish_result(self, key: MirrorKey, result: MirrorResult) -> None:
+        """Publish the result of a reconcile in Events and in the mirror's status, and queue the next
+        reconcile.
+        """
+        written = self._writer.pop_writes(key)
         self._rounds[key] += bool(written)
         self._on_reconciled(key, result.report, written)
-        if result.again_seconds is not None:
-            self._queue.add_after(key, result.again_seconds)
+        if result.requeue_after_seconds is not None:
+            self._queue.add_after(key, result.requeue_after_seconds)
         item = self.objects.mirrors.get(*key)
         if item is None:
             with self._lock:
@@ -334,13 +352,13 @@ class Mirrors:
         if result.report is None:
             return
         _, why = result.report.synced
-        if why.reason in STUCK_MIRROR and not is_stalled(item, why):
-            self._queue.add_after(key, RECHECK_SECONDS)
+        if why.reason in STUCK_MIRROR_REASONS and not is_stalled(item, why):
+            self._queue.add_after(key, STALLED_RECHECK_SECONDS)
         with self._lock:
             self._reports[key] = result.report
             stands = self._statuses.get(key) or item.get("status") or {}
-        if result.expired:
-            named = joined(result.expired)
+        if result.expired_instances:
+            named = join_sentences(result.expired_instances)
             note = (
                 f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
             )
@@ -352,7 +370,7 @@ class Mirrors:
                 item, EventType.WARNING, result.report.failure.reason, result.report.failure.message
             )
         status = mirror_status({**item, "status": stands}, result.report, datetime.now(UTC))
-        if not is_worth_a_write(stands, status):
+        if not must_write_status(stands, status):
             return
         try:
             self._writer.write_status(item, status)
@@ -360,7 +378,10 @@ class Mirrors:
             return
         except KubernetesError as error:
             if error.status_code != 404:
-                _log.warning("failed to write a status", extra={"mirror": "/".join(key), "error": str(error)})
+                _log.warning(
+                    "failed to write a mirror's status, retrying",
+                    extra={"mirror": "/".join(key), "error": str(error)},
+                )
                 self._queue.add_after(key, 5.0)
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The Services of mirrors: the owners of their names, and how they are made and changed.
+"""The writes to Services of mirrors, and the tests of their ownership.
 
 A Service that a person owns is never written to, except to remove a mirror's owner reference.
 """
@@ -12,7 +12,7 @@ from functools import partial
 
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror import LAST_READ_ANNOTATION, Mirror, application_of
+from eurekube_provider.core.mirror import LAST_READ_ANNOTATION, Mirror, mirrored_application
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.mirrored_service import service_patch
@@ -24,7 +24,7 @@ from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorOb
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.runtime.clock import utc_time
 
-LAST_READ_SECONDS = 600.0
+LAST_READ_UPDATE_SECONDS = 600.0
 """Seconds between updates of a Service's annotation of Eureka's last reading, while nothing else changes.
 
 Each write is sent to every node, and a reader needs to tell only hours from minutes.
@@ -33,19 +33,22 @@ Each write is sent to every node, and a reader needs to tell only hours from min
 
 @dataclass(slots=True)
 class MirrorRound:
-    """One reconcile of a mirror while it goes on.
+    """The inputs and the results so far of one reconcile of a mirror.
 
+    :ivar item: the mirror as the API has it; ``mirror`` is its parsed spec.
     :ivar read_at: Unix time at which Eureka was read.
-    :ivar read_from: the URLs of the servers that are read, with spaces between them; empty where none are
+    :ivar services: the mirror's Services, by name.
+    :ivar slices: the mirror's EndpointSlices, by their Service's name.
+    :ivar slices_by_application: the slices by application, each with its Service's name.
+    :ivar server_urls: the URLs of the servers that are read, with spaces between them; empty where none are
         known.
-    :ivar is_released: True if a person says that held endpoints may be removed.
+    :ivar is_released: True if a person allowed the removal of held endpoints.
     :ivar is_frozen: True if Eureka does not answer: then nothing is removed, and missing objects are
         restored.
-    :ivar services: the mirror's Services, by name; ``slices``: their slices.
-    :ivar shown_before: the slices by application, each with its Service's name.
-    :ivar problems: the problems so far; ``shown``: the endpoints that are shown; ``expired``: those removed
-        without proof.
-    :ivar uses_names: True if an instance is known by a host name, so that it must be looked up again.
+    :ivar problems: the problems so far.
+    :ivar shown_services: the Services that the mirror shows, with the counts of their endpoints.
+    :ivar expired_instances: the instances whose endpoints were removed without proof that they left.
+    :ivar uses_host_names: True if an instance is known by a host name, which must be looked up again.
     """
 
     key: MirrorKey
@@ -56,25 +59,25 @@ class MirrorRound:
     read_at: float | None
     services: dict[str, Object]
     slices: Mapping[str, list[Object]]
-    shown_before: Mapping[str, list[tuple[str, Object]]]
-    read_from: str = ""
+    slices_by_application: Mapping[str, list[tuple[str, Object]]]
+    server_urls: str = ""
     is_released: bool = False
     is_frozen: bool = False
     problems: list[Problem] = field(default_factory=list)
-    shown: list[MirroredService] = field(default_factory=list)
-    expired: list[str] = field(default_factory=list)
-    uses_names: bool = False
+    shown_services: list[MirroredService] = field(default_factory=list)
+    expired_instances: list[str] = field(default_factory=list)
+    uses_host_names: bool = False
 
-    def part(self) -> MirrorRound:
-        """Return a copy of the round for one application, which collects that application's results."""
-        return replace(self, problems=[], shown=[], expired=[], uses_names=False)
+    def make_part(self) -> MirrorRound:
+        """Return a copy of the round that collects the results of one application."""
+        return replace(self, problems=[], shown_services=[], expired_instances=[], uses_host_names=False)
 
-    def join(self, part: MirrorRound) -> None:
-        """Add the results of one application's part to the round."""
+    def add_part(self, part: MirrorRound) -> None:
+        """Add the results of one application, from :meth:`make_part`, to the round."""
         self.problems += part.problems
-        self.shown += part.shown
-        self.expired += part.expired
-        self.uses_names |= part.uses_names
+        self.shown_services += part.shown_services
+        self.expired_instances += part.expired_instances
+        self.uses_host_names |= part.uses_host_names
 
 
 class ServiceWriter:
@@ -94,18 +97,20 @@ class ServiceWriter:
         self._objects, self._writer, self.service = objects, writer, service
         self._others_slices = others_slices
 
-    def strangers(self, namespace: str, name: str) -> tuple[str, ...]:
-        """Return the names of a Service's EndpointSlices that no mirror wrote."""
+    def other_slice_names(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Return the names of a Service's EndpointSlices that no mirror wrote, or whose names others have
+        taken.
+        """
         others = {str(one["metadata"]["name"]) for one in self._others_slices(namespace, name)}
         taken = {one for one in self._writer.taken_names(namespace) if one.rsplit("-", 2)[0] == name}
         return tuple(sorted(others | taken))
 
-    def is_persons(self, namespace: str, name: str) -> bool:
+    def is_owned_by_person(self, namespace: str, name: str) -> bool:
         """Return whether a Service of this name exists that no mirror made."""
         service = self.service(namespace, name)
         return service is not None and not is_mirrored(service)
 
-    def disown(self, item: Object, name: str) -> None:
+    def remove_owner_reference(self, item: Object, name: str) -> None:
         """Remove the mirror's owner reference from a Service that a person took over.
 
         :param item: the mirror.
@@ -115,7 +120,7 @@ class ServiceWriter:
         if service is None or is_mirrored(service):
             return
         if any(one.get("uid") == uid for one in service["metadata"].get("ownerReferences") or ()):
-            self._writer.disown(service, uid)
+            self._writer.remove_owner_reference(service, uid)
 
     def has_opted_in(self, key: MirrorKey, name: str) -> bool:
         """Return whether a person's Service allows this mirror to add slices to it."""
@@ -123,10 +128,10 @@ class ServiceWriter:
         return service is not None and attached_mirror(service) == key[1]
 
     def ensure_service(
-        self, now: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
+        self, round_: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
     ) -> Object | None:
-        """Create or patch a Service, and return it; None where somebody else has just created one of its
-        name.
+        """Create or patch a Service, and return it; return None where somebody else has just created a
+        Service of its name.
 
         :param service: the present Service; None if it does not exist.
         :param is_replaced: True to delete the present Service first.
@@ -137,28 +142,29 @@ class ServiceWriter:
             self._writer.delete_service(service)
             service = None
         if service is None:
-            annotations = {**metadata["annotations"], **_last_read(now.read_at)}
+            annotations = {**metadata["annotations"], **_last_read_annotation(round_.read_at)}
             body = {**wanted, "metadata": {**metadata, "annotations": annotations}}
             try:
                 service = self._writer.create_service(body)
             except KubernetesError as error:
                 if error.reason != "AlreadyExists":
                     raise
-                application = application_of(wanted)
+                application = mirrored_application(wanted)
                 sentence = (
                     f"{application} would be the Service {name}, which was just created by somebody else"
                 )
-                now.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
+                round_.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
                 return None
         elif patch := service_patch(service, wanted):
             service = self._writer.patch_service(service, patch)
-        now.services[name] = service
+        round_.services[name] = service
         return service
 
-    def last_reads(
+    def last_read_updates(
         self, services: Iterable[Object], read_at: float | None, *, is_exact: bool = False
     ) -> Iterator[Write]:
-        """Yield writes that update Services' annotation of Eureka's last reading, where it is outdated.
+        """Yield writes that update the annotation with the time of Eureka's last reading, where it is
+        outdated.
 
         :param is_exact: True if seconds count, as when Eureka does not answer any more.
         """
@@ -169,14 +175,14 @@ class ServiceWriter:
             try:
                 age = read_at - datetime.fromisoformat(stands).timestamp()
             except ValueError:
-                age = LAST_READ_SECONDS
-            if age >= (1.0 if is_exact else LAST_READ_SECONDS):
-                patch = {"metadata": {"annotations": _last_read(read_at)}}
+                age = LAST_READ_UPDATE_SECONDS
+            if age >= (1.0 if is_exact else LAST_READ_UPDATE_SECONDS):
+                patch = {"metadata": {"annotations": _last_read_annotation(read_at)}}
                 yield partial(self._writer.patch_service, service, patch)
 
 
-def _last_read(read_at: float | None) -> dict[str, str]:
-    """Return the annotation with the time of Eureka's last reading; nothing where it was never read."""
+def _last_read_annotation(read_at: float | None) -> dict[str, str]:
+    """Return the annotation with the time of Eureka's last reading; empty where Eureka was never read."""
     if read_at is None:
         return {}
     return {LAST_READ_ANNOTATION: utc_time(read_at)}

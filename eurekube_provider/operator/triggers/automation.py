@@ -18,31 +18,40 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.core.quoting import redacted
-from eurekube_provider.operator.triggers.targets import Automation
-from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.core.quoting import redact_secrets
+from eurekube_provider.operator.triggers.targets import AutomationStack
+from eurekube_provider.operator.triggers.trigger_run import (
+    StackRun,
+    StackRunner,
+    StackRunOutcome,
+    StackRunResult,
+)
 
 _log = logging.getLogger(__name__)
 
-COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
+WORKER_COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
 
-GRACE_SECONDS = 30.0
+TIMEOUT_GRACE_SECONDS = 30.0
 """Seconds after a run's own time-out that a worker may take to end before it is terminated."""
 
-END_SECONDS = 30.0
+TERMINATE_WAIT_SECONDS = 30.0
 _POLL_SECONDS = 0.2
-_OUTCOMES = {str(outcome).lower(): outcome for outcome in TriggerOutcome}
-_LONGEST_TAIL = 2000
-_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE)
+_OUTCOME_BY_NAME = {str(outcome).lower(): outcome for outcome in StackRunOutcome}
+_MOST_LOGGED_LETTERS = 2000
+_EXCEPTION_LINE_PATTERN = re.compile(
+    r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE
+)
 """Pattern of a traceback's last line, which names the exception."""
 
 
-def worker(
-    automation: Automation, command: Sequence[str] = COMMAND, grace_seconds: float = GRACE_SECONDS
-) -> Runner:
+def automation_runner(
+    automation: AutomationStack,
+    command: Sequence[str] = WORKER_COMMAND,
+    grace_seconds: float = TIMEOUT_GRACE_SECONDS,
+) -> StackRunner:
     """Return a runner that starts a worker process for ``automation``."""
 
-    def run_worker(run: TriggerRun) -> TriggerResult:
+    def run_worker(run: StackRun) -> StackRunResult:
         request = {
             "action": str(run.action).lower(),
             "stack": automation.stack,
@@ -64,15 +73,15 @@ def worker(
         while True:
             try:
                 output, errors = process.communicate(given, timeout=_POLL_SECONDS)
-                return _result(output, errors, process.returncode)
+                return _parse_worker_result(output, errors, process.returncode)
             except subprocess.TimeoutExpired:
                 given = None
             if run.cancelled.is_set():
-                _end(process)
-                return TriggerResult.failed("given up, since the operator ends")
+                _terminate_worker(process)
+                return StackRunResult.failed("given up, since the operator ends")
             if time.monotonic() >= deadline:
-                _end(process)
-                return TriggerResult.failed(
+                _terminate_worker(process)
+                return StackRunResult.failed(
                     f"the worker did not end within {run.timeout_seconds:g} s and was ended; if it leaves a"
                     " lock behind, the next run releases it"
                 )
@@ -80,41 +89,42 @@ def worker(
     return run_worker
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _terminate_worker(process: subprocess.Popen[str]) -> None:
     """End a worker: ask it to finish what Pulumi has begun, then kill its whole session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=END_SECONDS)
+        process.communicate(timeout=TERMINATE_WAIT_SECONDS)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
-def _result(output: str, errors: str, code: int) -> TriggerResult:
-    answer = _last_result(output)
+def _parse_worker_result(output: str, errors: str, exit_code: int) -> StackRunResult:
+    answer = _find_result_line(output)
     if answer is None:
         # Anyone who may read a status may not read what a program prints: it knows the stack's secrets.
-        said = redacted(errors or output, os.environ)[-_LONGEST_TAIL:]
+        said = redact_secrets(errors or output, os.environ)[-_MOST_LOGGED_LETTERS:]
         _log.error(
-            "failed to run a stack: its worker ended without a result",
-            extra={"code": code, "said": said.strip() or "nothing"},
+            "failed to run a stack: its worker ended without a result, counting the run as failed",
+            extra={"code": exit_code, "said": said.strip() or "nothing"},
         )
-        found = _EXCEPTION.search(errors)
+        found = _EXCEPTION_LINE_PATTERN.search(errors)
         kind = f" ({found[1].rpartition('.')[2]})" if found else ""
-        return TriggerResult.failed(
-            f"the worker ended with {code} and without an answer{kind}; the operator's log has what it said"
+        return StackRunResult.failed(
+            f"the worker ended with {exit_code} and without an answer{kind}; the operator's log has what it "
+            "said"
         )
-    outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), TriggerOutcome.FAILED)
+    outcome = _OUTCOME_BY_NAME.get(str(answer.get("outcome")).lower(), StackRunOutcome.FAILED)
     changes = answer.get("changes")
     counts = {
         str(kind): count
         for kind, count in (changes.items() if isinstance(changes, Mapping) else ())
         if isinstance(count, int)
     }
-    return TriggerResult(outcome, redacted(str(answer.get("message") or ""), os.environ), counts)
+    return StackRunResult(outcome, redact_secrets(str(answer.get("message") or ""), os.environ), counts)
 
 
-def _last_result(output: str) -> Mapping[str, Any] | None:
+def _find_result_line(output: str) -> Mapping[str, Any] | None:
     """Return the last line of output that is a JSON object with an outcome: a program may have printed
     other lines.
     """

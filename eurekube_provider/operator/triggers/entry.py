@@ -1,6 +1,4 @@
-"""One StackRefresh, as the leading replica knows it: whether it may run its target, and when it must act
-next.
-"""
+"""One StackRefresh as the leading replica knows it: its permission to run a target, and its next run."""
 
 from __future__ import annotations
 
@@ -9,29 +7,29 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION, doubt_of_source
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOTATION, describe_broken_source
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.schedule import Pace, Schedule
+from eurekube_provider.core.schedule import RunLimits, Schedule
 from eurekube_provider.core.stack_refresh import (
-    Addresses,
-    Endpoints,
+    AddressesByService,
+    ReadyEndpoints,
     StackRefresh,
-    addresses_of,
-    ready_endpoints,
+    find_ready_endpoints,
+    group_addresses_by_service,
 )
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.triggers.trigger_state import TriggerState
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 
-Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
+SelectServices = Callable[[Selector], tuple[list[Object], list[Object]]]
 """Function that returns the Services that a selector matches, and their EndpointSlices."""
 
-Due = tuple[str, Addresses, Endpoints]
-"""The state to run for: its digest, and the addresses and endpoints behind the digest."""
+DueRun = tuple[str, AddressesByService, ReadyEndpoints]
+"""A run that is due: the digest of the wanted addresses, those addresses by Service, and their endpoints."""
 
-SeenTerminating = Callable[[str, str], bool]
+WasSeenTerminating = Callable[[str, str], bool]
 """Function that returns whether a pod (or address) of a namespace was seen terminating."""
 
 
@@ -40,30 +38,32 @@ class UnknownTarget(ConfigurationError):
 
 
 @dataclass(slots=True)
-class TriggerEntry:
+class StackRefreshEntry:
     """One StackRefresh as the leader knows it: its spec, its state, and its schedule.
 
-    :ivar item: the object, with the status that was written last.
+    :ivar item: the custom resource, with the status that was written last.
     :ivar refresh: the parsed spec; None while the StackRefresh is refused.
-    :ivar compared_touch: the last touch after which the wanted endpoints were compared with the served ones.
-    :ivar is_unwritten: True if its status is to be written.
-    :ivar not_before: the earliest time of the next try, since the Kubernetes API refused something.
-    :ivar ran_for: the endpoints that the last run was for; None where this process did not begin it.
-    :ivar held_since: since when the wanted endpoints look like a broken source; None where they do not.
-    :ivar is_released: a person said that the change is meant.
+    :ivar last_compared_change_at: time of the last change after which the endpoints were compared with those
+        of the last run.
+    :ivar is_status_unwritten: True if the status in the cluster is older than :attr:`state`.
+    :ivar retry_not_before: time before which nothing is tried again after an error of the Kubernetes API.
+    :ivar last_run_endpoints: the endpoints that the last run was for; None if another process began that run.
+    :ivar braked_since: time since when the brake holds a run back, as its endpoints look like a broken
+        source; None if it holds none back.
+    :ivar is_brake_released: True if a person confirmed the change with the release annotation.
     """
 
     item: Object
-    state: TriggerState
+    state: StackRefreshState
     schedule: Schedule
     refresh: StackRefresh | None = None
-    pace: Pace = field(default_factory=lambda: Pace(0.0, 0.0))
-    compared_touch: float | None = None
-    is_unwritten: bool = False
-    not_before: float = -math.inf
-    ran_for: Endpoints | None = None
-    held_since: float | None = None
-    is_released: bool = False
+    run_limits: RunLimits = field(default_factory=lambda: RunLimits(0.0, 0.0))
+    last_compared_change_at: float | None = None
+    is_status_unwritten: bool = False
+    retry_not_before: float = -math.inf
+    last_run_endpoints: ReadyEndpoints | None = None
+    braked_since: float | None = None
+    is_brake_released: bool = False
 
     @property
     def uid(self) -> str:
@@ -71,126 +71,139 @@ class TriggerEntry:
         return str(self.item["metadata"].get("uid"))
 
     def validate(self, settings: Settings) -> bool:
-        """Parse and check the spec; return whether it may run, and put a refusal into the state."""
+        """Parse and check the spec; return whether its target may run. A refusal is put into the state."""
         before = self.state
         try:
             self.refresh = StackRefresh.from_object(self.item)
-            self.pace = pace_of(self.refresh, settings)
+            self.run_limits = run_limits_of(self.refresh, settings)
         except ConfigurationError as error:
             self.refresh = None
             reason = RefreshReason.NOT_ALLOWED
             if isinstance(error, UnknownTarget):
                 reason = RefreshReason.UNKNOWN_TARGET
-            self.state = before.refused(reason, str(error))
-            self.is_unwritten = True
+            self.state = before.as_refused(reason, str(error))
+            self.is_status_unwritten = True
             return False
-        self.state = before.accepted(is_paused=self.refresh.is_paused)
+        self.state = before.as_valid(is_paused=self.refresh.is_paused)
         status = self.item.get("status") or {}
         is_new = status.get("observedGeneration") != self.item["metadata"].get("generation")
-        self.is_unwritten = self.is_unwritten or is_new or self.state != before
+        self.is_status_unwritten = self.is_status_unwritten or is_new or self.state != before
         return True
 
-    def next_at(self, earliest: float | None) -> float | None:
-        """Return when this entry must be looked at next; None while it has nothing to do.
+    def next_check_at(self, earliest_run_at: float | None) -> float | None:
+        """Return when this StackRefresh must be reconciled next; None while nothing is to be done.
 
-        :param earliest: when a run of its target may begin; None while it cannot.
+        :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
-        times = [self.not_before] if self.is_unwritten else []
-        debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
+        times = [self.retry_not_before] if self.is_status_unwritten else []
+        debounced, due = self.schedule.debounce_ends_at(self.run_limits), self._run_due_at(earliest_run_at)
         if self.refresh is not None and debounced is not None:
-            if self.compared_touch != self.schedule.last_touch:
-                times.append(max(debounced, self.not_before))
+            if self.last_compared_change_at != self.schedule.last_change_at:
+                times.append(max(debounced, self.retry_not_before))
             elif due is not None and not self.refresh.is_paused:
-                times.append(max(due, self.not_before))
+                times.append(max(due, self.retry_not_before))
         return min(times, default=None)
 
-    def _due_at(self, earliest: float | None) -> float | None:
-        due = self.schedule.due_at(self.pace)
-        if due is None or earliest is None:
+    def _run_due_at(self, earliest_run_at: float | None) -> float | None:
+        due = self.schedule.run_due_at(self.run_limits)
+        if due is None or earliest_run_at is None:
             return None
-        held_until = -math.inf if self.held_since is None else self.held_since + HOLD_SECONDS
-        return max(due, earliest, held_until)
+        held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
+        return max(due, earliest_run_at, held_until)
 
-    def due_at(self, earliest: float = -math.inf) -> float | None:
-        """Return when the stack runs, if the addresses have changed; None while nothing may have changed.
+    def run_due_at(self, earliest_run_at: float = -math.inf) -> float | None:
+        """Return when a run for changed addresses is due; None while nothing may have changed, or while
+        paused.
 
-        :param earliest: when a run of its target may begin, should it be free.
+        :param earliest_run_at: when a run of its target may begin, should it be free.
         """
         if self.refresh is None or self.refresh.is_paused:
             return None
-        due = self._due_at(earliest)
-        return None if due is None else max(due, self.not_before)
+        due = self._run_due_at(earliest_run_at)
+        return None if due is None else max(due, self.retry_not_before)
 
     def reconcile(
-        self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
-    ) -> Due | None:
-        """Compare the wanted endpoints with the served ones, if it is time.
+        self,
+        now: float,
+        selected: SelectServices,
+        seen_terminating: WasSeenTerminating,
+        earliest_run_at: float | None,
+    ) -> DueRun | None:
+        """Compare the present endpoints with those of the last run, once the debounce is over.
 
-        :param earliest: when a run of its target may begin; None while it cannot.
+        :param earliest_run_at: when a run of its target may begin; None while it cannot.
         :returns: the endpoints to run for, if a run is due as well.
         """
-        debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
+        debounced, due = self.schedule.debounce_ends_at(self.run_limits), self._run_due_at(earliest_run_at)
         if self.refresh is None or debounced is None or debounced > now:
             return None
-        if self.compared_touch == self.schedule.last_touch and not self._runs_at(now, due):
+        if self.last_compared_change_at == self.schedule.last_change_at and not self._is_run_due(now, due):
             return None
         before = self.state
         services, slices = selected(self.refresh.selector)
-        endpoints = ready_endpoints(services, slices)
-        addresses = addresses_of(services, endpoints)
-        self.compared_touch = self.schedule.last_touch
-        wanted = self.refresh.digest(addresses)
-        self.state = before.observing(addresses)
-        doubt = "" if wanted == self.schedule.served else self._doubt(endpoints, seen_terminating)
-        self.is_released = bool(doubt) and RELEASE_ANNOTATION in (
+        endpoints = find_ready_endpoints(services, slices)
+        addresses = group_addresses_by_service(services, endpoints)
+        self.last_compared_change_at = self.schedule.last_change_at
+        wanted_digest = self.refresh.digest(addresses)
+        self.state = before.with_addresses(addresses)
+        doubt = (
+            ""
+            if wanted_digest == self.schedule.served_digest
+            else self._broken_source_reason(endpoints, seen_terminating)
+        )
+        self.is_brake_released = bool(doubt) and RELEASE_BRAKE_ANNOTATION in (
             self.item["metadata"].get("annotations") or {}
         )
-        if not doubt or self.is_released:
-            self.held_since = None
-        elif self.held_since is None:
-            self.held_since = now
-        due = self._due_at(earliest)
-        if wanted == self.schedule.served:
-            self.schedule = self.schedule.settled()
-            self.state = self.state.in_line()
-        elif not addresses and not self.state.runs:
-            self.schedule = self.schedule.settled()
+        if not doubt or self.is_brake_released:
+            self.braked_since = None
+        elif self.braked_since is None:
+            self.braked_since = now
+        due = self._run_due_at(earliest_run_at)
+        if wanted_digest == self.schedule.served_digest:
+            self.schedule = self.schedule.after_no_difference()
+            self.state = self.state.as_synced()
+        elif not addresses and not self.state.successful_runs:
+            self.schedule = self.schedule.after_no_difference()
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
-            self.state = self.state.refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
-        elif self._runs_at(now, due):
-            return wanted, addresses, endpoints
-        elif self.held_since is not None and not self.refresh.is_paused:
-            self.state = self.state.held(
-                f"{doubt}: held back for {HOLD_SECONDS:.0f} s in case the source is broken; if it is meant,"
-                f" annotate the StackRefresh with {RELEASE_ANNOTATION}=now"
+            self.state = self.state.as_refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
+        elif self._is_run_due(now, due):
+            return wanted_digest, addresses, endpoints
+        elif self.braked_since is not None and not self.refresh.is_paused:
+            self.state = self.state.as_braked(
+                f"{doubt}: held back for {BRAKE_HOLD_SECONDS:.0f} s in case the source is broken; if it is "
+                "meant,"
+                f" annotate the StackRefresh with {RELEASE_BRAKE_ANNOTATION}=now"
             )
         else:
-            free = self._due_at(-math.inf if earliest is None else earliest) or now
-            self.state = self.state.waiting(free - now)
-        self.is_unwritten = self.is_unwritten or self.state != before
+            free = self._run_due_at(-math.inf if earliest_run_at is None else earliest_run_at) or now
+            self.state = self.state.as_waiting(free - now)
+        self.is_status_unwritten = self.is_status_unwritten or self.state != before
         return None
 
-    def _runs_at(self, now: float, due: float | None) -> bool:
+    def _is_run_due(self, now: float, due: float | None) -> bool:
         return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
 
-    def _doubt(self, endpoints: Endpoints, seen_terminating: SeenTerminating) -> str:
+    def _broken_source_reason(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
         """Return why the present endpoints, compared with those of the last run, look like a broken
         source.
         """
-        if self.ran_for is None:  # another process began it: how many there were is all that is known
-            count = self.state.served_addresses
+        if (
+            self.last_run_endpoints is None
+        ):  # another process began it: how many there were is all that is known
+            count = self.state.served_address_count
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
-            return doubt_of_source(count, going, going, coming)
-        leaving = self.ran_for.keys() - endpoints.keys()
+            return describe_broken_source(count, going, going, coming)
+        leaving = self.last_run_endpoints.keys() - endpoints.keys()
         doubted = sum(
-            not seen_terminating(pod, place) for place, pod in map(self.ran_for.__getitem__, leaving)
+            not seen_terminating(pod, place)
+            for place, pod in map(self.last_run_endpoints.__getitem__, leaving)
         )
-        arriving = len(endpoints.keys() - self.ran_for.keys())
-        return doubt_of_source(len(self.ran_for), len(leaving), doubted, arriving)
+        arriving = len(endpoints.keys() - self.last_run_endpoints.keys())
+        return describe_broken_source(len(self.last_run_endpoints), len(leaving), doubted, arriving)
 
 
-def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
+def run_limits_of(refresh: StackRefresh, settings: Settings) -> RunLimits:
     """Return how often a StackRefresh may run.
 
     :raises ConfigurationError: it may not run at all.
@@ -202,22 +215,22 @@ def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
             f"spec.target is {refresh.target!r}, and the operator's configuration has no target of that"
             f" name; there are: {known}"
         )
-    pace = target.pace_of(refresh)
+    run_limits = target.run_limits_of(refresh)
     there = refresh.selector.namespace
     if not settings.may_select(refresh.namespace, there):
         raise ConfigurationError(
             f"spec.selector.namespace is {there}, and {refresh.namespace} may not select Services there:"
             f" allow it in the operator's configuration with --cross-namespace {refresh.namespace}={there}"
         )
-    if not settings.watches(there):
+    if not settings.watches_namespace(there):
         raise ConfigurationError(
             f"spec.selector.namespace is {there}, which this operator does not watch: add it to"
             " --watch-namespace"
         )
-    return pace
+    return run_limits
 
 
-def run_key(entry: TriggerEntry, wanted: str) -> str:
+def idempotency_key(entry: StackRefreshEntry, wanted_digest: str) -> str:
     """Return the key of a run, which stays the same for every try by any replica until one succeeds."""
-    text = f"{entry.uid}/{entry.state.runs}/{wanted}"
+    text = f"{entry.uid}/{entry.state.successful_runs}/{wanted_digest}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -18,44 +18,54 @@ from typing import Any
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.stack_refresh import StackAction
-from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH, PULUMI_STACKS, KubeAccess
 from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.trigger_run import (
+    StackRun,
+    StackRunner,
+    StackRunOutcome,
+    StackRunResult,
+)
 
 REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 POLL_SECONDS = 2.0
 
 
-def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL_SECONDS) -> Runner:
+def pulumi_stack_runner(
+    stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL_SECONDS
+) -> StackRunner:
     """Return a runner that asks the Pulumi Kubernetes Operator to run ``stack``."""
-    path = STACKS.path(stack.namespace, stack.name)
-    called = f"the Stack {stack.namespace}/{stack.name}"
+    path = PULUMI_STACKS.path(stack.namespace, stack.name)
+    stack_label = f"the Stack {stack.namespace}/{stack.name}"
 
-    def request(run: TriggerRun) -> TriggerResult:
+    def request(run: StackRun) -> StackRunResult:
         deadline = time.monotonic() + run.timeout_seconds
         try:
             found = access.get(path)
-            refusal = _refusal(found, run.action)
+            refusal = _action_refusal(found, run.action)
             if refusal:
-                return TriggerResult.failed(f"{called} {refusal}")
+                return StackRunResult.failed(f"{stack_label} {refusal}")
             # A failed run is asked for again: of the same request the operator would only repeat the answer.
-            value = _unanswered(found, run.key, called) or f"eurekube-{run.key}-{run.attempt}"
+            value = (
+                _reusable_request_value(found, run.idempotency_key, stack_label)
+                or f"eurekube-{run.idempotency_key}-{run.attempt}"
+            )
             annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
             access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
         except LeadershipLost:
             raise
         except KubernetesError as error:
-            return TriggerResult.failed(_explained(error, called))
+            return StackRunResult.failed(_explain_error(error, stack_label))
         trouble = "is the Pulumi Kubernetes Operator running?"
         while True:
             if run.cancelled.wait(poll_seconds):
-                return TriggerResult.failed("given up, since the operator ends; the Stack goes on by itself")
+                return StackRunResult.failed("given up, since the operator ends; the Stack goes on by itself")
             try:
                 found = access.get(path)
             except EurekubeError as error:
                 trouble = str(error)
             else:
-                result = _result(found, value, called)
+                result = _request_result(found, value, stack_label)
                 if result is not None:
                     return result
                 if (found.get("status") or {}).get("observedReconcileRequest") == value:
@@ -63,13 +73,13 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
                     trouble = "it has seen the request, and goes on by itself"
                     trouble += f" ({waits_for})" if waits_for else ""
             if time.monotonic() >= deadline:
-                message = f"{called} has not ended a run within {run.timeout_seconds:g} s"
-                return TriggerResult(TriggerOutcome.PENDING, f"{message}, and is waited for: {trouble}")
+                message = f"{stack_label} has not ended a run within {run.timeout_seconds:g} s"
+                return StackRunResult(StackRunOutcome.PENDING, f"{message}, and is waited for: {trouble}")
 
     return request
 
 
-def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
+def _action_refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
     """Return why a request would not run the action; the Stack's own spec decides what a request does."""
     spec = stack.get("spec") or {}
     if stack["metadata"].get("deletionTimestamp"):
@@ -86,35 +96,35 @@ def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
     return None
 
 
-def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
+def _reusable_request_value(stack: Mapping[str, Any], key: str, stack_label: str) -> str | None:
     """Return the Stack's present request for the same run if it is under way or has succeeded; else None."""
     value = str((stack["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION) or "")
     if not value.startswith(f"eurekube-{key}-"):
         return None
-    result = _result(stack, value, called)
-    return value if result is None or result.outcome.is_good else None
+    result = _request_result(stack, value, stack_label)
+    return value if result is None or result.outcome.is_success else None
 
 
-def _result(stack: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
+def _request_result(stack: Mapping[str, Any], value: str, stack_label: str) -> StackRunResult | None:
     """Return the result of the request; None while it has none."""
     status = stack.get("status") or {}
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
-        message = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
+        message = f"{stack_label} ran: {last.get('type') or 'update'} {last.get('state')}"
         if last.get("state") == "succeeded":
-            return TriggerResult(TriggerOutcome.SUCCEEDED, message)
-        return TriggerResult.failed(f"{message}: {last.get('message') or 'it says no reason'}")
+            return StackRunResult(StackRunOutcome.SUCCEEDED, message)
+        return StackRunResult.failed(f"{message}: {last.get('message') or 'it says no reason'}")
     stalled = conditions_of(stack).get("Stalled", {})
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":
-        return TriggerResult.failed(
-            f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}"
+        return StackRunResult.failed(
+            f"{stack_label} is stalled ({stalled.get('reason')}): {stalled.get('message')}"
         )
     return None
 
 
-def _explained(error: KubernetesError, called: str) -> str:
+def _explain_error(error: KubernetesError, stack_label: str) -> str:
     if error.status_code == 404:
-        return f"{called} is not there, or the cluster does not know the kind: {error}"
+        return f"{stack_label} is not there, or the cluster does not know the kind: {error}"
     if error.status_code == 403:
-        return f"{error}; allow the operator to get and patch {called}"
+        return f"{error}; allow the operator to get and patch {stack_label}"
     return str(error)

@@ -1,4 +1,4 @@
-"""The runs of stacks: at most one of each target at a time, each on a thread of its own, and their counts."""
+"""Runs of stacks, each on a thread of its own, at most one of each target at a time; and their counts."""
 
 from __future__ import annotations
 
@@ -11,36 +11,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import EurekubeError
-from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.targets import Automation, Concurrency, PulumiStack, Target
-from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
-from eurekube_provider.operator.triggers.webhook import caller
+from eurekube_provider.operator.triggers.automation import automation_runner
+from eurekube_provider.operator.triggers.pulumi_stack import pulumi_stack_runner
+from eurekube_provider.operator.triggers.targets import AutomationStack, ConcurrencyLimit, PulumiStack, Target
+from eurekube_provider.operator.triggers.trigger_run import (
+    StackRun,
+    StackRunner,
+    StackRunOutcome,
+    StackRunResult,
+)
+from eurekube_provider.operator.triggers.webhook import webhook_runner
 
 _log = logging.getLogger(__name__)
 
-MOST_RUNS = 4
-"""Most heavy runs in their first minute at once; each is a process that wants a processor."""
+MOST_STARTING_LOCAL_RUNS = 4
+"""Most runs of local processes that are in their first minute at once; each needs a processor."""
 
-SLOT_SECONDS = 60.0
-"""Seconds after which a heavy run does not count for :data:`MOST_RUNS` any more: it waits, perhaps in
-vain.
+LOCAL_RUN_SLOT_SECONDS = 60.0
+"""Seconds after which a run of a local process does not count for :data:`MOST_STARTING_LOCAL_RUNS` any more:
+by then it mostly waits.
 """
 
-MOST_AT_ALL = 32
-"""Most runs of all kinds at once. Of this number and of :data:`MOST_RUNS`, half is kept for targets whose
-last run went well.
+MOST_CONCURRENT_RUNS = 32
+"""Most runs of all kinds at once. Of this number and of :data:`MOST_STARTING_LOCAL_RUNS`, half is kept for
+targets whose last run went well.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _ActiveRun:
     thread: threading.Thread
-    began: float
-    is_heavy: bool
-    is_again: bool
+    began_at: float
+    runs_local_process: bool
+    is_retry: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +53,17 @@ class RunRequest:
     """A request for a run of a target for one StackRefresh.
 
     :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
-    :ivar term: the term of leadership in which it was made.
-    :ivar wanted: the digest of the state to run for.
-    :ivar is_again: True if it repeats a run that did not go well.
+    :ivar leadership_term: the term of leadership in which it was made.
+    :ivar wanted_digest: the digest of the state to run for.
+    :ivar is_retry: True if it repeats a run that did not go well.
     """
 
     key: tuple[str, str]
     uid: str
-    term: int
+    leadership_term: int
     target: str
-    wanted: str
-    is_again: bool = False
+    wanted_digest: str
+    is_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,83 +71,91 @@ class FinishedRun:
     """A run that has ended, with its result and its duration in seconds."""
 
     request: RunRequest
-    result: TriggerResult
+    result: StackRunResult
     seconds: float
 
 
 @dataclass(slots=True)
-class RunHistory:
+class RunStatistics:
     """The counts of one StackRefresh's runs since this process began."""
 
-    outcomes: Counter[TriggerOutcome] = field(default_factory=Counter)
-    last_seconds: float = 0.0
+    outcomes: Counter[StackRunOutcome] = field(default_factory=Counter)
+    last_run_seconds: float = 0.0
     succeeded_at: float | None = None
 
     def count(self, ended: FinishedRun) -> None:
         """Count a run that has ended, by its outcome."""
         self.outcomes[ended.result.outcome] += 1
-        self.last_seconds = ended.seconds
-        if ended.result.outcome.is_good:
+        self.last_run_seconds = ended.seconds
+        if ended.result.outcome.is_success:
             self.succeeded_at = time.time()
 
 
-class Runs:
+class RunPool:
     """The runs of targets, on threads of their own, as many at once as their targets allow.
 
     :param runners: by target.
-    :param concurrency: by target; a target without one has a group of its own, and is heavy.
-    :param has_ended: called on a run's thread when there is something for :meth:`take_ended`.
+    :param concurrency: by target; a target without one has a group of its own, and counts as a local process.
+    :param on_run_ended: called on a run's thread when there is something for :meth:`pop_finished`.
     """
 
     def __init__(
         self,
-        runners: Mapping[str, Runner],
-        has_ended: Callable[[], None],
-        concurrency: Mapping[str, Concurrency] = EMPTY,
+        runners: Mapping[str, StackRunner],
+        on_run_ended: Callable[[], None],
+        concurrency: Mapping[str, ConcurrencyLimit] = EMPTY_MAPPING,
     ) -> None:
         self._runners = runners
-        self._concurrency = {name: concurrency.get(name, Concurrency(name)) for name in runners}
-        self._has_ended = has_ended
+        self._concurrency = {name: concurrency.get(name, ConcurrencyLimit(name)) for name in runners}
+        self._on_run_ended = on_run_ended
         self._lock = threading.Lock()
         self._active: dict[str, _ActiveRun] = {}
         self._ended: list[FinishedRun] = []
         self._cancelled = threading.Event()
 
-    def may_begin(self, target: str, *, is_again: bool = False) -> bool:
+    def may_start_run(self, target: str, *, is_retry: bool = False) -> bool:
         """Return whether a run of this target can begin now.
 
-        :param is_again: its last run did not go well: repeated runs may take only half of all places.
+        :param is_retry: its last run did not go well: repeated runs may take only half of all places.
         """
         limit, now = self._concurrency[target], time.monotonic()
         with self._lock:
             active = list(self._active.values())
-            if limit.group in self._active or not _has_room(active, MOST_AT_ALL, is_again=is_again):
+            if limit.group in self._active or not _has_room(active, MOST_CONCURRENT_RUNS, is_retry=is_retry):
                 return False
-        young = [one for one in active if one.is_heavy and now - one.began < SLOT_SECONDS]
-        return not limit.is_heavy or _has_room(young, MOST_RUNS, is_again=is_again)
+        young = [
+            one for one in active if one.runs_local_process and now - one.began_at < LOCAL_RUN_SLOT_SECONDS
+        ]
+        return not limit.runs_local_process or _has_room(young, MOST_STARTING_LOCAL_RUNS, is_retry=is_retry)
 
-    def frees_at(self) -> float | None:
-        """Return when the next heavy run frees its place, by the monotonic clock; None where none will."""
+    def next_slot_free_at(self) -> float | None:
+        """Return when the next local run frees its slot, by the monotonic clock; None if no run will."""
         now = time.monotonic()
         with self._lock:
-            times = [one.began + SLOT_SECONDS for one in self._active.values() if one.is_heavy]
+            times = [
+                one.began_at + LOCAL_RUN_SLOT_SECONDS
+                for one in self._active.values()
+                if one.runs_local_process
+            ]
         return min((at for at in times if at > now), default=None)
 
-    def begin(self, request: RunRequest, run: Callable[[threading.Event], TriggerRun]) -> None:
-        """Begin a run that :meth:`may_begin` allows.
+    def start_run(self, request: RunRequest, run: Callable[[threading.Event], StackRun]) -> None:
+        """Begin a run that :meth:`may_start_run` allows.
 
         :param run: returns the run for the event that cancels it.
         """
         name = f"run-{request.target}"
         thread = threading.Thread(
-            target=self._carry_out, args=(request, run(self._cancelled)), name=name, daemon=True
+            target=self._execute_run, args=(request, run(self._cancelled)), name=name, daemon=True
         )
         limit = self._concurrency[request.target]
         with self._lock:
-            self._active[limit.group] = _ActiveRun(thread, time.monotonic(), limit.is_heavy, request.is_again)
+            self._active[limit.group] = _ActiveRun(
+                thread, time.monotonic(), limit.runs_local_process, request.is_retry
+            )
         thread.start()
 
-    def take_ended(self) -> list[FinishedRun]:
+    def pop_finished(self) -> list[FinishedRun]:
         """Return the runs that ended since the last call, and free their targets."""
         with self._lock:
             ended, self._ended = self._ended, []
@@ -162,32 +175,32 @@ class Runs:
         for thread in threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def _carry_out(self, request: RunRequest, run: TriggerRun) -> None:
-        began = time.monotonic()
+    def _execute_run(self, request: RunRequest, run: StackRun) -> None:
+        began_at = time.monotonic()
         try:
             result = self._runners[request.target](run)
         except EurekubeError as error:  # its text is ours, without credentials
-            result = TriggerResult.failed(f"the run broke off: {error}")
+            result = StackRunResult.failed(f"the run broke off: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was, the run is over
             # Neither status nor log repeats its text: a library may show in it what it was given to send.
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             kind = type(error).__name__
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
             _log.error("failed to run a stack, counting the run as failed", extra=about)
-            result = TriggerResult.failed(f"the run broke off ({kind}); the operator's log says where")
+            result = StackRunResult.failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
-            self._ended.append(FinishedRun(request, result, time.monotonic() - began))
-        self._has_ended()
+            self._ended.append(FinishedRun(request, result, time.monotonic() - began_at))
+        self._on_run_ended()
 
 
-def runner_of(target: Target, access: KubeAccess) -> Runner:
+def runner_of(target: Target, access: KubeAccess) -> StackRunner:
     """Return the function that runs a target, by the kind of the target."""
-    way = target.way
+    way = target.run_method
     if isinstance(way, PulumiStack):
-        return requester(way, access)
-    return worker(way) if isinstance(way, Automation) else caller(way)
+        return pulumi_stack_runner(way, access)
+    return automation_runner(way) if isinstance(way, AutomationStack) else webhook_runner(way)
 
 
-def _has_room(active: Sequence[_ActiveRun], most: int, *, is_again: bool) -> bool:
+def _has_room(active: Sequence[_ActiveRun], most: int, *, is_retry: bool) -> bool:
     """Return whether one more run fits; repeated runs may take only half of ``most``."""
-    return len(active) < most and not (is_again and sum(one.is_again for one in active) >= most // 2)
+    return len(active) < most and not (is_retry and sum(one.is_retry for one in active) >= most // 2)

@@ -18,31 +18,31 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.schedule import RunLimits
 from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
 from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
-    HTTP_URL,
-    NAMES,
-    SECONDS,
-    TEXT,
+    HTTP_URL_TYPE,
+    NAME_LIST_TYPE,
+    SECONDS_TYPE,
+    TEXT_TYPE,
     Option,
     SourcedText,
     ValueType,
-    checked,
-    choice,
-    from_file,
-    named_entries,
-    option,
+    choice_type,
+    make_checking_parser,
+    option_field,
     options_of,
+    parse_named_entries,
+    texts_from_mapping,
 )
 
-USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
+DEFAULT_DEBOUNCE_SECONDS, DEFAULT_INTERVAL_SECONDS = 5.0, 60.0
 """Defaults of a StackRefresh's debounce and interval in seconds, where the target allows them."""
 
 
-class Payload(StrEnum):
+class WebhookFormat(StrEnum):
     """The format of a webhook call's body."""
 
     EUREKUBE = "eurekube"
@@ -71,11 +71,11 @@ class Webhook:
     url: str = field(repr=False)
     secret: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
-    form: Payload = Payload.EUREKUBE
+    form: WebhookFormat = WebhookFormat.EUREKUBE
 
 
 @dataclass(frozen=True, slots=True)
-class Automation:
+class AutomationStack:
     """A stack that a worker process runs with a local Pulumi CLI.
 
     :ivar work_dir: the directory of its project.
@@ -87,27 +87,28 @@ class Automation:
     identity: str = field(default="", compare=False)
 
 
-Way = PulumiStack | Webhook | Automation
+RunMethod = PulumiStack | Webhook | AutomationStack
 
 
-def _actions(text: str) -> frozenset[StackAction]:
+def _parse_actions(text: str) -> frozenset[StackAction]:
     known = {str(action).lower(): action for action in StackAction}
     try:
-        return frozenset(known[name.lower()] for name in NAMES.parse(text))
+        return frozenset(known[name.lower()] for name in NAME_LIST_TYPE.parse(text))
     except KeyError:
         raise ValueError("must be some of Refresh, Up and Preview") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency:
+class ConcurrencyLimit:
     """Limits on concurrent runs of a target.
 
     :ivar group: name shared by targets of one stack: of a group only one run is under way at a time.
-    :ivar is_heavy: True if a run is a process that wants a processor, and no wait for somebody else's.
+    :ivar runs_local_process: True if a run is a process on this machine; False if it waits for another
+        server.
     """
 
     group: str
-    is_heavy: bool = True
+    runs_local_process: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +116,40 @@ class Target:
     """One target; each option below is a key that every kind of target has."""
 
     name: str
-    way: Way
-    namespaces: frozenset[str] = option(
-        ValueType(lambda text: frozenset(NAMES.parse(text)), NAMES.accepts, NAMES.word, NAMES.metavar),
+    run_method: RunMethod
+    namespaces: frozenset[str] = option_field(
+        ValueType(
+            lambda text: frozenset(NAME_LIST_TYPE.parse(text)),
+            NAME_LIST_TYPE.yaml_types,
+            NAME_LIST_TYPE.type_name,
+            NAME_LIST_TYPE.metavar,
+        ),
         frozenset(),
         "whose StackRefreshes may name it; * is any",
     )
-    actions: frozenset[StackAction] = option(
-        ValueType(_actions, NAMES.accepts, NAMES.word, "ACTION[,ACTION...]"),
+    actions: frozenset[StackAction] = option_field(
+        ValueType(_parse_actions, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, "ACTION[,ACTION...]"),
         frozenset(StackAction),
         "what may be asked of it",
-        shown="Refresh, Up, Preview",
+        default_text="Refresh, Up, Preview",
     )
-    timeout_seconds: float = option(SECONDS, 600.0, "a run that takes longer is given up")
-    shortest_debounce_seconds: float = option(SECONDS, 1.0, "a StackRefresh must not ask for less")
-    shortest_interval_seconds: float = option(SECONDS, 10.0, "a StackRefresh must not ask for less")
+    timeout_seconds: float = option_field(SECONDS_TYPE, 600.0, "a run that takes longer is given up")
+    shortest_debounce_seconds: float = option_field(SECONDS_TYPE, 1.0, "a StackRefresh must not ask for less")
+    shortest_interval_seconds: float = option_field(
+        SECONDS_TYPE, 10.0, "a StackRefresh must not ask for less"
+    )
 
     @property
-    def concurrency(self) -> Concurrency:
+    def concurrency(self) -> ConcurrencyLimit:
         """Limits on the target's concurrent runs."""
-        way = self.way
+        way = self.run_method
         if isinstance(way, PulumiStack):
-            return Concurrency(f"Stack {way.namespace}/{way.name}", is_heavy=False)
-        if isinstance(way, Automation):
-            return Concurrency(f"stack {way.identity or (way.work_dir, way.stack)}")
-        return Concurrency(f"target {self.name}", is_heavy=False)
+            return ConcurrencyLimit(f"Stack {way.namespace}/{way.name}", runs_local_process=False)
+        if isinstance(way, AutomationStack):
+            return ConcurrencyLimit(f"stack {way.identity or (way.work_dir, way.stack)}")
+        return ConcurrencyLimit(f"target {self.name}", runs_local_process=False)
 
-    def pace_of(self, refresh: StackRefresh) -> Pace:
+    def run_limits_of(self, refresh: StackRefresh) -> RunLimits:
         """Return how often a StackRefresh may run this target.
 
         :raises ConfigurationError: it may not use this target, or not with its action or times.
@@ -157,62 +165,73 @@ class Target:
                 f"spec.action is {refresh.action}, and the target {self.name!r} allows {allowed} only"
             )
         debounce, interval = self.shortest_debounce_seconds, self.shortest_interval_seconds
-        return Pace(
-            self._at_least("debounceSeconds", refresh.debounce_seconds, debounce, USUAL_DEBOUNCE_SECONDS),
-            self._at_least("minIntervalSeconds", refresh.interval_seconds, interval, USUAL_INTERVAL_SECONDS),
+        return RunLimits(
+            self._require_at_least(
+                "debounceSeconds", refresh.debounce_seconds, debounce, DEFAULT_DEBOUNCE_SECONDS
+            ),
+            self._require_at_least(
+                "minIntervalSeconds", refresh.interval_seconds, interval, DEFAULT_INTERVAL_SECONDS
+            ),
         )
 
-    def _at_least(self, key: str, said: int | None, shortest: float, usual: float) -> float:
-        if said is None:
+    def _require_at_least(
+        self, key: str, requested_seconds: int | None, shortest: float, usual: float
+    ) -> float:
+        if requested_seconds is None:
             return max(usual, shortest)
-        if said < shortest:
+        if requested_seconds < shortest:
             raise ConfigurationError(
-                f"spec.{key} is {said}, and the target {self.name!r} allows no less than {shortest:g}"
+                f"spec.{key} is {requested_seconds}, and the target {self.name!r} allows no less than "
+                f"{shortest:g}"
             )
-        return float(said)
+        return float(requested_seconds)
 
 
-_stack_name = checked(
+_parse_stack_name = make_checking_parser(
     re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?").fullmatch,
     "must be NAMESPACE/NAME of a Stack, such as pulumi/shop-prod",
     lambda text: text.split("/"),
 )
-_directory = checked(
+_parse_directory = make_checking_parser(
     lambda text: Path(text).is_dir(),
     "is no directory: check the path, and what is mounted there",
     lambda text: str(Path(text).absolute()),
 )
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
 
-_KIND = Option("kind", "KIND", choice(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is")
-_OF_TARGETS = options_of(Target)
-COMMON_KEYS = (_KIND, *_OF_TARGETS.values())
-KEYS_OF_KIND = {
-    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_stack_name), None, "the Stack"),),
+_KIND_OPTION = Option(
+    "kind", "KIND", choice_type(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is"
+)
+_TARGET_OPTIONS = options_of(Target)
+COMMON_TARGET_OPTIONS = (_KIND_OPTION, *_TARGET_OPTIONS.values())
+OPTIONS_BY_TARGET_KIND = {
+    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_parse_stack_name), None, "the Stack"),),
     _WEBHOOK: (
-        Option("url", "URL", HTTP_URL, None, "what is called", shown="required, or url-file"),
-        Option("url-file", "FILE", TEXT, None, "file with the URL, where a part of it is a secret"),
-        Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
-        Option("authorization-file", "FILE", TEXT, None, "file with the value of the header Authorization"),
+        Option("url", "URL", HTTP_URL_TYPE, None, "what is called", default_text="required, or url-file"),
+        Option("url-file", "FILE", TEXT_TYPE, None, "file with the URL, where a part of it is a secret"),
+        Option("secret-file", "FILE", TEXT_TYPE, None, "file with the key of the signature"),
+        Option(
+            "authorization-file", "FILE", TEXT_TYPE, None, "file with the value of the header Authorization"
+        ),
         Option(
             "form",
             "eurekube|repository-dispatch",
-            choice(*Payload),
-            str(Payload.EUREKUBE),
+            choice_type(*WebhookFormat),
+            str(WebhookFormat.EUREKUBE),
             "the form of its input",
         ),
     ),
     _AUTOMATION: (
-        Option("stack", "NAME", TEXT, None, "the stack"),
-        Option("work-dir", "DIRECTORY", ValueType(_directory), None, "where its project is"),
+        Option("stack", "NAME", TEXT_TYPE, None, "the stack"),
+        Option("work-dir", "DIRECTORY", ValueType(_parse_directory), None, "where its project is"),
     ),
 }
-REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
+REQUIRED_KEYS_BY_KIND = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
 SECRET_KEYS = ("secret", "authorization")
 """Keys whose values may be given only through a file, such as ``secret-file``."""
 
 
-def targets_from(written: Any, place: str) -> dict[str, Target]:
+def parse_targets(written: Any, place: str) -> dict[str, Target]:
     """Return the targets of a configuration file, by name.
 
     :param written: the value of the file's key ``targets``.
@@ -220,32 +239,36 @@ def targets_from(written: Any, place: str) -> dict[str, Target]:
     :raises ConfigurationError: a target that cannot be used.
     """
     return {
-        name: _target(name, entries, f"{place}: {name}")
-        for name, entries in named_entries(written, place, "kind", "ci: {kind: webhook, ...}").items()
+        name: _parse_target(name, entries, f"{place}: {name}")
+        for name, entries in parse_named_entries(written, place, "kind", "ci: {kind: webhook, ...}").items()
     }
 
 
-def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
-    kind = _KIND.read(from_file(place, {"kind": entries.get("kind")}, (_KIND,), ()).get("kind"))
+def _parse_target(name: str, entries: Mapping[str, Any], place: str) -> Target:
+    kind = _KIND_OPTION.read(
+        texts_from_mapping(place, {"kind": entries.get("kind")}, (_KIND_OPTION,), ()).get("kind")
+    )
     if kind is None:
-        raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(KEYS_OF_KIND)}")
-    options = (*COMMON_KEYS, *KEYS_OF_KIND[kind])
-    given = from_file(place, entries, options, SECRET_KEYS)
-    for key in ("namespaces", *REQUIRED_KEYS[kind]):
+        raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(OPTIONS_BY_TARGET_KIND)}")
+    options = (*COMMON_TARGET_OPTIONS, *OPTIONS_BY_TARGET_KIND[kind])
+    given = texts_from_mapping(place, entries, options, SECRET_KEYS)
+    for key in ("namespaces", *REQUIRED_KEYS_BY_KIND[kind]):
         if key not in given or not given[key].text:
             hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
     values = {one.name: one.read(given.get(one.name)) for one in options}
-    common = {field_name: values[one.name] for field_name, one in _OF_TARGETS.items()}
-    return Target(name, _parse_way(kind, values, given, place), **common)
+    common = {field_name: values[one.name] for field_name, one in _TARGET_OPTIONS.items()}
+    return Target(name, _parse_run_method(kind, values, given, place), **common)
 
 
-def _parse_way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText], place: str) -> Way:
+def _parse_run_method(
+    kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText], place: str
+) -> RunMethod:
     if kind == _PULUMI_STACK:
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:
-        return _automation(values["stack"], values["work-dir"])
-    url, where = _url(given, place)
+        return _read_automation_stack(values["stack"], values["work-dir"])
+    url, where = _read_webhook_url(given, place)
     secrets = {
         key: read_secret(one.text, one.where)
         for key in SECRET_KEYS
@@ -258,10 +281,10 @@ def _parse_way(kind: str, values: Mapping[str, Any], given: Mapping[str, Sourced
         )
     if not secrets.get("authorization", "").isascii():
         raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
-    return Webhook(url=url, form=Payload(values["form"]), **secrets)
+    return Webhook(url=url, form=WebhookFormat(values["form"]), **secrets)
 
 
-def _url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
+def _read_webhook_url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
     """Return the URL that a webhook calls, and the setting that names it."""
     url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
     if url is not None and file is None:
@@ -271,12 +294,12 @@ def _url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
             f"{place}: give url or, where a part of it is a secret, url-file: one of both"
         )
     try:
-        return str(HTTP_URL.parse(read_secret(file.text, file.where))), file.where
+        return str(HTTP_URL_TYPE.parse(read_secret(file.text, file.where))), file.where
     except ValueError as error:
         raise ConfigurationError(f"{file.where}: the URL in {file.text} {error}") from None
 
 
-def _automation(stack: str, work_dir: str) -> Automation:
+def _read_automation_stack(stack: str, work_dir: str) -> AutomationStack:
     project: object = None
     for path in (Path(work_dir) / name for name in PROJECT_FILES):
         with suppress(OSError, ValueError, yaml.YAMLError):  # the CLI says what is wrong with it
@@ -284,6 +307,6 @@ def _automation(stack: str, work_dir: str) -> Automation:
             break
     settings = project if isinstance(project, Mapping) else {}
     backend = os.environ.get("PULUMI_BACKEND_URL", "")
-    return Automation(
+    return AutomationStack(
         stack, work_dir, stack_identity(stack, settings, backend, str(Path(work_dir).resolve()))
     )

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from eurekube_provider.core.model import EMPTY
-from eurekube_provider.core.stack_refresh import Addresses, StackAction
+from eurekube_provider.core.model import EMPTY_MAPPING
+from eurekube_provider.core.stack_refresh import AddressesByService, StackAction
 
 
-class TriggerOutcome(StrEnum):
+class StackRunOutcome(StrEnum):
     """The outcome of a run."""
 
     CHANGED = "Changed"
@@ -33,16 +33,16 @@ class TriggerOutcome(StrEnum):
     """The requested run has not ended; the next try waits for the same run, and requests no new one."""
 
     @property
-    def is_good(self) -> bool:
+    def is_success(self) -> bool:
         """True if the run succeeded."""
-        return self not in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
+        return self not in (StackRunOutcome.FAILED, StackRunOutcome.LOCKED, StackRunOutcome.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerRun:
+class StackRun:
     """One run of a target, as the target gets it.
 
-    :ivar key: equal for every try of the same run, also by another replica.
+    :ivar idempotency_key: equal for every try of the same run, also by another replica.
     :ivar attempt: the number of the try, from 1 on.
     :ivar timeout_seconds: from now.
     :ivar cancelled: set when the operator ends: give up soon, nobody waits for the result.
@@ -52,30 +52,30 @@ class TriggerRun:
     name: str
     action: StackAction
     cluster: str
-    addresses: Addresses
-    key: str
+    addresses: AddressesByService
+    idempotency_key: str
     attempt: int
     timeout_seconds: float
     cancelled: threading.Event
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerResult:
+class StackRunResult:
     """The result of one run of a target.
 
     :ivar message: one sentence.
     :ivar changes: number of resources by operation, e.g. ``{"create": 2}``; empty where not known.
     """
 
-    outcome: TriggerOutcome
+    outcome: StackRunOutcome
     message: str
-    changes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    changes: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
 
     @classmethod
-    def failed(cls, message: str) -> TriggerResult:
+    def failed(cls, message: str) -> StackRunResult:
         """Return the result of a failed run with its reason."""
-        return cls(TriggerOutcome.FAILED, message)
+        return cls(StackRunOutcome.FAILED, message)
 
 
-Runner = Callable[[TriggerRun], TriggerResult]
+StackRunner = Callable[[StackRun], StackRunResult]
 """Function that carries a run out on a thread of its own; an exception counts as a failure."""

@@ -1,7 +1,7 @@
-"""The leader's triggers, which run targets for StackRefreshes.
+"""The controller of StackRefreshes, which runs their targets while this replica leads.
 
-One thread reconciles and writes; runs have threads of their own. The reflectors only leave a note, and so
-wait for neither.
+One thread reconciles and writes; runs have threads of their own. The reflectors only queue keys, and so wait
+for neither.
 """
 
 from __future__ import annotations
@@ -21,47 +21,59 @@ from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import selector_of
-from eurekube_provider.kube.access import REFRESHES, KubeAccess
+from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, Selectors, key_of
+from eurekube_provider.operator.index import Object, SelectorIndex, key_of
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import intent
-from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Selected, TriggerEntry, run_key
-from eurekube_provider.operator.triggers.refresh_objects import Key, RefreshObjects
-from eurekube_provider.operator.triggers.runs import FinishedRun, RunHistory, RunRequest, Runs, runner_of
-from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
-from eurekube_provider.operator.triggers.trigger_state import REFUSALS, TriggerState
-from eurekube_provider.operator.watches import trim_own
+from eurekube_provider.operator.sources import user_intent
+from eurekube_provider.operator.triggers.entry import (
+    DueRun,
+    SelectServices,
+    StackRefreshEntry,
+    WasSeenTerminating,
+    idempotency_key,
+)
+from eurekube_provider.operator.triggers.refresh_objects import RefreshKey, StackRefreshClient
+from eurekube_provider.operator.triggers.runs import (
+    FinishedRun,
+    RunPool,
+    RunRequest,
+    RunStatistics,
+    runner_of,
+)
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunner, StackRunOutcome
+from eurekube_provider.operator.triggers.trigger_state import REFUSAL_REASONS, StackRefreshState
+from eurekube_provider.operator.watches import trim_custom_resource
 
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 """Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
 
-ROUND_SECONDS = 0.05
+BATCH_WINDOW_SECONDS = 0.05
 """Seconds within which changes are reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
 LONGEST_STOP_SECONDS = 35.0
 
-_EVENTS = {
-    TriggerOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
-    TriggerOutcome.UNCHANGED: RefreshEvent.RUN_UNCHANGED,
-    TriggerOutcome.SUCCEEDED: RefreshEvent.RUN_SUCCEEDED,
-    TriggerOutcome.FAILED: RefreshEvent.RUN_FAILED,
-    TriggerOutcome.PENDING: RefreshEvent.RUN_PENDING,
-    TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
+_EVENT_REASON_BY_OUTCOME = {
+    StackRunOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
+    StackRunOutcome.UNCHANGED: RefreshEvent.RUN_UNCHANGED,
+    StackRunOutcome.SUCCEEDED: RefreshEvent.RUN_SUCCEEDED,
+    StackRunOutcome.FAILED: RefreshEvent.RUN_FAILED,
+    StackRunOutcome.PENDING: RefreshEvent.RUN_PENDING,
+    StackRunOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
 """Reason of the Event on an ended run, by outcome."""
 
 
-class Triggers:
-    """The triggers of an operator.
+class StackRefreshController:
+    """The controller that runs targets for the StackRefreshes of an operator.
 
-    :param selected: called only while this replica leads.
-    :param seen_terminating: likewise.
+    :param selected: returns the Services of a selector and their EndpointSlices; called only by the leader.
+    :param seen_terminating: returns whether a pod was seen terminating; called only by the leader.
     :param runners: by target; default those of the settings' targets.
     """
 
@@ -71,33 +83,33 @@ class Triggers:
         cluster: str,
         access: KubeAccess,
         events: EventRecorder,
-        selected: Selected,
-        runners: Mapping[str, Runner] | None = None,
-        seen_terminating: SeenTerminating = lambda pod, namespace: False,  # noqa: ARG005
+        selected: SelectServices,
+        runners: Mapping[str, StackRunner] | None = None,
+        seen_terminating: WasSeenTerminating = lambda pod, namespace: False,  # noqa: ARG005
     ) -> None:
         self._settings = settings
         self._cluster = cluster
-        self._objects = RefreshObjects(access)
+        self._objects = StackRefreshClient(access)
         self._events = events
         self._selected = selected
         self._seen_terminating = seen_terminating
-        self._selectors = Selectors()
+        self._selectors = SelectorIndex()
         self.reflectors = ReflectorGroup(
-            Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
+            Reflector(access, STACK_REFRESHES, trim_custom_resource, self._refresh_changed, namespace)
             for namespace in settings.watch_namespaces or (None,)
         )
         made = runners or {name: runner_of(target, access) for name, target in settings.targets.items()}
         concurrency = {name: target.concurrency for name, target in settings.targets.items()}
-        self._runs = Runs(made, self._wake, concurrency)
+        self._runs = RunPool(made, self._wake, concurrency)
         self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
         self._condition = threading.Condition()
         self._is_woken = self._leads = self._stopped = False
         self._term = 0
-        self._touched: dict[Key, float] = {}
-        self._later: dict[Key, float] = {}  # whose status could not be read, and when to try again
-        self._entries: dict[Key, TriggerEntry] = {}
+        self._touched: dict[RefreshKey, float] = {}
+        self._later: dict[RefreshKey, float] = {}  # whose status could not be read, and when to try again
+        self._entries: dict[RefreshKey, StackRefreshEntry] = {}
         self._entries_term = 0
-        self._history: dict[Key, RunHistory] = {}
+        self._history: dict[RefreshKey, RunStatistics] = {}
         self._round_at = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name="triggers", daemon=True)
 
@@ -138,34 +150,36 @@ class Triggers:
         self._runs.join(max(0.0, deadline - time.monotonic()))
 
     def service_changed(self, service: Object) -> None:
-        """Note a Service whose endpoints may have changed; return at once."""
-        keys = self._selectors.selecting(service)
+        """Queue the StackRefreshes that select a Service whose endpoints may have changed; return at once."""
+        keys = self._selectors.keys_selecting(service)
         if keys:
-            self._note_change(*keys)
+            self._queue_changed(*keys)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads but those of runs."""
         age = time.monotonic() - self._round_at
         return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
-    def history(self) -> dict[Key, RunHistory]:
+    def run_statistics(self) -> dict[RefreshKey, RunStatistics]:
         """Return the counts of runs by existing StackRefresh."""
         there = {key_of(item) for item in self.reflectors.objects()}
         with self._condition:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
-    def states(self) -> dict[Key, TriggerState]:
-        """Return the state of each StackRefresh by this replica's knowledge; empty while it does not lead."""
+    def states(self) -> dict[RefreshKey, StackRefreshState]:
+        """Return the state of each StackRefresh as this replica knows it; empty while this replica does not
+        lead.
+        """
         with self._condition:
             return {key: entry.state for key, entry in self._entries.items()}
 
-    def due(self) -> dict[Key, float]:
+    def next_run_times(self) -> dict[RefreshKey, float]:
         """Return when each waiting StackRefresh may run, as Unix time."""
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())
-        times = {key: entry.due_at(self._free_at(entry)) for key, entry in entries}
+        times = {key: entry.run_due_at(self._interval_over_at(entry)) for key, entry in entries}
         return {key: at + offset for key, at in times.items() if at is not None}
 
     def _wake(self) -> None:
@@ -173,37 +187,37 @@ class Triggers:
             self._is_woken = True
             self._condition.notify()
 
-    def _note_change(self, *keys: Key) -> None:
+    def _queue_changed(self, *keys: RefreshKey) -> None:
         now = time.monotonic()
         with self._condition:
             self._touched.update(dict.fromkeys(keys, now))
         self._wake()
 
     def _refresh_changed(self, old: Object | None, new: Object | None) -> None:
-        if old and new and intent(old) == intent(new):
+        if old and new and user_intent(old) == user_intent(new):
             return  # our own status
         subject = new or old
         if subject is not None:
-            self._selectors.changed(key_of(subject), selector_of(new))
-            self._note_change(key_of(subject))
+            self._selectors.put(key_of(subject), selector_of(new))
+            self._queue_changed(key_of(subject))
 
     def _loop(self) -> None:
         while True:
             self._round_at = time.monotonic()
             with self._condition:
                 self._condition.wait_for(lambda: self._is_woken, self._wait_seconds())
-                self._condition.wait_for(lambda: self._stopped, ROUND_SECONDS)
+                self._condition.wait_for(lambda: self._stopped, BATCH_WINDOW_SECONDS)
                 if self._stopped:
                     return
                 self._is_woken = False
                 touched, self._touched = self._touched, {}
                 if not self._leads or self._entries_term != self._term:
                     self._entries, self._later = {}, {}
-            for ended in self._runs.take_ended():
-                self._guarded(ended.request.key, partial(self._end, ended))
+            for ended in self._runs.pop_finished():
+                self._call_or_retry_later(ended.request.key, partial(self._record_run_end, ended))
             if not self._leads:
                 continue
-            if not self.reflectors.is_settled:
+            if not self.reflectors.is_synced_or_forbidden:
                 with self._condition:
                     self._touched = {**touched, **self._touched}
                 continue
@@ -215,35 +229,35 @@ class Triggers:
             for key in again:
                 touched[key] = self._later.pop(key)
             for key, at in touched.items():
-                self._guarded(key, partial(self._object_changed, key, at))
+                self._call_or_retry_later(key, partial(self._update_entry, key, at))
             # What did not go well comes after all others; of equals, who waits longest is first.
             waiting = {
-                key: (entry.state.is_again, entry.schedule.first_touch or 0.0)
+                key: (entry.state.is_retry, entry.schedule.first_change_at or 0.0)
                 for key, entry in self._entries.items()
             }
             for key in sorted(waiting, key=lambda key: waiting[key]):
-                self._guarded(key, partial(self._reconcile, key))
+                self._call_or_retry_later(key, partial(self._reconcile, key))
 
     def _wait_seconds(self) -> float:
         """Return the seconds until a StackRefresh is due; at most 1 while the first list is incomplete,
         whose end wakes nobody.
         """
         now = time.monotonic()
-        waits_for_list = self._leads and not self.reflectors.is_settled
+        waits_for_list = self._leads and not self.reflectors.is_synced_or_forbidden
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
-        due = (entry.next_at(self._earliest(entry)) for entry in self._entries.values())
-        times += [at for at in (self._runs.frees_at(), *due) if at is not None]
+        due = (entry.next_check_at(self._earliest_run_at(entry)) for entry in self._entries.values())
+        times += [at for at in (self._runs.next_slot_free_at(), *due) if at is not None]
         return max(0.0, min(times) - now)
 
-    def _earliest(self, entry: TriggerEntry) -> float | None:
-        """Return when a run for an entry may begin; None while other runs take its place."""
+    def _earliest_run_at(self, entry: StackRefreshEntry) -> float | None:
+        """Return when a run for an entry may begin; None while other runs take all slots."""
         if entry.refresh is None:
             return None
-        is_again = entry.state.is_again
-        may_begin = self._runs.may_begin(entry.refresh.target, is_again=is_again)
-        return self._free_at(entry) if may_begin else None
+        is_retry = entry.state.is_retry
+        may_begin = self._runs.may_start_run(entry.refresh.target, is_retry=is_retry)
+        return self._interval_over_at(entry) if may_begin else None
 
-    def _free_at(self, entry: TriggerEntry) -> float:
+    def _interval_over_at(self, entry: StackRefreshEntry) -> float:
         """Return when the shortest interval of an entry's target is over, whichever StackRefresh ran it
         last.
         """
@@ -252,9 +266,9 @@ class Triggers:
             return -math.inf
         return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
-    def _guarded(self, key: Key, do: Callable[[], None]) -> None:
-        """Call a function for one StackRefresh; a failure is logged, tried again later, and stops no
-        other.
+    def _call_or_retry_later(self, key: RefreshKey, do: Callable[[], None]) -> None:
+        """Call a function for one StackRefresh; if it fails, log the error, and retry later without delaying
+        the other StackRefreshes.
         """
         self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
         try:
@@ -262,7 +276,7 @@ class Triggers:
             return
         except LeadershipLost as error:
             _log.info(
-                "postponed checking a StackRefresh: this replica may not lead any more",
+                "postponed checking a StackRefresh: another replica may lead by now",
                 extra={"refresh": "/".join(key), "error": str(error)},
             )
         except KubernetesError as error:
@@ -277,9 +291,9 @@ class Triggers:
         if entry is None:
             self._later[key] = at
         else:
-            entry.not_before = at
+            entry.retry_not_before = at
 
-    def _object_changed(self, key: Key, at: float) -> None:
+    def _update_entry(self, key: RefreshKey, at: float) -> None:
         """Update the entry of a StackRefresh after a change of the StackRefresh or of its Services."""
         item, entry = self.reflectors.get(*key), self._entries.get(key)
         if item is None or item["metadata"].get("deletionTimestamp"):
@@ -291,115 +305,126 @@ class Triggers:
             item = self._objects.read(key)
             if item is None:
                 return  # its end is on its way to our copy
-            state = TriggerState.of(item)
-            entry = TriggerEntry(item, state, state.schedule(time.monotonic(), datetime.now(UTC)))
-            begun_at = entry.schedule.begun_at
+            state = StackRefreshState.from_object(item)
+            entry = StackRefreshEntry(item, state, state.schedule(time.monotonic(), datetime.now(UTC)))
+            begun_at = entry.schedule.run_began_at
             self._begun_at[state.target] = max(begun_at, self._begun_at.get(state.target, begun_at))
             with self._condition:
                 self._entries[key] = entry
-            if state.was_cut_off:
+            if state.is_run_end_unrecorded:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
-        elif intent(entry.item) != intent(item):
+        elif user_intent(entry.item) != user_intent(item):
             if entry.item["spec"].get("selector") != item["spec"].get("selector"):
-                entry.ran_for = {}  # what others were there says nothing of these
+                entry.last_run_endpoints = {}  # what others were there says nothing of these
             entry.item = {**item, "status": entry.item.get("status")}
         else:
-            entry.schedule = entry.schedule.touched(at)
+            entry.schedule = entry.schedule.after_change(at)
             return
-        entry.schedule = entry.schedule.touched(at)
+        entry.schedule = entry.schedule.after_change(at)
         if not entry.validate(self._settings):
             refusal = entry.state.ready
             self._events.record(entry.item, EventType.WARNING, refusal.reason, refusal.text)
 
-    def _reconcile(self, key: Key) -> None:
+    def _reconcile(self, key: RefreshKey) -> None:
         """Begin a due run of a StackRefresh, or write its status."""
         entry, now = self._entries[key], time.monotonic()
-        if entry.not_before > now:
+        if entry.retry_not_before > now:
             return
         was_braked = entry.state.is_braked
-        due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest(entry))
+        due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest_run_at(entry))
         if entry.state.is_braked and not was_braked:
             why = entry.state.synced
             self._events.record(entry.item, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
-            self._begin(key, entry, entry.refresh, due)
-        elif entry.is_unwritten or entry.state.ready.reason in REFUSALS:  # which is stalled after a while
-            self._write(key, entry)
+            self._begin_run(key, entry, entry.refresh, due)
+        elif (
+            entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS
+        ):  # which is stalled after a while
+            self._write_status(key, entry)
 
-    def _begin(self, key: Key, entry: TriggerEntry, refresh: StackRefresh, due: Due) -> None:
+    def _begin_run(
+        self, key: RefreshKey, entry: StackRefreshEntry, refresh: StackRefresh, due: DueRun
+    ) -> None:
         """Write to the status that a run begins, then begin it: if this process dies, the next leader
         finds it there.
         """
-        wanted, addresses, endpoints = due
+        wanted_digest, addresses, endpoints = due
         before = entry.state
-        entry.state = before.begun(refresh, datetime.now(UTC))
+        entry.state = before.as_running(refresh, datetime.now(UTC))
         try:
-            if not self._write(key, entry):
+            if not self._write_status(key, entry):
                 return
         except Exception:
             entry.state = before
             raise
         timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
 
-        def run(cancelled: threading.Event) -> TriggerRun:
-            return TriggerRun(
+        def make_stack_run(cancelled: threading.Event) -> StackRun:
+            return StackRun(
                 namespace=refresh.namespace,
                 name=refresh.name,
                 action=refresh.action,
                 cluster=self._cluster,
                 addresses=addresses,
-                key=run_key(entry, wanted),
-                attempt=before.failures + 1,
+                idempotency_key=idempotency_key(entry, wanted_digest),
+                attempt=before.consecutive_failures + 1,
                 timeout_seconds=timeout_seconds,
                 cancelled=cancelled,
             )
 
-        is_released = entry.is_released
+        is_released = entry.is_brake_released
         self._begun_at[refresh.target] = now = time.monotonic()
-        entry.ran_for, entry.held_since, entry.is_released = endpoints, None, False
-        entry.schedule = entry.schedule.begun(now, wanted)
+        entry.last_run_endpoints, entry.braked_since, entry.is_brake_released = endpoints, None, False
+        entry.schedule = entry.schedule.after_start(now, wanted_digest)
         _log.info("starting a stack run", extra={"refresh": "/".join(key), "target": refresh.target})
-        self._runs.begin(RunRequest(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
+        self._runs.start_run(
+            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry),
+            make_stack_run,
+        )
         if is_released:
-            self._objects.take_off_release(key)
+            self._objects.remove_release_annotation(key)
 
-    def _end(self, ended: FinishedRun) -> None:
+    def _record_run_end(self, ended: FinishedRun) -> None:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
-        request, result, good = ended.request, ended.result, ended.result.outcome.is_good
+        request, result, good = ended.request, ended.result, ended.result.outcome.is_success
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
         fields = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
-        _log.log(logging.INFO if good else logging.WARNING, "stack run ended", extra=fields)
+        _log.log(
+            logging.INFO if good else logging.WARNING,
+            "stack run succeeded" if good else "stack run did not succeed, retrying",
+            extra=fields,
+        )
         entry = self._entries.get(request.key)
-        if entry is None or (entry.uid, self._entries_term) != (request.uid, request.term):
+        if entry is None or (entry.uid, self._entries_term) != (request.uid, request.leadership_term):
             return
         with self._condition:
-            self._history.setdefault(request.key, RunHistory()).count(ended)
+            self._history.setdefault(request.key, RunStatistics()).count(ended)
         now = time.monotonic()
         if good:
-            entry.schedule = entry.schedule.succeeded()
-        elif result.outcome is TriggerOutcome.PENDING:
-            entry.schedule = entry.schedule.unended(now)
+            entry.schedule = entry.schedule.after_success()
+        elif result.outcome is StackRunOutcome.PENDING:
+            entry.schedule = entry.schedule.after_giving_up(now)
         else:
-            entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
-        retry_seconds = max(0.0, (entry.schedule.due_at(entry.pace) or now) - now)
-        entry.state = entry.state.ended(
-            result, request.wanted, ended.seconds, datetime.now(UTC), retry_seconds
+            entry.schedule = entry.schedule.after_failure(now, random.random())  # noqa: S311 - jitter, no secret
+        retry_seconds = max(0.0, (entry.schedule.run_due_at(entry.run_limits) or now) - now)
+        entry.state = entry.state.with_run_end(
+            result, request.wanted_digest, ended.seconds, datetime.now(UTC), retry_seconds
         )
-        entry.is_unwritten = True
+        entry.is_status_unwritten = True
         if entry.refresh is None:
             entry.validate(self._settings)  # it was changed meanwhile, to what cannot work
-        reason = _EVENTS[result.outcome]
+        reason = _EVENT_REASON_BY_OUTCOME[result.outcome]
         note = f"{request.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
-    def _write(self, key: Key, entry: TriggerEntry) -> bool:
-        """Write the status, if it says something new; return whether the object still exists."""
+    def _write_status(self, key: RefreshKey, entry: StackRefreshEntry) -> bool:
+        """Write the status, unless the object already has it; return whether the object still exists."""
         written = self._objects.write_status(key, entry.item, entry.state)
         if written is None:
             with self._condition:
                 self._entries.pop(key, None)
-            self._note_change(key)  # there may be another one of its name
+            self._queue_changed(key)  # there may be another one of its name
             return False
-        entry.item, entry.is_unwritten = written, False
+        entry.item, entry.is_status_unwritten = written, False
         return True

@@ -20,12 +20,17 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.targets import Payload, Webhook
-from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.targets import Webhook, WebhookFormat
+from eurekube_provider.operator.triggers.trigger_run import (
+    StackRun,
+    StackRunner,
+    StackRunOutcome,
+    StackRunResult,
+)
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
-"""Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body: an eavesdropper can replay it for
-ever.
+"""Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body; an eavesdropper can replay such a
+request for ever.
 """
 
 TIMED_SIGNATURE_HEADER = "X-Eurekube-Signature"
@@ -38,13 +43,13 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 too.
 """
 
-EVENT_TYPE = "eurekube-refresh"
+DISPATCH_EVENT_TYPE = "eurekube-refresh"
 """Event type of the call for a GitHub workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
-_CUT_SECONDS = 1.0
+_CUT_JOIN_SECONDS = 1.0
 """Seconds that a call's thread has to end once its connection is cut; a slower thread is abandoned."""
 
 _MOST_ADDRESSES = 1000
@@ -62,62 +67,62 @@ def timed_signature(secret: str, body: bytes, seconds: int) -> str:
     return f"t={seconds},v1={signed.hexdigest()}"
 
 
-def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> Runner:
+def webhook_runner(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> StackRunner:
     """Return a runner that calls ``webhook``."""
 
-    def run_webhook(run: TriggerRun) -> TriggerResult:
+    def run_webhook(run: StackRun) -> StackRunResult:
         deadline = time.monotonic() + run.timeout_seconds
-        body = _body(webhook.form, run)
+        body = _request_body(webhook.form, run)
         delay, tries = first_retry_seconds, 0
         while True:
             tries += 1
             left = deadline - time.monotonic()
             call_seconds = min(LONGEST_CALL_SECONDS, max(left, 0.1))
-            failure, is_final = _call(webhook, body, run.key, call_seconds, run.cancelled)
+            failure, is_final = _call_webhook(webhook, body, run.idempotency_key, call_seconds, run.cancelled)
             if run.cancelled.is_set() and failure is not None:
-                return TriggerResult.failed("given up, since the operator ends")
+                return StackRunResult.failed("given up, since the operator ends")
             if failure is None:
                 again = f" at the try no. {tries}" if tries > 1 else ""
-                return TriggerResult(TriggerOutcome.SUCCEEDED, f"the call was taken{again}")
+                return StackRunResult(StackRunOutcome.SUCCEEDED, f"the call was taken{again}")
             wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
             if is_final or time.monotonic() + wait >= deadline:
                 times = "once" if tries == 1 else f"{tries} times"
-                return TriggerResult.failed(f"the webhook was called {times} and took nothing: {failure}")
+                return StackRunResult.failed(f"the webhook was called {times} and took nothing: {failure}")
             if run.cancelled.wait(wait):
-                return TriggerResult.failed("given up, since the operator ends")
+                return StackRunResult.failed("given up, since the operator ends")
             delay = min(delay * 2, LONGEST_RETRY_SECONDS)
 
     return run_webhook
 
 
-def _call(
+def _call_webhook(
     webhook: Webhook, body: bytes, key: str, timeout_seconds: float, cancelled: threading.Event
 ) -> tuple[str | None, bool]:
     """Make one call, which ends within the time-out however slow the server is.
 
     :returns: the error, None for none, and whether the same call can never succeed.
     """
-    adapter, found = _Adapter(), queue.SimpleQueue[tuple[str | None, bool]]()
+    adapter, found = _CancellableAdapter(), queue.SimpleQueue[tuple[str | None, bool]]()
 
-    def make() -> None:
+    def post_into_queue() -> None:
         try:
             found.put(_post(webhook, body, key, timeout_seconds, adapter))
         except Exception as error:  # noqa: BLE001 - its text may show a header
             found.put((f"it cannot be called ({type(error).__name__})", True))
 
-    thread = threading.Thread(target=make, name="webhook-call", daemon=True)
+    thread = threading.Thread(target=post_into_queue, name="webhook-call", daemon=True)
     deadline = time.monotonic() + timeout_seconds
     thread.start()
     while True:
         with suppress(queue.Empty):
             return found.get(timeout=_POLL_SECONDS)
         if cancelled.is_set() or time.monotonic() >= deadline:
-            adapter.cut()
-            thread.join(_CUT_SECONDS)
+            adapter.cut_connections()
+            thread.join(_CUT_JOIN_SECONDS)
             return f"no whole answer within {timeout_seconds:.1f} s", False
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
+class _CancellableAdapter(requests.adapters.HTTPAdapter):
     """An HTTP adapter whose connections another thread can cut."""
 
     def __init__(self) -> None:
@@ -129,14 +134,14 @@ class _Adapter(requests.adapters.HTTPAdapter):
         pool: Any = super().get_connection_with_tls_context(*args, **more)
         make, made = pool.ConnectionCls, self._made
 
-        def noted(*args: Any, **more: Any) -> Any:
+        def make_recorded(*args: Any, **more: Any) -> Any:
             made.append(make(*args, **more))
             return made[-1]
 
-        pool.ConnectionCls = noted
+        pool.ConnectionCls = make_recorded
         return pool
 
-    def cut(self) -> None:
+    def cut_connections(self) -> None:
         """Shut down all recorded connections, which ends pending reads and writes."""
         for connection in self._made:
             sock = connection.sock
@@ -152,10 +157,10 @@ def _post(
     if webhook.secret:
         headers[SIGNATURE_HEADER] = signature(webhook.secret, body)
         headers[TIMED_SIGNATURE_HEADER] = timed_signature(webhook.secret, body, int(time.time()))
-    if webhook.form is Payload.REPOSITORY_DISPATCH:
+    if webhook.form is WebhookFormat.REPOSITORY_DISPATCH:
         headers["Accept"] = "application/vnd.github+json"
 
-    def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    def add_authorization(request: requests.PreparedRequest) -> requests.PreparedRequest:
         if webhook.authorization:
             request.headers["Authorization"] = webhook.authorization
         return request
@@ -170,7 +175,7 @@ def _post(
                 webhook.url,
                 data=body,
                 headers=headers,
-                auth=authorized,  # as a plain header a netrc file would replace it
+                auth=add_authorization,  # as a plain header a netrc file would replace it
                 timeout=timeout_seconds,
                 allow_redirects=False,
                 stream=True,  # the answer's body is not read: it might never end
@@ -185,10 +190,10 @@ def _post(
     return f"it answered {code}", 300 <= code < 500 and code not in (408, 409, 425, 429)
 
 
-def _body(form: Payload, run: TriggerRun) -> bytes:
+def _request_body(form: WebhookFormat, run: StackRun) -> bytes:
     """Return a request's body, which is the same for each try: an equal key means an equal body."""
     document = {
-        "id": run.key,
+        "id": run.idempotency_key,
         "event": "StackRefresh",
         "cluster": run.cluster,
         "namespace": run.namespace,
@@ -199,9 +204,9 @@ def _body(form: Payload, run: TriggerRun) -> bytes:
     for service, hosts in sorted(run.addresses.items()):
         namespace, _, name = service.partition("/")
         services.append({"namespace": namespace, "name": name, "ready": len(hosts)})
-        if form is Payload.EUREKUBE:
+        if form is WebhookFormat.EUREKUBE:
             services[-1]["addresses"] = list(hosts[:_MOST_ADDRESSES])
-    if form is Payload.EUREKUBE:
+    if form is WebhookFormat.EUREKUBE:
         return json.dumps({**document, "services": services}).encode()
     payload = {**document, "services": services[:_MOST_SERVICES]}  # at most ten keys, 64 KiB
-    return json.dumps({"event_type": EVENT_TYPE, "client_payload": payload}).encode()
+    return json.dumps({"event_type": DISPATCH_EVENT_TYPE, "client_payload": payload}).encode()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from eurekube_provider.comparison.comparing import comparisons_beside
+from eurekube_provider.comparison.comparing import compare_without_kubernetes
 from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
-from eurekube_provider.comparison.pairs import pairs_of
+from eurekube_provider.comparison.pairs import pair_endpoints_with_instances
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
-MOST_PAIRS = 40
+MOST_SHOWN_PAIRS = 40
 """Most pairs of endpoint and instance that are shown of one syncer, those that disagree first; the others
 are counted.
 """
 
-MOST_INSTANCES = 40
+MOST_SHOWN_INSTANCES = 40
 """Most instances that are listed of an owner that is no syncer of this cluster."""
 
 
@@ -27,20 +27,22 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
     name = application.upper()
     kept_by = partial(manager_of, cluster=operator.cluster.name)
     keys = sorted(operator.sources.syncers_of(name))
-    known = {eureka: registry.known(application=name) for eureka, registry in operator.registries.items()}
+    known = {
+        eureka: registry.known_instances(application=name) for eureka, registry in operator.registries.items()
+    }
     kept = [(one, kept_by(one)) for instances in known.values() for one in instances]
     syncers = []
     for key in keys:
         manager = Manager(ManagerKind.SYNCER, "/".join(key))
-        pairs = pairs_of(
-            operator.sources.slices_of(key),
+        pairs = pair_endpoints_with_instances(
+            operator.sources.slices_of_syncer(key),
             [one for one, whose in kept if whose == manager],
             {one.ip_address: (one, str(whose)) for one, whose in kept if whose != manager},
         )
-        shown = [one.to_dict() for one in pairs[:MOST_PAIRS]]
+        shown = [one.to_dict() for one in pairs[:MOST_SHOWN_PAIRS]]
         syncers.append({"syncer": manager.name, "pairs": shown, "more": len(pairs) - len(shown)})
     own = {(eureka, Manager(ManagerKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
-    others = sorted(comparisons_beside(known, kept_by, own), key=lambda one: one.order)
+    others = sorted(compare_without_kubernetes(known, kept_by, own), key=lambda one: one.sort_key)
     beside = [
         {
             "keeper": str(one.manager),
@@ -51,7 +53,7 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
                 {"instanceId": each.instance_id, "status": str(each.status), "address": each.ip_address}
                 for each in known[one.eureka_name]
                 if kept_by(each) == one.manager
-            ][:MOST_INSTANCES],
+            ][:MOST_SHOWN_INSTANCES],
         }
         for one in others
     ]

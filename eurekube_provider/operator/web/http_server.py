@@ -1,8 +1,8 @@
-"""A small HTTP server for people, probes and scrapers: it only reads, and never delays the operator.
+"""A small HTTP server for people, probes and scrapers, which only reads and never delays the operator.
 
 One function makes each response from path and query; this module does not know the content. A connection
-carries one request and is ended after :data:`LONGEST_SECONDS`, so that a client with many idle connections
-locks nobody out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
+carries one request and is ended after :data:`LONGEST_CONNECTION_SECONDS`, so that a client with many idle
+connections locks nobody out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _log = logging.getLogger(__name__)
 Address = tuple[str, int]
 """Host (empty for every address of this machine) and port (0 for any free one)."""
 
-LONGEST_SECONDS = 10.0
+LONGEST_CONNECTION_SECONDS = 10.0
 MOST_CONNECTIONS = 32
 
-_READS = ("GET", "HEAD")
-_MOST_FIELDS = 10
-_HEADERS = {
+_READ_METHODS = ("GET", "HEAD")
+_MOST_QUERY_FIELDS = 10
+_COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-_NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
+_DENY_ALL_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Request:
 class Response:
     """An answer to a request.
 
-    :param policy: the ``Content-Security-Policy``.
+    :param security_policy: the ``Content-Security-Policy``.
     """
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK
-    policy: str = _NOTHING_ALLOWED
+    security_policy: str = _DENY_ALL_POLICY
 
 
 Handler = Callable[[Request], Response | None]
@@ -97,7 +97,7 @@ class WebServer(HttpListener):
 
     def service_actions(self) -> None:
         """End connections that are older than the limit, even if bytes still trickle in."""
-        limit = time.monotonic() - LONGEST_SECONDS
+        limit = time.monotonic() - LONGEST_CONNECTION_SECONDS
         with self.lock:
             overdue = [request for request, since in self.connections.items() if since < limit]
             for request in overdue:
@@ -107,7 +107,7 @@ class WebServer(HttpListener):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
         """Log an ended connection at debug level: a client that went away is no error of the operator."""
-        _log.debug("connection ended early", exc_info=True)
+        _log.debug("a client ended its connection early, ignoring it", exc_info=True)
 
 
 def parse_address(text: str) -> Address | None:
@@ -132,39 +132,39 @@ def parse_address(text: str) -> Address | None:
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
-    timeout = LONGEST_SECONDS
+    timeout = LONGEST_CONNECTION_SECONDS
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
         assert isinstance(server, WebServer)  # noqa: S101 - made by it only
         self._handler = server.handler
-        self._policy = _NOTHING_ALLOWED
+        self._security_policy = _DENY_ALL_POLICY
         super().__init__(request, client_address, server)
 
     def __getattr__(self, name: str) -> Any:
         """Return the handler of an HTTP method: GET and HEAD read, every other method is refused."""
         if name.startswith("do_"):
-            return self._read if name[3:] in _READS else self._refuse
+            return self._answer_read if name[3:] in _READ_METHODS else self._refuse_method
         raise AttributeError(name)
 
-    def _read(self) -> None:
+    def _answer_read(self) -> None:
         try:
             parts = urlsplit(self.path)
-            query = dict(parse_qsl(parts.query, max_num_fields=_MOST_FIELDS))
+            query = dict(parse_qsl(parts.query, max_num_fields=_MOST_QUERY_FIELDS))
         except ValueError:
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         try:
             response = self._handler(Request(parts.path, query, self.headers.get("Accept", "")))
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
-            _log.exception("failed to make a page", extra={"path": parts.path})
+            _log.exception("failed to make a page, answering with status 500", extra={"path": parts.path})
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         if response is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        self._policy = response.policy
+        self._security_policy = response.security_policy
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
@@ -172,17 +172,17 @@ class _RequestHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(response.body)
 
-    def _refuse(self) -> None:
+    def _refuse_method(self) -> None:
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
 
     def send_response(self, code: int, message: str | None = None) -> None:
         """Send the status line, and the headers that every response has."""
         super().send_response(code, message)
-        for name, value in _HEADERS.items():
+        for name, value in _COMMON_HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Security-Policy", self._policy)
+        self.send_header("Content-Security-Policy", self._security_policy)
         if code == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", ", ".join(_READS))
+            self.send_header("Allow", ", ".join(_READ_METHODS))
 
     def version_string(self) -> str:
         """Return the server's name without Python's version, for the header ``Server``."""

@@ -17,21 +17,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from eurekube_provider.core.derived_syncer import is_of_namespace
-from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
+from eurekube_provider.core.derived_syncer import is_namespace_syncer
+from eurekube_provider.core.durations import BUCKET_BOUNDS_SECONDS, Distribution
 from eurekube_provider.core.registry import Figures
-from eurekube_provider.operator.blind_renewals import BlindRenewals
+from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+MetricFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-_FAMILIES: Mapping[str, type[Family]] = {
+_FAMILY_CLASS_BY_KIND: Mapping[str, type[MetricFamily]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
     "histogram": HistogramMetricFamily,
@@ -47,12 +47,12 @@ class MetricDefinition:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: Labels
 
 
-_HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
+_HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
     ("counter", ("syncer", "result")): {
         "eurekube_reconcile_total": "Reconciles of a syncer, by result: synced, problem (its conditions say"
         " which) or error (tried again). Labels syncer (namespace/name) and result: at most 3 series a"
@@ -152,67 +152,75 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
 }
 """Help text of each metric, with its number of series; by kind and labels, then by name."""
 
-METRICS = {
+METRIC_DEFINITIONS = {
     name: MetricDefinition(name, kind, text, labels)
-    for (kind, labels), texts in _HELP.items()
+    for (kind, labels), texts in _HELP_TEXTS.items()
     for name, text in texts.items()
 }
 """Eurekube's metrics, by name; those with ``process_`` and ``python_`` are the client library's."""
 
 
 class OperatorCollector(Collector):
-    """A collector that reads the operator at each scrape; without an operator it has only a few metrics."""
+    """A Prometheus collector that reads the operator at each scrape; before the operator runs, it yields only
+    a few metrics.
+    """
 
-    def __init__(self, operator: RunningOperator | None, blind: BlindRenewals | None) -> None:
+    def __init__(self, operator: RunningOperator | None, blind: RenewalsWithoutKubernetes | None) -> None:
         self._operator = operator
         self._blind = blind
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without values, so that nothing is read before the first scrape."""
-        return [_family(metric) for metric in METRICS.values()]
+        return [_new_family(metric) for metric in METRIC_DEFINITIONS.values()]
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics with their values."""
-        yield _filled("eurekube_build_info", {(__version__,): 1.0})
+        yield _metric_with_samples("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
-        yield _filled("eurekube_blind_renewals", {(): float(self._blind.count if self._blind else 0)})
+        yield _metric_with_samples(
+            "eurekube_blind_renewals", {(): float(self._blind.instance_count if self._blind else 0)}
+        )
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
         known = {
-            **_of_syncers(operator),
-            **_of_registries(figures),
-            **_of_triggers(operator),
-            **_of_mirrors(operator),
+            **_syncer_samples(operator),
+            **_registry_samples(figures),
+            **_stack_refresh_samples(operator),
+            **_mirror_samples(operator),
         }
         for name, samples in known.items():
-            yield _filled(name, samples)
-        yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
+            yield _metric_with_samples(name, samples)
+        yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
         if operator.unserved:
-            yield _filled("eurekube_unserved_syncers", {(): float(operator.unserved.count)})
-        yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
+            yield _metric_with_samples("eurekube_unserved_syncers", {(): float(operator.unserved.count)})
+        yield _metric_with_samples("eurekube_queue_depth", {(): float(operator.queue.depth)})
         stuck = sum(bool(loop.problem) for loop in operator.liveness())
-        yield _filled("eurekube_stuck_loops", {(): float(stuck)})
-        yield _filled(
+        yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
+        yield _metric_with_samples(
             "eurekube_watch_restarts_total",
             {labels: float(count) for labels, count in operator.watch_restart_counts().items()},
         )
-        yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
+        yield _histogram_metric(
+            "eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot()
+        )
         durations = (server.durations for one in figures.values() for server in one.servers)
-        yield _timed("eurekube_eureka_request_duration_seconds", sum(durations, Distribution()))
+        yield _histogram_metric("eurekube_eureka_request_duration_seconds", sum(durations, Distribution()))
 
 
-class Metrics:
+class MetricsExporter:
     """The registry of all scraped metrics."""
 
-    def __init__(self, operator: RunningOperator | None = None, blind: BlindRenewals | None = None) -> None:
+    def __init__(
+        self, operator: RunningOperator | None = None, blind: RenewalsWithoutKubernetes | None = None
+    ) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._registry.register(OperatorCollector(operator, blind))
 
-    def page(self, accept: str) -> tuple[bytes, str]:
+    def render_scrape(self, accept: str) -> tuple[bytes, str]:
         """Return the text of one scrape, in the format that the ``Accept`` header asks for, and its
         content type.
         """
@@ -220,75 +228,91 @@ class Metrics:
         return encode(self._registry), content_type
 
 
-def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
+def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
     # A namespace's has nothing itself: its sum would count twice.
-    those = (one for one in operator.sources.syncers.objects() if not is_of_namespace(one))
+    those = (one for one in operator.sources.syncers.objects() if not is_namespace_syncer(one))
     last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
     return {
         "eurekube_reconcile_total": {
             ("/".join(key), str(result)): float(count)
-            for (key, result), count in history.results().items()
+            for (key, result), count in history.result_counts().items()
             if key in last_reconciles
         },
-        "eurekube_desired_instances": _by_key({key: last.report.desired for key, last in seen.items()}),
-        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in last_reconciles}),
-        "eurekube_refused_instances": _by_key({key: last.report.refused for key, last in seen.items()}),
-        "eurekube_drifted_instances": _by_key(
-            {key: max(0, last.differing - last.report.refused) for key, last in seen.items()}
+        "eurekube_desired_instances": _samples_by_object(
+            {key: last.report.desired for key, last in seen.items()}
         ),
-        "eurekube_braked": _by_key({key: last.held_since is not None for key, last in seen.items()}),
-        "eurekube_last_success_timestamp_seconds": _by_key(
+        "eurekube_registered_instances": _samples_by_object(
+            {key: operator.registered_count(key) for key in last_reconciles}
+        ),
+        "eurekube_refused_instances": _samples_by_object(
+            {key: last.report.refused for key, last in seen.items()}
+        ),
+        "eurekube_drifted_instances": _samples_by_object(
+            {key: max(0, last.differing_count - last.report.refused) for key, last in seen.items()}
+        ),
+        "eurekube_braked": _samples_by_object(
+            {key: last.removals_held_since is not None for key, last in seen.items()}
+        ),
+        "eurekube_last_success_timestamp_seconds": _samples_by_object(
             {key: at for key, at in history.succeeded_at().items() if key in last_reconciles}
         ),
     }
 
 
-def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
+def _stack_refresh_samples(operator: RunningOperator) -> dict[str, Samples]:
     if operator.triggers is None:
         return {}
-    history, states = operator.triggers.history(), operator.triggers.states()
+    history, states = operator.triggers.run_statistics(), operator.triggers.states()
     return {
         "eurekube_refresh_runs_total": {
             ("/".join(key), str(outcome)): float(count)
             for key, one in history.items()
             for outcome, count in one.outcomes.items()
         },
-        "eurekube_refresh_last_run_seconds": _by_key({key: one.last_seconds for key, one in history.items()}),
-        "eurekube_refresh_last_success_timestamp_seconds": _by_key(
+        "eurekube_refresh_last_run_seconds": _samples_by_object(
+            {key: one.last_run_seconds for key, one in history.items()}
+        ),
+        "eurekube_refresh_last_success_timestamp_seconds": _samples_by_object(
             {key: one.succeeded_at for key, one in history.items() if one.succeeded_at is not None}
         ),
-        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in states.items()}),
-        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in states.items()}),
+        "eurekube_refresh_failures": _samples_by_object(
+            {key: one.consecutive_failures for key, one in states.items()}
+        ),
+        "eurekube_refresh_synced": _samples_by_object({key: one.is_synced for key, one in states.items()}),
     }
 
 
-def _of_mirrors(operator: RunningOperator) -> dict[str, Samples]:
+def _mirror_samples(operator: RunningOperator) -> dict[str, Samples]:
     if operator.mirrors is None:
         return {}
     reports = operator.mirrors.reports()
     return {
-        "eurekube_mirror_services": _by_key({key: len(one.services) for key, one in reports.items()}),
-        "eurekube_mirror_endpoints": _by_key({key: one.endpoints for key, one in reports.items()}),
-        "eurekube_mirror_ready_endpoints": _by_key({key: one.ready for key, one in reports.items()}),
-        "eurekube_mirror_held_endpoints": _by_key({key: one.held for key, one in reports.items()}),
-        "eurekube_mirror_synced": _by_key({key: one.synced[0] for key, one in reports.items()}),
-        "eurekube_mirror_read_timestamp_seconds": _by_key(
+        "eurekube_mirror_services": _samples_by_object(
+            {key: len(one.services) for key, one in reports.items()}
+        ),
+        "eurekube_mirror_endpoints": _samples_by_object({key: one.endpoints for key, one in reports.items()}),
+        "eurekube_mirror_ready_endpoints": _samples_by_object(
+            {key: one.ready for key, one in reports.items()}
+        ),
+        "eurekube_mirror_held_endpoints": _samples_by_object({key: one.held for key, one in reports.items()}),
+        "eurekube_mirror_synced": _samples_by_object({key: one.synced[0] for key, one in reports.items()}),
+        "eurekube_mirror_read_timestamp_seconds": _samples_by_object(
             {key: one.read_at for key, one in reports.items() if one.read_at is not None}
         ),
         "eurekube_mirror_writes_total": {
-            labels: float(count) for labels, count in operator.mirrors.writes.items()
+            labels: float(count) for labels, count in operator.mirrors.write_counts.items()
         },
     }
 
 
-def _by_key(values: Mapping[tuple[str, str], float]) -> Samples:
+def _samples_by_object(values: Mapping[tuple[str, str], float]) -> Samples:
     """Return samples labelled ``namespace/name``."""
     return {("/".join(key),): float(value) for key, value in values.items()}
 
 
-def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
+def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
     counts = registries.values()
     requests: Counter[Labels] = Counter()
     up: dict[Labels, float] = {}
@@ -297,43 +321,43 @@ def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
         if server.is_up is not None:  # two connections may name one server: it is up if both find it so
             up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
 
-    def by_name(figure: Callable[[Figures], float | None]) -> Samples:
-        values = {name: figure(one) for name, one in registries.items()}
+    def samples_by_eureka(get_figure: Callable[[Figures], float | None]) -> Samples:
+        values = {name: get_figure(one) for name, one in registries.items()}
         return {(name,): float(value) for name, value in values.items() if value is not None}
 
     return {
         "eurekube_eureka_requests_total": requests,
         "eurekube_heartbeats_total": {
-            ("accepted",): float(sum(one.accepted for one in counts)),
-            ("missing",): float(sum(one.missing for one in counts)),
-            ("failed",): float(sum(one.failed for one in counts)),
+            ("accepted",): float(sum(one.accepted_renewals for one in counts)),
+            ("missing",): float(sum(one.missing_renewals for one in counts)),
+            ("failed",): float(sum(one.failed_renewals for one in counts)),
         },
-        "eurekube_renewals_last_minute": by_name(lambda one: one.renewals_last_minute),
-        "eurekube_renewals_expected": by_name(lambda one: one.renewals_expected),
-        "eurekube_renewals_late_seconds": by_name(lambda one: one.late_seconds),
-        "eurekube_renewals_refused": by_name(lambda one: one.refused),
-        "eurekube_registry_share": by_name(lambda one: one.share),
-        "eurekube_registry_read_timestamp_seconds": by_name(lambda one: one.read_at),
+        "eurekube_renewals_last_minute": samples_by_eureka(lambda one: one.renewals_last_minute),
+        "eurekube_renewals_expected": samples_by_eureka(lambda one: one.renewals_expected),
+        "eurekube_renewals_late_seconds": samples_by_eureka(lambda one: one.overdue_seconds),
+        "eurekube_renewals_refused": samples_by_eureka(lambda one: one.refused_renewals),
+        "eurekube_registry_share": samples_by_eureka(lambda one: one.renewed_share),
+        "eurekube_registry_read_timestamp_seconds": samples_by_eureka(lambda one: one.read_at),
         "eurekube_peer_up": up,
     }
 
 
-def _family(metric: MetricDefinition) -> Family:
-    return _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+def _new_family(metric: MetricDefinition) -> MetricFamily:
+    return _FAMILY_CLASS_BY_KIND[metric.kind](metric.name, metric.help, labels=metric.labels)
 
 
-def _filled(name: str, samples: Samples) -> Metric:
-    family = _family(METRICS[name])
-    assert not isinstance(family, HistogramMetricFamily)  # noqa: S101 - those have _timed
+def _metric_with_samples(name: str, samples: Samples) -> Metric:
+    family = _new_family(METRIC_DEFINITIONS[name])
+    assert not isinstance(family, HistogramMetricFamily)  # noqa: S101 - those have _histogram_metric
     for labels, value in samples.items():
         family.add_metric(labels, value)
     return family
 
 
-def _timed(name: str, distribution: Distribution) -> Metric:
-    family = HistogramMetricFamily(name, METRICS[name].help)
+def _histogram_metric(name: str, distribution: Distribution) -> Metric:
+    family = HistogramMetricFamily(name, METRIC_DEFINITIONS[name].help)
     buckets, below = [], 0.0
-    for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), distribution.counts, strict=True):
+    for bound, count in zip((*map(str, BUCKET_BOUNDS_SECONDS), "+Inf"), distribution.counts, strict=True):
         below += count
         buckets.append((bound, below))
     family.add_metric((), buckets, distribution.total_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.comparison.findings import Severity, StatusFinding, eureka_findings, finding
+from eurekube_provider.comparison.findings import Severity, StatusFinding, build_finding, eureka_findings
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.problem import Problem
 
@@ -16,13 +16,13 @@ def operator_findings(
     """Return the faults that keep the operator from its work.
 
     :param stuck: a sentence for each loop that does not go on.
-    :param missing: a sentence for each thing that was not read yet.
+    :param missing: a sentence for each source that was not read yet.
     :param unread: a sentence for each kind of object that cannot be read at the moment.
     """
     return [
-        *(finding(Severity.FAULT, FindingName.OPERATOR_STUCK, sentence) for sentence in stuck),
-        *(finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, sentence) for sentence in missing),
-        *(finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, sentence) for sentence in unread),
+        *(build_finding(Severity.FAULT, FindingName.OPERATOR_STUCK, sentence) for sentence in stuck),
+        *(build_finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, sentence) for sentence in missing),
+        *(build_finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, sentence) for sentence in unread),
     ]
 
 
@@ -35,9 +35,9 @@ def server_findings(eureka: Mapping[str, Any]) -> list[StatusFinding]:
     return eureka_findings(
         eureka["name"],
         error=eureka["error"],
-        away=[(one["url"], one["error"]) for one in servers if one["up"] is False],
+        failed_servers=[(one["url"], one["error"]) for one in servers if one["up"] is False],
         endangered=[one["url"] for one in servers if one["selfPreservation"]],
-        warning=eureka["warning"],
+        share_warning=eureka["warning"],
     )
 
 

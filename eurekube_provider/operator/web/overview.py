@@ -1,4 +1,4 @@
-"""The operator's knowledge as one document: ``/status.json``, and the source of the status page.
+"""The status document: all that the operator knows, for ``/status.json`` and the status page.
 
 The keys are stable. Nothing here asks a server anything, and no lock is held for longer than a copy takes.
 """
@@ -9,23 +9,29 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.comparison.comparing import EVERY_SERVICE, Comparison, Count, count_of, has_own_row
+from eurekube_provider.comparison.comparing import (
+    ALL_SERVICES_PLACEHOLDER,
+    Comparison,
+    InstanceCount,
+    count_instances,
+    has_own_row,
+)
 from eurekube_provider.comparison.findings import headline, status_findings
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
 from eurekube_provider.core.objects import Object, is_ready
-from eurekube_provider.core.registry import Figures, Refused, Registry
-from eurekube_provider.core.syncer import Mode, connection_of
+from eurekube_provider.core.registry import Figures, Misconfigured, Registry
+from eurekube_provider.core.syncer import Mode, connection_name
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.refresh_rows import rows
+from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
 from eurekube_provider.operator.web.application_view import application_view
 from eurekube_provider.operator.web.operator_findings import (
     operator_findings,
     refresh_findings,
     server_findings,
 )
-from eurekube_provider.operator.web.page_request import EVERYTHING, PAGE_SIZE, PageRequest
+from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.clock import utc_time
 from eurekube_provider.version import __version__
@@ -35,46 +41,51 @@ if TYPE_CHECKING:
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 
-Document = dict[str, Any]
+StatusDocument = dict[str, Any]
 """A JSON document; ``docs/reference/web.md`` lists its keys, and a test compares them."""
 
 
-def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Document:
-    """Return the document of the operator's present knowledge, limited to the request."""
+def build_status_document(
+    operator: RunningOperator, page_request: PageRequest = UNFILTERED_REQUEST
+) -> StatusDocument:
+    """Return the status document of the operator, with the rows that a request asks for."""
     now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = [loop.problem for loop in operator.liveness() if loop.problem]
-    missing = operator.not_ready()
+    missing = operator.reasons_not_ready()
     unread = [f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()]
-    eurekas = [_eureka(name, one, figures[name]) for name, one in operator.registries.items()]
+    eurekas = [_eureka_row(name, one, figures[name]) for name, one in operator.registries.items()]
     items = {key_of(item): item for item in filter(has_own_row, operator.sources.syncers.objects())}
-    every = {key: _comparison(operator, item) for key, item in items.items()}
-    syncers = [_syncer(operator, items[key], every[key]) for key in items]
-    listed = sorted(filter(wanted.lists, syncers), key=_worst_first)
-    stacks = [row for row in _stacks(figures) if wanted.concerns("", row["application"])]
-    refreshes = rows(operator.triggers) if operator.triggers else []
-    refreshes = [row for row in refreshes if wanted.concerns("", row["application"])]
-    mirrors = _mirrors(operator, now)
+    every = {key: _syncer_comparison(operator, item) for key, item in items.items()}
+    syncers = [_syncer_row(operator, items[key], every[key]) for key in items]
+    listed = sorted(filter(page_request.matches_row, syncers), key=_severity_sort_key)
+    stacks = [
+        row for row in _stack_registration_rows(figures) if page_request.matches_names("", row["application"])
+    ]
+    refreshes = refresh_row_dicts(operator.triggers) if operator.triggers else []
+    refreshes = [row for row in refreshes if page_request.matches_names("", row["application"])]
+    mirrors = _mirror_states(operator, now)
     shown_mirrors = [
         one
         for one in mirrors
-        if not wanted.syncer and (not wanted.application or one.concerns(wanted.application.upper()))
+        if not page_request.syncer
+        and (not page_request.application or one.shows_application(page_request.application.upper()))
     ]
     findings = [
         *operator_findings(problems, missing, unread),
         *(finding for one in eurekas for finding in server_findings(one)),
         *refresh_findings(refreshes),
     ]
-    found = status_findings(sorted(every.values(), key=lambda one: one.order), findings, mirrors)
+    found = status_findings(sorted(every.values(), key=lambda one: one.sort_key), findings, mirrors)
     pages = max(1, -(-len(listed) // PAGE_SIZE))
-    page = min(wanted.page, pages) if wanted.page else None
+    page = min(page_request.page, pages) if page_request.page else None
     shown = listed if page is None else listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
     for row in shown:
-        _count(operator, items[row["namespace"], row["name"]], row)
+        _add_counts_to_row(operator, items[row["namespace"], row["name"]], row)
     settings = operator.settings
     return {
         "now": utc_time(now),
-        "filter": wanted.to_dict(),
+        "filter": page_request.to_dict(),
         "headline": headline(list(every.values()), mirrors),
         "worst": str(found[0].severity) if found else None,
         "troubles": [finding.to_dict() for finding in found],
@@ -101,7 +112,9 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
         "page": page,
         "pages": pages,
         "syncers": shown,
-        "application": application_view(operator, wanted.application) if wanted.application else None,
+        "application": application_view(operator, page_request.application)
+        if page_request.application
+        else None,
         "mirrorCount": len(shown_mirrors),
         "mirrors": [one.to_dict() for one in shown_mirrors[:MOST_MIRRORS]],
         "stackRefreshCount": len(refreshes),
@@ -118,13 +131,13 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
                 "why": recent.why,
                 "cause": recent.cause,
             }
-            for recent in operator.controller.history.recent()
-            if wanted.concerns("/".join(recent.syncer), recent.application)
+            for recent in operator.controller.history.recent_changes()
+            if page_request.matches_names("/".join(recent.syncer), recent.application)
         ],
     }
 
 
-def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
+def _mirror_states(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
     """Return the mirrors' states from their statuses, which the leader writes."""
     if operator.mirrors is None:
         return []
@@ -134,26 +147,26 @@ def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]
     return mirror_states(operator.mirrors.objects.mirrors.objects(), now_seconds)
 
 
-def _worst_first(row: Document) -> tuple[int, str, str, str]:
+def _severity_sort_key(row: StatusDocument) -> tuple[int, str, str, str]:
     """Return a row's sort key, which orders syncers as `eurekube status` does."""
     return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
-def _count(operator: RunningOperator, item: Object, row: Document) -> None:
-    """Put counts of endpoints and instances into a row; only shown rows are worth the effort."""
+def _add_counts_to_row(operator: RunningOperator, item: Object, row: StatusDocument) -> None:
+    """Put the counts of endpoints and instances into a syncer's row; called only for rows that are shown."""
     key = key_of(item)
     there = operator.instances_of(key)
-    row["registeredUp"] = count_of(there).up
+    row["registeredUp"] = count_instances(there).up
     row["registered"] = len(there)
-    endpoints = [one for each in operator.sources.slices_of(key) for one in each["endpoints"]]
+    endpoints = [one for each in operator.sources.slices_of_syncer(key) for one in each["endpoints"]]
     ready = sum(map(is_ready, endpoints))
     is_pod = row["mode"] == Mode.POD
     row["desiredUp"] = min(ready, row["desired"]) if is_pod else row["desired"] if ready else 0
 
 
-def _comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """Return one syncer as `eurekube status` compares it, by this replica's last reconcile or else by its
-    status.
+def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
+    """Return the comparison of one syncer, as in `eurekube status`, by this replica's last reconcile or else
+    by the syncer's status.
     """
     key = key_of(item)
     last = operator.controller.history.last.get(key)
@@ -161,19 +174,19 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
     selector = (item.get("spec") or {}).get("selector") or {}
     named = str(selector.get("app") or selector.get("service") or "").upper()
     return Comparison(
-        EVERY_SERVICE if selector.get("services") else report.application or named,
+        ALL_SERVICES_PLACEHOLDER if selector.get("services") else report.application or named,
         Manager(ManagerKind.SYNCER, "/".join(key)),
         report.state,
-        connection_of(item),
+        connection_name(item),
         report.problem,
-        Count(report.desired),
+        InstanceCount(report.desired),
         None,
-        last.differing if last else 0,
+        last.differing_count if last else 0,
         last.differences if last else (),
     )
 
 
-def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Document:
+def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -> StatusDocument:
     """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
@@ -190,9 +203,11 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
         "registered": report.registered,
         "registeredUp": None,
         "refused": report.refused,
-        "heldSince": None if last is None or last.held_since is None else utc_time(last.held_since),
-        "lookedAt": utc_time(last.at) if last else None,
-        "differing": compared.differing,
+        "heldSince": None
+        if last is None or last.removals_held_since is None
+        else utc_time(last.removals_held_since),
+        "lookedAt": utc_time(last.ended_at) if last else None,
+        "differing": compared.differing_count,
         "differences": [{**one.to_dict(), "cause": one.cause} for one in compared.differences],
     }
 
@@ -211,7 +226,7 @@ def _report_from_status(item: Object) -> Report:
     )
 
 
-def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
+def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocument:
     condition = registry.condition()
     return {
         "name": name,
@@ -224,22 +239,22 @@ def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
                 "startedAt": None if server.started_at is None else utc_time(server.started_at),
                 "renewalsLastMinute": server.renewals_last_minute,
                 "renewalsThreshold": server.renewals_threshold,
-                "selfPreservation": server.is_endangered,
+                "selfPreservation": server.is_near_self_preservation,
             }
             for server in figures.servers
         ],
         "readAt": None if figures.read_at is None else utc_time(figures.read_at),
-        "error": "" if isinstance(condition, Refused) else str(condition.error or ""),
+        "error": "" if isinstance(condition, Misconfigured) else str(condition.error or ""),
         "registered": figures.registered,
         "held": figures.held,
-        "share": round(figures.share, 4),
-        "warning": figures.warning,
+        "share": round(figures.renewed_share, 4),
+        "warning": figures.share_warning,
         "renewalsLastMinute": round(figures.renewals_last_minute, 1),
         "renewalsExpected": figures.renewals_expected,
     }
 
 
-def _stacks(figures: Mapping[str, Figures]) -> list[Document]:
+def _stack_registration_rows(figures: Mapping[str, Figures]) -> list[StatusDocument]:
     return [
         {
             "eureka": name,
@@ -250,5 +265,5 @@ def _stacks(figures: Mapping[str, Figures]) -> list[Document]:
             "owner": instance.owner or "",
         }
         for name, one in figures.items()
-        for instance in one.for_stacks
+        for instance in one.renewed_for_stacks
     ]

@@ -30,7 +30,7 @@ class PageRequest:
     page: int | None = None
 
     @classmethod
-    def of(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
+    def from_query(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
         """Parse a URL's parameters; an invalid one counts as absent.
 
         :param is_paged: True if the first page is meant where none is named.
@@ -46,16 +46,16 @@ class PageRequest:
             max(1, page) if page or is_paged else None,
         )
 
-    def concerns(self, syncer: str, application: str) -> bool:
+    def matches_names(self, syncer: str, application: str) -> bool:
         """Return whether the filter lets a syncer (empty for none) and an application through."""
         return (not self.syncer or syncer == self.syncer) and (
             not self.application or application.upper() == self.application.upper()
         )
 
-    def lists(self, row: Mapping[str, Any]) -> bool:
+    def matches_row(self, row: Mapping[str, Any]) -> bool:
         """Return whether the filter lets a syncer's row through."""
         name = f"{row['namespace']}/{row['name']}"
-        if not self.concerns(name, row["application"]):
+        if not self.matches_names(name, row["application"]):
             return False
         is_named = not self.find or self.find.lower() in f"{name} {row['application']}".lower()
         return is_named and (not self.state or row["state"] == self.state)
@@ -70,4 +70,4 @@ class PageRequest:
         }
 
 
-EVERYTHING = PageRequest()
+UNFILTERED_REQUEST = PageRequest()

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.registry import Registry, Unread
-from eurekube_provider.operator.blind_renewals import BlindRenewals
+from eurekube_provider.core.registry import NeverRead, Registry
+from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.unserved import UnservedSyncers
 
 if TYPE_CHECKING:
-    from eurekube_provider.operator.mirror.mirrors import Mirrors
+    from eurekube_provider.operator.mirror.mirrors import MirrorController
 
 IsLeader = Callable[[], bool | None]
 """Function that returns whether this replica leads; None where there is no election."""
@@ -37,22 +37,22 @@ class RunningOperator:
     :param triggers: None where nothing is triggered.
     :param mirrors: None where the operator serves none.
     :param unserved: None where the operator watches all namespaces.
-    :param blind: None where it never renews before it has read its cluster.
+    :param blind: None where the operator never renews before it has read its cluster.
     """
 
     settings: Settings
     cluster: Cluster
     kubernetes_url: str
-    sources: Sources
+    sources: ClusterCache
     registries: Mapping[str, Registry]
     controller: Controller
     statuses: StatusWriter
     queue: WorkQueue[SyncerKey]
     is_leader: IsLeader
     started_at: float
-    triggers: Triggers | None = None
-    mirrors: Mirrors | None = None
-    blind: BlindRenewals | None = None
+    triggers: StackRefreshController | None = None
+    mirrors: MirrorController | None = None
+    blind: RenewalsWithoutKubernetes | None = None
     unserved: UnservedSyncers | None = None
 
     def liveness(self) -> list[Liveness]:
@@ -79,11 +79,11 @@ class RunningOperator:
             ("refreshes", why): count for why, count in refreshes.items()
         }
 
-    def not_ready(self) -> list[str]:
-        """Return a sentence for each thing that was not read yet; empty once the operator may act, or
-        stand by.
+    def reasons_not_ready(self) -> list[str]:
+        """Return a sentence for each source that was not read yet; empty once the operator may act or stand
+        by.
         """
-        sentences = [self.blind.sentence] if self.blind and self.blind.sentence else []
+        sentences = [self.blind.status_sentence] if self.blind and self.blind.status_sentence else []
         if not self.sources.is_settled:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
             sentences.append(
@@ -91,16 +91,16 @@ class RunningOperator:
             )
         for name, registry in self.registries.items():
             condition = registry.condition()
-            if isinstance(condition, Unread):
+            if isinstance(condition, NeverRead):
                 why = f" ({condition.error})" if condition.error else ""
                 sentences.append(f"the Eureka {name!r} was not read yet{why}")
         return sentences
 
-    def registered(self, key: SyncerKey) -> int:
+    def registered_count(self, key: SyncerKey) -> int:
         """Return how many instances of a syncer are in Eureka, as far as known."""
         return len(self.instances_of(key))
 
     def instances_of(self, key: SyncerKey) -> list[Instance]:
         """Return the instances of a syncer that are in any Eureka, as far as known."""
         owner = str(ClusterOwner(self.cluster.name, *key))
-        return [one for registry in self.registries.values() for one in registry.known(owner=owner)]
+        return [one for registry in self.registries.values() for one in registry.known_instances(owner=owner)]

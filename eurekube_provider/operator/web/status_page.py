@@ -15,41 +15,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
-from eurekube_provider.comparison.findings import MOST_SUBJECTS, Severity
+from eurekube_provider.comparison.discrepancy import MAX_NAMED_DIFFERENCES
+from eurekube_provider.comparison.findings import MAX_NAMED_SUBJECTS, Severity
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.operator.web.overview import Document
-from eurekube_provider.operator.web.timeline import timeline
+from eurekube_provider.operator.web.overview import StatusDocument
+from eurekube_provider.operator.web.timeline import timeline_entries
 
 if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-REFRESH_SECONDS = 10
+PAGE_REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
-MOST_FINDINGS = 6
+MOST_SHOWN_FINDINGS = 6
 """Most findings that are shown, the worst first; the others are counted."""
 
-_FOLDER = Path(__file__).parent / "templates"
-_STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; base-uri 'none';"
+_TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+_STYLE_SHEET = (_TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
+_STYLE_SHEET_HASH = base64.b64encode(hashlib.sha256(_STYLE_SHEET.encode()).digest()).decode()
+PAGE_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_SHEET_HASH}'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'"
 )
 """The page's ``Content-Security-Policy``, which allows its own style sheet and nothing else."""
 
 
-def _bar(count: int, whole: int) -> int:
+def _bar_width_percent(count: int, whole: int) -> int:
     """Return a bar's width in percent of ``whole``; any count above 0 is at least 3 wide, so that it can
     be seen.
     """
     return 0 if count <= 0 or whole <= 0 else max(3, round(100 * count / whole))
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that fits at least twice; 0 s for a negative one."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -57,12 +57,12 @@ def _duration(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def _problem(message: str) -> Problem:
-    """Return a message of the document without its remedy, which the boxes above the rows show."""
+def _parse_problem(message: str) -> Problem:
+    """Parse a message of the status document into a problem and its remedy."""
     return Problem.of({"message": message})
 
 
-def _with_code(text: str) -> Markup:
+def _mark_up_code(text: str) -> Markup:
     """Return a text as HTML, in which the parts between backquotes are code."""
     from markupsafe import Markup, escape  # which comes with Jinja2
 
@@ -76,42 +76,47 @@ def _with_code(text: str) -> Markup:
 
 
 @cache
-def _page() -> Template:
+def _page_template() -> Template:
     """Return the page's template; Jinja2, which takes 3 MiB, is loaded only when somebody opens the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader(_TEMPLATE_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem, "with_code": _with_code}
+    environment.filters |= {
+        "bar": _bar_width_percent,
+        "duration": _format_duration,
+        "problem": _parse_problem,
+        "with_code": _mark_up_code,
+    }
     environment.globals |= {
-        "style": _STYLE,
-        "refresh_seconds": REFRESH_SECONDS,
+        "style": _STYLE_SHEET,
+        "refresh_seconds": PAGE_REFRESH_SECONDS,
         "most_differing_syncers": MOST_SYNCERS_WITH_DIFFERENCES,
-        "most_subjects": MOST_SUBJECTS,
-        "most_of_a_group": MOST_OF_A_GROUP,
+        "most_subjects": MAX_NAMED_SUBJECTS,
+        "most_of_a_group": MAX_NAMED_DIFFERENCES,
         "states": list(SyncState),
     }
     return environment.get_template("status.html")
 
 
-def without_data(sentence: str) -> str:
-    """Return the page with one sentence, while there is no data to show."""
-    return _page().render(sentence=sentence, operator=None, refreshes=True)
+def html_without_data(sentence: str) -> str:
+    """Return the status page as HTML with one sentence, for an operator that has no data yet."""
+    return _page_template().render(sentence=sentence, operator=None, refreshes=True)
 
 
-def html(data: Document, *, refreshes: bool = True) -> str:
-    """Return the whole page as HTML.
+def status_page_html(data: StatusDocument, *, refreshes: bool = True) -> str:
+    """Return the status page as HTML.
 
-    :param refreshes: True if the browser reloads the page by itself, every :data:`REFRESH_SECONDS`.
+    :param refreshes: True if the browser reloads the page by itself, every :data:`PAGE_REFRESH_SECONDS`.
     """
     now = datetime.fromisoformat(data["now"])
 
-    def ahead(stamp: str) -> float:
+    def seconds_until(stamp: str) -> float:
         """Return the seconds from now until a time."""
         return (datetime.fromisoformat(stamp) - now).total_seconds()
 
@@ -125,34 +130,34 @@ def html(data: Document, *, refreshes: bool = True) -> str:
     shown = every
     if data["filter"]["syncer"] or data["filter"]["application"]:
         names = {
-            *map(_name, data["syncers"]),
-            *(f"EurekaMirror {_name(row)}" for row in data["mirrors"]),
-            *(f"StackRefresh {_name(row)}" for row in data["stackRefreshes"]),
+            *map(_row_name, data["syncers"]),
+            *(f"EurekaMirror {_row_name(row)}" for row in data["mirrors"]),
+            *(f"StackRefresh {_row_name(row)}" for row in data["stackRefreshes"]),
         }
-        shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_objects(one)]
-        shown = [_by_an_example(one, dict(map(_sentence, data["syncers"]))) for one in shown]
-    return _page().render(
+        shown = [one for one in every if names.intersection(one["subjects"]) or not _concerns_objects(one)]
+        shown = [_with_shown_example(one, dict(map(_syncer_sentence, data["syncers"]))) for one in shown]
+    return _page_template().render(
         **data,
-        boxes=shown[:MOST_FINDINGS],
-        other_troubles=len(every) - len(shown[:MOST_FINDINGS]),
+        boxes=shown[:MOST_SHOWN_FINDINGS],
+        other_troubles=len(every) - len(shown[:MOST_SHOWN_FINDINGS]),
         sentence="",
         refreshes=refreshes,
-        ahead=ahead,
+        seconds_until=seconds_until,
         url=url,
-        groups={_name(row): _grouped(row["differences"]) for row in data["syncers"]},
-        reported_once=_reported_once(
-            [*map(_sentence, data["syncers"]), *map(_sentence_of_mirror, data["mirrors"])],
-            {one["message"] for one in shown[:MOST_FINDINGS]},
+        groups={_row_name(row): _group_by_cause(row["differences"]) for row in data["syncers"]},
+        reported_once=_names_explained_above(
+            [*map(_syncer_sentence, data["syncers"]), *map(_mirror_sentence, data["mirrors"])],
+            {one["message"] for one in shown[:MOST_SHOWN_FINDINGS]},
         ),
-        entries=timeline(data["changes"]),
+        entries=timeline_entries(data["changes"]),
     )
 
 
-def _name(row: Document) -> str:
+def _row_name(row: StatusDocument) -> str:
     return f"{row['namespace']}/{row['name']}"
 
 
-def _by_an_example(finding: Document, messages: dict[str, str]) -> Document:
+def _with_shown_example(finding: StatusDocument, messages: dict[str, str]) -> StatusDocument:
     """Return a finding whose example is a syncer that the filtered page shows."""
     own = [one for one in finding["subjects"] if one in messages]
     if not own or not finding["message"].startswith("e.g. "):
@@ -161,40 +166,40 @@ def _by_an_example(finding: Document, messages: dict[str, str]) -> Document:
     return {**finding, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {messages[own[0]]}"}
 
 
-def _is_of_objects(finding: Document) -> bool:
+def _concerns_objects(finding: StatusDocument) -> bool:
     """Return whether a finding concerns syncers, mirrors or StackRefreshes, and no server."""
     subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
 
-def _grouped(differences: list[Document]) -> list[tuple[str, list[Document]]]:
+def _group_by_cause(differences: list[StatusDocument]) -> list[tuple[str, list[StatusDocument]]]:
     """Return the differences of a syncer by cause, the largest group first."""
-    groups: dict[str, list[Document]] = {}
+    groups: dict[str, list[StatusDocument]] = {}
     for one in differences:
         groups.setdefault(one["cause"] or one["why"], []).append(one)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
-def _sentence(row: Document) -> tuple[str, str]:
+def _syncer_sentence(row: StatusDocument) -> tuple[str, str]:
     """Return a syncer's name, and the sentence on what is wrong with it."""
-    return _name(row), str(row["message"] if not row["ready"] else row["syncMessage"])
+    return _row_name(row), str(row["message"] if not row["ready"] else row["syncMessage"])
 
 
-def _sentence_of_mirror(row: Document) -> tuple[str, str]:
+def _mirror_sentence(row: StatusDocument) -> tuple[str, str]:
     """Return a mirror's name, and the sentence on what is wrong with it."""
-    return f"EurekaMirror {_name(row)}", str(row["why"]).partition(": ")[2]
+    return f"EurekaMirror {_row_name(row)}", str(row["why"]).partition(": ")[2]
 
 
-def _reported_once(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
-    """Return the names whose sentence already stands above them: their rows show the reason alone.
+def _names_explained_above(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
+    """Return the names of syncers and mirrors whose sentence is already shown above their row.
 
     :param sentences: the sentences, each with the name of a syncer or mirror.
     :param boxes: the sentences of the boxes above the table.
     """
-    seen = {_problem(one).message for one in boxes}
+    seen = {_parse_problem(one).message for one in boxes}
     repeated = set()
     for name, sentence in sentences:
-        message = _problem(sentence).message
+        message = _parse_problem(sentence).message
         if message in seen:
             repeated.add(name)
         seen.add(message)

@@ -1,15 +1,15 @@
-"""The last changes as a time line: equal changes of many instances are one entry."""
+"""The last changes as a time line, in which equal changes of many instances are one entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MOST_NAMED = 5
+MOST_NAMED_INSTANCES = 5
 """Most instances that an entry names; the others are counted."""
 
 
-def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def timeline_entries(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return entries that join the changes made in the same second for one syncer, application and action.
 
     :param changes: newest first, as the document has them.
@@ -29,7 +29,7 @@ def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "why": _cause(one),
             },
         )
-        if len(entry["instances"]) < MOST_NAMED:
+        if len(entry["instances"]) < MOST_NAMED_INSTANCES:
             entry["instances"].append(one["instanceId"])
         else:
             entry["more"] += 1
@@ -39,5 +39,5 @@ def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cause(change: Mapping[str, Any]) -> str:
-    """Return the reason of a change, without names of this one instance."""
+    """Return the reason of a change, without the names of its instance."""
     return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

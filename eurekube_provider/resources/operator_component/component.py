@@ -24,38 +24,38 @@ from pulumi_kubernetes.networking.v1.NetworkPolicy import NetworkPolicy
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
 from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
-from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.resources.arguments import one_form
+from eurekube_provider.resources.arguments import args_or_keywords
 from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.operator_component.crds import operator_crds
-from eurekube_provider.resources.operator_component.credentials import CREDENTIALS
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment
+from eurekube_provider.resources.operator_component.crds import make_operator_crds
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
+from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
 from eurekube_provider.resources.operator_component.monitoring import (
-    MONITORING_API,
-    prometheus_rule,
-    service_monitor,
+    MONITORING_API_VERSION,
+    prometheus_rule_spec,
+    service_monitor_spec,
 )
-from eurekube_provider.resources.operator_component.namespace import operator_namespace
-from eurekube_provider.resources.operator_component.network import operator_network_policy
+from eurekube_provider.resources.operator_component.namespace import make_or_read_namespace
+from eurekube_provider.resources.operator_component.network import operator_network_policy_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
-    ACCOUNT,
+    OPERATOR_OBJECT_NAME,
     WEB_PORT,
     EurekubeOperatorArgs,
     EurekubeOperatorArgsDict,
-    operator_args,
     operator_selector,
+    parse_operator_args,
 )
-from eurekube_provider.resources.operator_component.pod_arguments import Texts, given
-from eurekube_provider.resources.operator_component.rbac import Rights
+from eurekube_provider.resources.operator_component.pod_arguments import TextMap, without_none
+from eurekube_provider.resources.operator_component.rbac import OperatorRoles
 from eurekube_provider.resources.operator_component.target_arguments import (
-    FILE,
-    TARGETS,
-    pulumi_stacks,
-    targets_file,
+    CONFIG_FILE_NAME,
+    TARGETS_OBJECT_NAME,
+    config_file_text,
+    pulumi_stack_targets,
 )
-from eurekube_provider.resources.operator_guard import OperatorGuard, cluster_inputs
-from eurekube_provider.resources.program import AsProgramError, check_component_aliases, is_rendered
+from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
+from eurekube_provider.resources.program import AsProgramError, refuse_native_aliases, runs_without_engine
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -70,7 +70,7 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
     GUARD: ClassVar[type[Any]] = OperatorGuard
-    CREATE_NAMESPACE: ClassVar[str] = "create_namespace"
+    CREATE_NAMESPACE_ARGUMENT: ClassVar[str] = "create_namespace"
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
@@ -99,71 +99,88 @@ class EurekubeOperator(pulumi.ComponentResource):
         **keywords: Any,
     ) -> None:
         with AsProgramError("EurekubeOperator: "):
-            args = operator_args(one_form(args, keywords, ""))
-        check_component_aliases(self.TYPE, name, opts)
+            args = parse_operator_args(args_or_keywords(args, keywords, ""))
+        refuse_native_aliases(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
-        crds = operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
-        namespace = operator_namespace(
+        crds = make_operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
+        namespace = make_or_read_namespace(
             f"{name}-namespace",
             args,
             self._labels,
             self,
             asked_by=self.TYPE.rpartition(":")[2],
-            argument=self.CREATE_NAMESPACE,
+            argument=self.CREATE_NAMESPACE_ARGUMENT,
         )
         account = ServiceAccount(
             f"{name}-account",
-            metadata=self._metadata(
+            metadata=self._object_metadata(
                 labels=args.service_account_labels, annotations=args.service_account_annotations
             ),
-            opts=self._after(namespace),
+            opts=self._options_after(namespace),
         )
-        rights = Rights(name, args, self._labels, self)
-        needed = [account, *crds, *rights.for_work(), *rights.for_users(), *rights.for_election(namespace)]
+        rights = OperatorRoles(name, args, self._labels, self)
+        needed = [
+            account,
+            *crds,
+            *rights.make_work_roles(),
+            *rights.make_user_roles(),
+            *rights.make_election_role(namespace),
+        ]
         secrets = SecretNames()
         if args.credentials.own:
-            secret = self._secret(f"{name}-eureka", CREDENTIALS, args.credentials.own, namespace)
-            secrets = replace(secrets, credentials=_name_of(secret, CREDENTIALS))
+            secret = self._make_secret(
+                f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.own, namespace
+            )
+            secrets = replace(secrets, credentials=_plain_secret_name(secret, CREDENTIALS_SECRET_NAME))
             needed.append(secret)
-        needed += rights.for_stacks(pulumi_stacks(args.targets))
-        if args.file_content:
-            data, metadata = {FILE: targets_file(args.file_content)}, self._metadata(TARGETS)
-            needed.append(self._made(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data))
-        if args.file_content and args.file_secrets:
-            secret = self._secret(f"{name}-targets", TARGETS, args.file_secrets, namespace)
-            secrets = replace(secrets, targets=_name_of(secret, TARGETS))
+        needed += rights.make_stack_roles(pulumi_stack_targets(args.targets))
+        if args.config_file_content:
+            data, metadata = (
+                {CONFIG_FILE_NAME: config_file_text(args.config_file_content)},
+                self._object_metadata(TARGETS_OBJECT_NAME),
+            )
+            needed.append(
+                self._make_object(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data)
+            )
+        if args.config_file_content and args.config_file_secrets:
+            secret = self._make_secret(
+                f"{name}-targets", TARGETS_OBJECT_NAME, args.config_file_secrets, namespace
+            )
+            secrets = replace(secrets, targets=_plain_secret_name(secret, TARGETS_OBJECT_NAME))
             needed.append(secret)
         if args.network_policy:
-            policy = operator_network_policy(name, args)
-            needed.append(self._made(NetworkPolicy, name, namespace, spec=policy))
+            policy = operator_network_policy_spec(name, args)
+            needed.append(self._make_object(NetworkPolicy, name, namespace, spec=policy))
         self.deployment = Deployment(
             name,
-            metadata=self._metadata(labels=args.deployment_labels, annotations=args.deployment_annotations),
-            spec=operator_deployment(name, args, secrets),
-            opts=self._after(*needed),
+            metadata=self._object_metadata(
+                labels=args.deployment_labels, annotations=args.deployment_annotations
+            ),
+            spec=operator_deployment_spec(name, args, secrets),
+            opts=self._options_after(*needed),
         )
         web = ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")
         service = ServiceSpecArgs(selector=operator_selector(name), ports=[web])
-        beside = [self._made(Service, f"{name}-service", namespace, spec=service)]
+        beside = [self._make_object(Service, f"{name}-service", namespace, spec=service)]
         if args.replicas > 1:
             pods = LabelSelectorArgs(match_labels=operator_selector(name))
             budget = PodDisruptionBudgetSpecArgs(max_unavailable=1, selector=pods)
-            beside.append(self._made(PodDisruptionBudget, name, namespace, spec=budget))
+            beside.append(self._make_object(PodDisruptionBudget, name, namespace, spec=budget))
         monitoring = {
-            "ServiceMonitor": service_monitor(self._labels, args) if args.service_monitor else None,
-            "PrometheusRule": prometheus_rule(args) if args.prometheus_rule else None,
+            "ServiceMonitor": service_monitor_spec(self._labels, args) if args.service_monitor else None,
+            "PrometheusRule": prometheus_rule_spec(args) if args.prometheus_rule else None,
         }
         for kind, spec in monitoring.items():
             if spec is not None:
-                more: Any = {"api_version": MONITORING_API, "kind": kind, "spec": spec}
-                more["metadata"] = self._metadata(labels=args.monitoring_labels)
-                beside.append(self._made(CustomResource, name, namespace, **more))
-        if not is_rendered.get():
-            self._guard(name, namespace, self.deployment, *beside)
+                more: Any = {"api_version": MONITORING_API_VERSION, "kind": kind, "spec": spec}
+                more["metadata"] = self._object_metadata(labels=args.monitoring_labels)
+                beside.append(self._make_object(CustomResource, name, namespace, **more))
+        if not runs_without_engine.get():
+            self._make_guard(name, namespace, self.deployment, *beside)
         self.namespace = namespace.urn.apply(lambda _: args.namespace)
-        self.service_account = pulumi.Output.from_input(ACCOUNT)
+        self.service_account = pulumi.Output.from_input(OPERATOR_OBJECT_NAME)
         self.operator_name = pulumi.Output.from_input(args.operator_name)
         self.register_outputs(
             {
@@ -173,39 +190,39 @@ class EurekubeOperator(pulumi.ComponentResource):
             }
         )
 
-    def _guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
+    def _make_guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
         """Make the guard whose deletion, before all other objects', is refused while the operator is still
         needed.
         """
         args = self._args
         inputs = {
             "namespace": args.namespace,
-            "namespace_uid": namespace.metadata.apply(_uid),
+            "namespace_uid": namespace.metadata.apply(_metadata_uid),
             "watch_namespaces": list(args.watch_namespaces),
             "stack_label": self._labels[STACK_LABEL],
             "owns_crds": not args.keep_crds,
             "force": args.force_destroy,
-            **cluster_inputs(self.get_provider("kubernetes:core/v1:Namespace")),
+            **kubeconfig_inputs(self.get_provider("kubernetes:core/v1:Namespace")),
         }
-        self.GUARD(f"{name}-guard", inputs, self._after(namespace, *made))
+        self.GUARD(f"{name}-guard", inputs, self._options_after(namespace, *made))
 
-    def _metadata(
+    def _object_metadata(
         self,
-        name: str | None = ACCOUNT,
-        labels: Texts = EMPTY,
-        annotations: Texts = EMPTY,
+        name: str | None = OPERATOR_OBJECT_NAME,
+        labels: TextMap = EMPTY_MAPPING,
+        annotations: TextMap = EMPTY_MAPPING,
     ) -> ObjectMetaArgs:
         return ObjectMetaArgs(
             name=name,
             namespace=self._args.namespace,
-            labels={**self._labels, **given(labels)},
-            annotations=given(annotations) or None,
+            labels={**self._labels, **without_none(labels)},
+            annotations=without_none(annotations) or None,
         )
 
-    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+    def _options_after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(resources))
 
-    def _secret(
+    def _make_secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
     ) -> Secret:
         """Make a Secret.
@@ -213,36 +230,36 @@ class EurekubeOperator(pulumi.ComponentResource):
         The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
         at their start, are replaced. Without an engine the name is fixed.
         """
-        opts = self._after(namespace)
+        opts = self._options_after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
-        is_named = is_rendered.get()
+        is_named = runs_without_engine.get()
         return Secret(
             title,
-            metadata=self._metadata(name if is_named else None),
+            metadata=self._object_metadata(name if is_named else None),
             immutable=None if is_named else True,
             string_data=dict(data),
             opts=opts,
         )
 
-    def _made(
+    def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        """Make an object that needs the namespace and nothing else.
+        """Make a Kubernetes object that depends on the namespace only.
 
         :param more: the object's properties; without ``metadata`` it gets the operator's own.
         """
-        opts = self._after(namespace)
-        made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._metadata(), **more})
+        opts = self._options_after(namespace)
+        made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})
         return made
 
 
-def _name_of(secret: Secret, rendered: str) -> pulumi.Input[str]:
-    """Return a Secret's name as a value that is not secret, though old states mark it as one."""
-    if is_rendered.get():
+def _plain_secret_name(secret: Secret, rendered: str) -> pulumi.Input[str]:
+    """Return a Secret's name as an output that is not secret, even if an old state marks it as secret."""
+    if runs_without_engine.get():
         return rendered
     return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
 
 
-def _uid(metadata: Any) -> str | None:
+def _metadata_uid(metadata: Any) -> str | None:
     """Return the UID of an object; None where a program's mocks give no metadata."""
     return metadata.get("uid") if metadata else None

@@ -17,7 +17,7 @@ from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import Cus
 
 from eurekube_provider.resources.files import crd_documents
 
-_CLAIMED: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
+_CLAIMED_ALIASES: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
     WeakKeyDictionary()
 )
 """By the stack of a run, for each type of parent, CRD and ``keep``: the URN of the resource that has its
@@ -25,7 +25,7 @@ alias.
 """
 
 
-def operator_crds(
+def make_operator_crds(
     name: str, component: pulumi.Resource, parent: pulumi.Resource | None, *, keep: bool
 ) -> list[pulumi.Resource]:
     """Make the CRDs of a component.
@@ -38,13 +38,15 @@ def operator_crds(
     # Of a parent in another process only the URN is known; no former state has a component below it.
     is_known = parent is not None and parent is not stack and not isinstance(parent, DependencyResource)
     below = parent.pulumi_resource_type if parent is not None and is_known else ""
-    claims = _CLAIMED.setdefault(stack or component, {})
+    claims = _CLAIMED_ALIASES.setdefault(stack or component, {})
     made: list[pulumi.Resource] = []
     for document in crd_documents():
         crd: str = document["metadata"]["name"]
         metadata: Any = document["metadata"]
         place = below, crd, keep
-        opts = pulumi.ResourceOptions(parent=component, aliases=_aliases(crd, claims.get(place), keep=keep))
+        opts = pulumi.ResourceOptions(
+            parent=component, aliases=_crd_aliases(crd, claims.get(place), keep=keep)
+        )
         one: pulumi.Resource
         if keep:
             opts.retain_on_delete = True
@@ -61,7 +63,7 @@ def operator_crds(
     return made
 
 
-def _aliases(
+def _crd_aliases(
     crd: str, claimed: pulumi.Output[str] | None, *, keep: bool
 ) -> list[pulumi.Input[str | pulumi.Alias]]:
     """Return the aliases by which a CRD's resource continues the one of an old state.

@@ -15,15 +15,15 @@ import pulumi_kubernetes.core.v1 as core
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.resources.arguments import as_arguments
-from eurekube_provider.resources.labels import OPERATOR_APP
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME
 
-CREDENTIALS = f"{OPERATOR_APP}-eureka"
+CREDENTIALS_SECRET_NAME = f"{OPERATOR_APP_NAME}-eureka"
 """The name of the Secret that the component makes; the engine adds a suffix for each new content."""
 
-VERSION = "eurekube.io/eureka-secret-version"
+CREDENTIALS_VERSION_ANNOTATION = "eurekube.io/eureka-secret-version"
 
-_DIRECTORY = "/etc/eurekube"
-_VOLUME = "eureka"
+_MOUNT_DIRECTORY = "/etc/eurekube"
+_VOLUME_NAME = "eureka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ class SecretEntry:
     is_file: bool = False
 
 
-CA = SecretEntry("ca_certificate", "ca.crt", "EUREKA_CA_FILE", is_file=True)
-ENTRIES = (
+CA_ENTRY = SecretEntry("ca_certificate", "ca.crt", "EUREKA_CA_FILE", is_file=True)
+SECRET_ENTRIES = (
     SecretEntry("user", "user", "EUREKA_USER"),
     SecretEntry("password", "password", "EUREKA_PASSWORD"),
     SecretEntry("token", "token", "EUREKA_TOKEN"),
-    CA,
+    CA_ENTRY,
     SecretEntry("client_certificate", "tls.crt", "EUREKA_CLIENT_CERTIFICATE", is_file=True),
     SecretEntry("client_key", "tls.key", "EUREKA_CLIENT_KEY", is_file=True),
 )
 
-_IN_CLEAR = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
+_SECRET_VARIABLES = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,14 +109,14 @@ class SecretKeyRef:
     @property
     def path(self) -> str:
         """The path in the container of an entry that is a file."""
-        return f"{_DIRECTORY}/{self.entry.key}"
+        return f"{_MOUNT_DIRECTORY}/{self.entry.key}"
 
 
 class Credentials:
     """An operator's credentials and certificates for Eureka.
 
-    :param given: the component's own arguments, by the names of :data:`ENTRIES`; None for an argument that is
-        not given.
+    :param given: the component's own arguments, by the names of :data:`SECRET_ENTRIES`; None for an argument
+        that is not given.
     :param secret: the existing Secret; None without one.
     """
 
@@ -124,11 +124,15 @@ class Credentials:
         self, given: Mapping[str, pulumi.Input[str] | None], secret: EurekaSecretArgs | None
     ) -> None:
         self._secret = secret
-        self.own = {entry.key: value for entry in ENTRIES if (value := given.get(entry.name)) is not None}
+        self.own = {
+            entry.key: value for entry in SECRET_ENTRIES if (value := given.get(entry.name)) is not None
+        }
         """Content of the Secret that the component makes, by key."""
-        self.refs = [SecretKeyRef(entry, None, entry.key) for entry in ENTRIES if entry.key in self.own]
+        self.refs = [
+            SecretKeyRef(entry, None, entry.key) for entry in SECRET_ENTRIES if entry.key in self.own
+        ]
         if secret is not None:
-            keys = ((entry, getattr(secret, f"{entry.name}_key")) for entry in ENTRIES)
+            keys = ((entry, getattr(secret, f"{entry.name}_key")) for entry in SECRET_ENTRIES)
             self.refs += [SecretKeyRef(entry, secret.name, key) for entry, key in keys if key is not None]
 
     def check(self, environment: Collection[str]) -> None:
@@ -146,7 +150,7 @@ class Credentials:
                     f"environment must not set {ref.entry.variable}:"
                     f" {self._argument_name(ref.entry.name)} says it"
                 )
-        for variable in _IN_CLEAR:
+        for variable in _SECRET_VARIABLES:
             if variable in environment:
                 name = variable.removeprefix("EUREKA_").lower()
                 raise ConfigurationError(
@@ -169,37 +173,37 @@ class Credentials:
                 f" {self._argument_name('client_certificate')}"
             )
 
-    def variables(self) -> dict[str, str]:
-        """Return the environment variables that name files, with the paths."""
+    def file_variables(self) -> dict[str, str]:
+        """Return the environment variables of the entries that are files, each with the file's path."""
         return {ref.entry.variable: ref.path for ref in self.refs if ref.entry.is_file}
 
-    def annotation(self) -> dict[str, pulumi.Input[str]]:
+    def version_annotation(self) -> dict[str, pulumi.Input[str]]:
         """Return the annotation by which the pods are replaced when somebody else's Secret changes."""
         version = self._secret.version if self._secret is not None else None
-        return {} if version is None else {VERSION: version}
+        return {} if version is None else {CREDENTIALS_VERSION_ANNOTATION: version}
 
-    def references(self, own: pulumi.Input[str]) -> dict[str, core.EnvVarSourceArgs]:
-        """Return the environment variables whose values Kubernetes takes from the Secret.
+    def secret_variables(self, own_secret_name: pulumi.Input[str]) -> dict[str, core.EnvVarSourceArgs]:
+        """Return the environment variables whose values Kubernetes reads from a Secret.
 
-        :param own: the name of the Secret that the component makes.
+        :param own_secret_name: the name of the Secret that the component makes.
         """
         return {
             ref.entry.variable: core.EnvVarSourceArgs(
-                secret_key_ref=core.SecretKeySelectorArgs(name=ref.secret or own, key=ref.key)
+                secret_key_ref=core.SecretKeySelectorArgs(name=ref.secret or own_secret_name, key=ref.key)
             )
             for ref in self.refs
             if not ref.entry.is_file
         }
 
-    def volume(self, own: pulumi.Input[str]) -> list[core.VolumeArgs]:
+    def volumes(self, own_secret_name: pulumi.Input[str]) -> list[core.VolumeArgs]:
         """Return the volume with the files of all Secrets in one directory.
 
-        :param own: the name of the Secret that the component makes.
+        :param own_secret_name: the name of the Secret that the component makes.
         """
         files = [
             core.VolumeProjectionArgs(
                 secret=core.SecretProjectionArgs(
-                    name=ref.secret or own,
+                    name=ref.secret or own_secret_name,
                     items=[core.KeyToPathArgs(key=ref.key, path=ref.entry.key)],
                 )
             )
@@ -208,13 +212,13 @@ class Credentials:
         ]
         if not files:
             return []
-        return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
+        return [core.VolumeArgs(name=_VOLUME_NAME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
 
-    def mount(self) -> list[core.VolumeMountArgs]:
+    def mounts(self) -> list[core.VolumeMountArgs]:
         """Return the mount of the files in the pod; empty without files."""
-        if not self.variables():
+        if not self.file_variables():
             return []
-        return [core.VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]
+        return [core.VolumeMountArgs(name=_VOLUME_NAME, mount_path=_MOUNT_DIRECTORY, read_only=True)]
 
     def _check_secret(self, secret: EurekaSecretArgs) -> None:
         keys = {
@@ -223,7 +227,7 @@ class Credentials:
             if item.name not in ("name", "version") and (value := getattr(secret, item.name)) is not None
         }
         if isinstance(secret.name, str):
-            _check_name(secret.name)
+            _check_secret_name(secret.name)
         if not keys:
             raise ConfigurationError(
                 "eureka_secret takes nothing from the Secret: say under which keys it has what, e.g."
@@ -235,20 +239,20 @@ class Credentials:
                     f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters,"
                     " digits, '-', '_' and '.'"
                 )
-        own = [entry.name for entry in ENTRIES if entry.key in self.own]
+        own = [entry.name for entry in SECRET_ENTRIES if entry.key in self.own]
         for name in own:
-            if name != CA.name or f"{CA.name}_key" in keys:
+            if name != CA_ENTRY.name or f"{CA_ENTRY.name}_key" in keys:
                 raise ConfigurationError(
                     f"{name} and eureka_secret cannot both be given: the operator has"
                     f" {'it' if f'{name}_key' in keys else 'its credentials'} from one of them"
                 )
 
     def _argument_name(self, name: str) -> str:
-        """Return a person's name of an entry: the argument, or the key's argument in ``eureka_secret``."""
-        return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
+        """Return the argument that gives an entry: the component's own, or a key's in ``eureka_secret``."""
+        return name if self._secret is None or name == CA_ENTRY.name else f"eureka_secret.{name}_key"
 
 
-def secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
+def parse_secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
     """Return ``eureka_secret``, given as class or dictionary, as the class.
 
     :raises ConfigurationError: a key is unknown, or the name is missing.
@@ -256,12 +260,12 @@ def secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> Eureka
     return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
 
 
-def _check_name(name: str) -> None:
+def _check_secret_name(name: str) -> None:
     if not is_object_name(name):
         raise ConfigurationError(
             f"eureka_secret: the name {name!r} must be a Secret's: small letters, digits, '-' and '.'"
         )
-    if name == CREDENTIALS:
+    if name == CREDENTIALS_SECRET_NAME:
         raise ConfigurationError(
             f"eureka_secret: {name} is the Secret that this component makes itself, and takes away where it"
             " is not needed: call the other one otherwise"

@@ -9,26 +9,26 @@ import pulumi_kubernetes.apps.v1 as apps
 import pulumi_kubernetes.core.v1 as core
 import pulumi_kubernetes.meta.v1 as meta
 
-from eurekube_provider.resources.operator_component.credentials import CREDENTIALS
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
 from eurekube_provider.resources.operator_component.operator_arguments import (
-    ACCOUNT,
+    OPERATOR_OBJECT_NAME,
     WEB_PORT,
     EurekubeOperatorArgs,
     operator_selector,
 )
-from eurekube_provider.resources.operator_component.pod_arguments import given, toleration_fields
+from eurekube_provider.resources.operator_component.pod_arguments import toleration_fields, without_none
 from eurekube_provider.resources.operator_component.target_arguments import (
-    TARGETS,
-    targets_annotation,
-    targets_mount,
-    targets_variables,
-    targets_volume,
+    TARGETS_OBJECT_NAME,
+    config_checksum_annotation,
+    config_mounts,
+    config_path_variables,
+    config_volumes,
 )
 
-_GRACE_SECONDS = 45
+_TERMINATION_GRACE_SECONDS = 45
 """Seconds that a pod may take to stop: the operator needs one, or more while a server does not answer."""
 
-_APART = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+_SPREAD_TOPOLOGY_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 """Topology keys over which pods are spread, as far as there are several nodes and zones."""
 
 
@@ -36,11 +36,11 @@ _APART = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 class SecretNames:
     """The names of the Secrets that the component makes."""
 
-    credentials: pulumi.Input[str] = CREDENTIALS
-    targets: pulumi.Input[str] = TARGETS
+    credentials: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
+    targets: pulumi.Input[str] = TARGETS_OBJECT_NAME
 
 
-def operator_deployment(
+def operator_deployment_spec(
     name: str, args: EurekubeOperatorArgs, secrets: SecretNames
 ) -> apps.DeploymentSpecArgs:
     """Return the ``spec`` of the Deployment of the operator ``name``."""
@@ -53,13 +53,13 @@ def operator_deployment(
     # Two scrapes of one pod would count everything twice.
     annotations = {
         **({} if args.service_monitor else scraped),
-        **given(args.pod_annotations),
-        **args.credentials.annotation(),
-        **targets_annotation(args.file_content),
+        **without_none(args.pod_annotations),
+        **args.credentials.version_annotation(),
+        **config_checksum_annotation(args.config_file_content),
     }
     volumes = [
-        *args.credentials.volume(secrets.credentials),
-        *targets_volume(args.file_content, args.file_secrets, secrets.targets),
+        *args.credentials.volumes(secrets.credentials),
+        *config_volumes(args.config_file_content, args.config_file_secrets, secrets.targets),
     ]
     return apps.DeploymentSpecArgs(
         replicas=args.replicas,
@@ -70,20 +70,22 @@ def operator_deployment(
         selector=meta.LabelSelectorArgs(match_labels=selector),
         template=core.PodTemplateSpecArgs(
             metadata=meta.ObjectMetaArgs(
-                labels={**given(args.pod_labels), **selector}, annotations=annotations or None
+                labels={**without_none(args.pod_labels), **selector}, annotations=annotations or None
             ),
             spec=core.PodSpecArgs(
                 image_pull_secrets=[
                     core.LocalObjectReferenceArgs(name=secret) for secret in args.image_pull_secrets
                 ]
                 or None,
-                node_selector=given(args.node_selector) or None,
+                node_selector=without_none(args.node_selector) or None,
                 tolerations=[core.TolerationArgs(**each) for each in toleration_fields(args.tolerations)]
                 or None,
                 priority_class_name=args.priority_class_name,
-                service_account_name=ACCOUNT,
-                termination_grace_period_seconds=_GRACE_SECONDS,
-                topology_spread_constraints=[_topology_spread(key, selector) for key in _APART],
+                service_account_name=OPERATOR_OBJECT_NAME,
+                termination_grace_period_seconds=_TERMINATION_GRACE_SECONDS,
+                topology_spread_constraints=[
+                    _topology_spread(key, selector) for key in _SPREAD_TOPOLOGY_KEYS
+                ],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
@@ -104,7 +106,7 @@ def _topology_spread(topology_key: str, selector: dict[str, str]) -> core.Topolo
 
 
 def _container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.ContainerArgs:
-    mounts = [*args.credentials.mount(), *targets_mount(args.file_content)]
+    mounts = [*args.credentials.mounts(), *config_mounts(args.config_file_content)]
     return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
@@ -144,8 +146,8 @@ def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.
         "MIRROR_CIDRS": ",".join(args.mirror_cidrs) or None,
         "ADVERTISE_FROM": ",".join(args.advertise_from) or None,
         "CLUSTER_CIDRS": ",".join(args.cluster_cidrs) or None,
-        **args.credentials.variables(),
-        **targets_variables(args.file_content),
+        **args.credentials.file_variables(),
+        **config_path_variables(args.config_file_content),
         **args.environment,
     }
     sources = {
@@ -154,7 +156,7 @@ def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.
         )
         for key in ("name", "namespace")
     }
-    sources |= args.credentials.references(secrets.credentials)
+    sources |= args.credentials.secret_variables(secrets.credentials)
     return [
         *(core.EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
         *(core.EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),

@@ -16,9 +16,9 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.connection import BatchMode, split_credentials
-from eurekube_provider.resources.arguments import SECRET, as_arguments
+from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, as_arguments
 
-_FILES = {
+_FILE_KEY_BY_ARGUMENT = {
     "password": "password-file",
     "token": "token-file",
     "ca_certificate": "ca-file",
@@ -47,11 +47,11 @@ class EurekaConnectionArgs:
 
     urls: Sequence[str]
     user: str | None = None
-    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
-    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
+    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
     ca_certificate: pulumi.Input[str] | None = None
-    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
-    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
+    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
     proxy: str | None = None
     zone: str | None = None
     mode: str | None = None
@@ -74,10 +74,10 @@ class EurekaConnectionArgsDict(TypedDict):
     max_answer_mib: NotRequired[int | None]
 
 
-Given = Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]
+ConnectionsArgument = Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]
 
 
-def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
+def parse_connections(given: ConnectionsArgument) -> dict[str, EurekaConnectionArgs]:
     """Return named connections, each given as class or dictionary, as the class, checked.
 
     :raises ConfigurationError: one sentence that names the connection; no credential is repeated.
@@ -92,11 +92,13 @@ def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
         if name == DEFAULT_CONNECTION:
             raise ConfigurationError(f"{where} is what eureka_urls and the arguments beside it describe")
         found[name] = as_arguments(EurekaConnectionArgs, one, f"{where}: ")
-        _check(where, found[name])
+        _check_connection(where, found[name])
     return found
 
 
-def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directory: str) -> dict[str, Any]:
+def connection_file_entries(
+    connections: Mapping[str, EurekaConnectionArgs], directory: str
+) -> dict[str, Any]:
     """Return the connections for the operator's configuration file.
 
     :param directory: the directory of their secrets in the container.
@@ -110,8 +112,8 @@ def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directo
                 if (value := getattr(one, key))
             },
             **{
-                key: f"{directory}/{_secret(name, part)}"
-                for part, key in _FILES.items()
+                key: f"{directory}/{_secret_file_name(name, part)}"
+                for part, key in _FILE_KEY_BY_ARGUMENT.items()
                 if getattr(one, part) is not None
             },
         }
@@ -122,18 +124,19 @@ def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directo
 def connection_secrets(connections: Mapping[str, EurekaConnectionArgs]) -> dict[str, pulumi.Input[str]]:
     """Return the Secret's content for the connections, by file name."""
     return {
-        _secret(name, part): value
+        _secret_file_name(name, part): value
         for name, one in connections.items()
-        for part in _FILES
+        for part in _FILE_KEY_BY_ARGUMENT
         if (value := getattr(one, part)) is not None
     }
 
 
-def _secret(name: str, part: str) -> str:
+def _secret_file_name(name: str, part: str) -> str:
     return f"connection.{name}.{part.replace('_', '-')}"
 
 
-def _check(where: str, one: EurekaConnectionArgs) -> None:
+def _check_connection(where: str, one: EurekaConnectionArgs) -> None:
+    """Refuse a connection with URLs, credentials or a mode that the operator could not use."""
     if not isinstance(one.urls, Collection) or isinstance(one.urls, str | bytes | Mapping) or not one.urls:
         raise ConfigurationError(f"{where}: urls must be a list, e.g. ['http://eureka:8761/eureka']")
     for url in (*(text.partition("=")[2] or text for text in one.urls), *([one.proxy] if one.proxy else [])):

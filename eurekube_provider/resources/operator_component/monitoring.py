@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from eurekube_provider.resources.files import documents
+from eurekube_provider.resources.files import read_yaml_documents
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 
-MONITORING_API = "monitoring.coreos.com/v1"
+MONITORING_API_VERSION = "monitoring.coreos.com/v1"
 
 
-def service_monitor(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
+def service_monitor_spec(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
     """Return the ``spec`` of a ServiceMonitor.
 
     :param labels: the labels of the operator's Service.
@@ -23,23 +23,23 @@ def service_monitor(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[
     }
 
 
-def prometheus_rule(args: EurekubeOperatorArgs) -> dict[str, Any]:
+def prometheus_rule_spec(args: EurekubeOperatorArgs) -> dict[str, Any]:
     """Return the ``spec`` of the PrometheusRule: the alerts of ``examples/monitoring``, for this
     operator's pods.
     """
-    (document,) = documents("monitoring", "examples/monitoring")
+    (document,) = read_yaml_documents("monitoring", "examples/monitoring")
     groups = [
         {
             **group,
             "name": f"{group['name']}-{args.namespace}",
-            "rules": [_own(rule, args) for rule in group["rules"]],
+            "rules": [_select_own_series(rule, args) for rule in group["rules"]],
         }
         for group in document["spec"]["groups"]
     ]
     return {"groups": groups}
 
 
-def _own(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
+def _select_own_series(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
     """Return an alert's rule for the series of one operator only, selected by namespace."""
     selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
     return {**rule, "expr": selected}

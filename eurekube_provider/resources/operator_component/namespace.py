@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pulumi
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 
-from eurekube_provider.resources.new_namespace import new_namespace
+from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 
 
-def operator_namespace(
+def make_or_read_namespace(
     title: str,
     args: EurekubeOperatorArgs,
     labels: Mapping[str, str],
@@ -31,11 +31,11 @@ def operator_namespace(
     options = pulumi.ResourceOptions(parent=parent)
     if not args.create_namespace:
         return Namespace.get(title, args.namespace, opts=options)
-    return new_namespace(
+    return make_new_namespace(
         title,
         args.namespace,
         {**labels, "pod-security.kubernetes.io/enforce": "restricted"},
         options,
         asked_by=asked_by,
-        way_out=f"set {argument} to false for one that others made, which then stays on destroy",
+        remedy=f"set {argument} to false for one that others made, which then stays on destroy",
     )

@@ -22,16 +22,16 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     operator_selector,
 )
 
-_DNS = 53
-_API_SERVER = (443, 6443)
+_DNS_PORT = 53
+_API_SERVER_PORTS = (443, 6443)
 """Ports of the Kubernetes API: the Service's, and the usual one of the servers behind it, which most
 networks check.
 """
 
 
-def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPolicySpecArgs:
+def operator_network_policy_spec(name: str, args: EurekubeOperatorArgs) -> NetworkPolicySpecArgs:
     """Return the ``spec`` of the NetworkPolicy of the operator ``name``."""
-    ports = {*_API_SERVER, *args.eureka_ports, *args.egress_ports}
+    ports = {*_API_SERVER_PORTS, *args.eureka_ports, *args.egress_ports}
     callers = LabelSelectorArgs(
         match_expressions=[
             LabelSelectorRequirementArgs(
@@ -48,23 +48,23 @@ def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPol
                 from_=[NetworkPolicyPeerArgs(namespace_selector=callers)] if args.web_namespaces else None,
             )
         ],
-        egress=_egress(sorted(ports), args.egress_cidrs),
+        egress=_egress_rules(sorted(ports), args.egress_cidrs),
     )
 
 
-def _egress(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
+def _egress_rules(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
     """Return the rules for outgoing calls: DNS anywhere, ``ports`` in ``networks``, or anywhere without
     networks.
     """
-    dns = [NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS])]
+    dns = [NetworkPolicyPortArgs(port=_DNS_PORT, protocol="UDP"), *_tcp_ports([_DNS_PORT])]
     if not networks:
-        return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp(ports)])]
+        return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp_ports(ports)])]
     blocks = [NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=network)) for network in networks]
     return [
         NetworkPolicyEgressRuleArgs(ports=dns),
-        NetworkPolicyEgressRuleArgs(to=blocks, ports=_tcp(ports)),
+        NetworkPolicyEgressRuleArgs(to=blocks, ports=_tcp_ports(ports)),
     ]
 
 
-def _tcp(ports: Iterable[int]) -> list[NetworkPolicyPortArgs]:
+def _tcp_ports(ports: Iterable[int]) -> list[NetworkPolicyPortArgs]:
     return [NetworkPolicyPortArgs(port=port, protocol="TCP") for port in ports]

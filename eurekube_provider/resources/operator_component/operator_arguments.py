@@ -13,34 +13,34 @@ import pulumi
 from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.core.syncer import ROUTED
+from eurekube_provider.core.syncer import ROUTED_ADVERTISE_KINDS
 from eurekube_provider.eureka.connection import split_credentials
-from eurekube_provider.resources.arguments import SECRET, as_arguments
-from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, as_arguments
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL
 from eurekube_provider.resources.operator_component.credentials import (
-    ENTRIES,
+    SECRET_ENTRIES,
     Credentials,
     EurekaSecretArgs,
     EurekaSecretArgsDict,
-    secret_args,
+    parse_secret_args,
 )
 from eurekube_provider.resources.operator_component.eureka_arguments import (
     EurekaConnectionArgs,
     EurekaConnectionArgsDict,
-    connection_args,
+    connection_file_entries,
     connection_secrets,
-    connections_in_file,
+    parse_connections,
 )
 from eurekube_provider.resources.operator_component.pod_arguments import (
     PodArgs,
     PodArgsDict,
     check_list,
-    check_texts,
+    check_text_map,
 )
 from eurekube_provider.resources.operator_component.target_arguments import (
-    DIRECTORY,
+    CONFIG_DIRECTORY,
     TargetArgs,
     TargetArgsDict,
     check_targets,
@@ -50,22 +50,22 @@ from eurekube_provider.resources.program import AsProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
-ACCOUNT = OPERATOR_APP
+OPERATOR_OBJECT_NAME = OPERATOR_APP_NAME
 """The name of the ServiceAccount and of the other objects in the operator's namespace."""
 
 WEB_PORT = 8080
 """The container's port, named ``http``, for health, metrics and the status page."""
 
-_OWN_VARIABLES = {
+_RESERVED_VARIABLES = {
     "WEB_ADDRESS": f"probes and Service rely on port {WEB_PORT}",
     "OPERATOR_NAME": "operator_name is the argument for it",
     "LEASE_NAME": "the rights name the Lease that follows from operator_name",
 }
 """Environment variables that a program may not set, each with the reason."""
 
-_PAIR = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
-_PAIRS = ("reserve", "publish", "cross_namespace")
-_LISTS = {
+_NAME_PAIR_PATTERN = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
+_NAME_PAIR_ARGUMENTS = ("reserve", "publish", "cross_namespace")
+_LIST_EXAMPLES = {
     "eureka_urls": "['http://eureka:8761/eureka']",
     "watch_namespaces": "['shop']",
     "reserve": "['payments=billing']",
@@ -154,11 +154,11 @@ class EurekubeOperatorArgs(PodArgs):
 
     eureka_urls: Sequence[str]
     user: pulumi.Input[str] | None = None
-    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
-    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
+    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
     ca_certificate: pulumi.Input[str] | None = None
-    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
-    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
+    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET_FIELD_METADATA)
     eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
     connections: Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict] = field(default_factory=dict)
     namespace: str = "eurekube-system"
@@ -187,7 +187,9 @@ class EurekubeOperatorArgs(PodArgs):
     )
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     targets: Mapping[str, TargetArgs | TargetArgsDict] = field(default_factory=dict)
-    target_secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict, metadata=SECRET)
+    target_secrets: Mapping[str, pulumi.Input[str]] = field(
+        default_factory=dict, metadata=SECRET_FIELD_METADATA
+    )
     network_policy: bool = False
     web_namespaces: Sequence[str] = ()
     egress_ports: Sequence[int] = ()
@@ -207,14 +209,16 @@ class EurekubeOperatorArgs(PodArgs):
     def image_reference(self) -> pulumi.Input[str]:
         """The image's reference with tag or digest."""
         if isinstance(self.image, str) and isinstance(self.tag, str | None):
-            return _reference((self.image, self.tag))
-        return pulumi.Output.all(self.image, self.tag).apply(lambda both: _reference((both[0], both[1])))
+            return _image_reference((self.image, self.tag))
+        return pulumi.Output.all(self.image, self.tag).apply(
+            lambda both: _image_reference((both[0], both[1]))
+        )
 
     @property
     def eureka_ports(self) -> list[int]:
         """The TCP ports of all service URLs, sorted."""
         # Each may stand behind its zone: ``zone-a=http://...``.
-        named = [text for one in connection_args(self.connections).values() for text in one.urls]
+        named = [text for one in parse_connections(self.connections).values() for text in one.urls]
         parts = [urlsplit(url) for url in (*self.eureka_urls, *(text[text.find("http") :] for text in named))]
         return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
 
@@ -224,20 +228,20 @@ class EurekubeOperatorArgs(PodArgs):
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
-        given = {entry.name: getattr(self, entry.name) for entry in ENTRIES}
-        return Credentials(given, secret_args(self.eureka_secret))
+        given = {entry.name: getattr(self, entry.name) for entry in SECRET_ENTRIES}
+        return Credentials(given, parse_secret_args(self.eureka_secret))
 
     @property
-    def file_content(self) -> dict[str, Any]:
+    def config_file_content(self) -> dict[str, Any]:
         """Return the content of the operator's configuration file; empty for no file."""
-        connections = connections_in_file(connection_args(self.connections), DIRECTORY)
+        connections = connection_file_entries(parse_connections(self.connections), CONFIG_DIRECTORY)
         content = {"targets": target_entries(self.targets), "connections": connections}
         return {key: value for key, value in content.items() if value}
 
     @property
-    def file_secrets(self) -> dict[str, pulumi.Input[str]]:
+    def config_file_secrets(self) -> dict[str, pulumi.Input[str]]:
         """Return the secrets that the configuration file refers to, by file name."""
-        return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
+        return {**self.target_secrets, **connection_secrets(parse_connections(self.connections))}
 
     @AsProgramError("EurekubeOperator: ")
     def check(self) -> None:
@@ -245,7 +249,7 @@ class EurekubeOperatorArgs(PodArgs):
 
         :raises ProgramError: one sentence that names the argument.
         """
-        for name, example in _LISTS.items():
+        for name, example in _LIST_EXAMPLES.items():
             check_list(name, getattr(self, name), example)
         for name in ("watch_namespaces", "web_namespaces"):
             _check_namespaces(name, getattr(self, name))
@@ -254,10 +258,10 @@ class EurekubeOperatorArgs(PodArgs):
             one for one in self.gate_namespaces if one not in ("*", *(self.watch_namespaces or [one]))
         ]:
             raise ConfigurationError(f"gate_namespaces names {blind[0]}, and watch_namespaces does not")
-        if wrong := [one for one in self.advertise_from if one not in tuple(ROUTED)]:
+        if wrong := [one for one in self.advertise_from if one not in tuple(ROUTED_ADVERTISE_KINDS)]:
             raise ConfigurationError(f"advertise_from: {wrong[0]!r} must be Ingress or Gateway")
-        check_texts("environment", self.environment)
-        self.check_pods()
+        check_text_map("environment", self.environment)
+        self.check_pod_arguments()
         if not self.eureka_urls:
             raise ConfigurationError("eureka_urls needs at least one service URL")
         for url in self.eureka_urls:
@@ -269,10 +273,10 @@ class EurekubeOperatorArgs(PodArgs):
         self.credentials.check(self.environment)
         if not isinstance(self.replicas, int) or self.replicas < 0:
             raise ConfigurationError(f"replicas must be a whole number from 0 on, not {self.replicas!r}")
-        for name, why in _OWN_VARIABLES.items():
+        for name, why in _RESERVED_VARIABLES.items():
             if name in self.environment:
                 raise ConfigurationError(f"environment must not set {name}: {why}")
-        if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
+        if isinstance(self.image, str) and self.tag is not None and _has_tag_or_digest(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
         for name in (
             "create_namespace",
@@ -301,19 +305,23 @@ class EurekubeOperatorArgs(PodArgs):
             check_cluster_name(self.cluster_name)
         check_targets(self.targets, self.target_secrets)
         own = [name for name in ("targets", "connections") if getattr(self, name)]
-        connection_args(self.connections)
+        parse_connections(self.connections)
         if own and "CONFIG" in self.environment:
             raise ConfigurationError(
                 f"environment must not set CONFIG: the {own[0]} are in a file of their own"
             )
 
     def _check_names(self) -> None:
-        for name in _PAIRS:
+        for name in _NAME_PAIR_ARGUMENTS:
             given = getattr(self, name)
-            wrong = [one for one in given if not isinstance(one, str) or not _PAIR.fullmatch(one)]
+            wrong = [
+                one for one in given if not isinstance(one, str) or not _NAME_PAIR_PATTERN.fullmatch(one)
+            ]
             if wrong:
-                raise ConfigurationError(f"{name}: {wrong[0]!r} must be two names, as in {_LISTS[name]}")
-        for name in (*_PAIRS, "strict_names", "advertise_from"):
+                raise ConfigurationError(
+                    f"{name}: {wrong[0]!r} must be two names, as in {_LIST_EXAMPLES[name]}"
+                )
+        for name in (*_NAME_PAIR_ARGUMENTS, "strict_names", "advertise_from"):
             if getattr(self, name) and name.upper() in self.environment:
                 raise ConfigurationError(f"environment must not set {name.upper()}: {name} says it")
 
@@ -327,7 +335,7 @@ class EurekubeOperatorArgs(PodArgs):
             raise ConfigurationError("mirror_cidrs means nothing without mirrors")
         for name in ("mirror_cidrs", "cluster_cidrs", "egress_cidrs"):
             try:
-                networks_of(getattr(self, name))
+                parse_networks(getattr(self, name))
             except ValueError as error:
                 raise ConfigurationError(f"{name}: {error}") from None
 
@@ -377,7 +385,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     force_destroy: NotRequired[bool]
 
 
-def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
+def parse_operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
     """Return an operator's arguments, given as class or dictionary, as the class, checked.
 
     :raises ProgramError: one sentence that names the argument.
@@ -397,16 +405,16 @@ def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
             )
 
 
-def _names_tag(image: str) -> bool:
+def _has_tag_or_digest(image: str) -> bool:
     """Return whether an image names a tag or a digest; a registry's port is no tag."""
     return "@" in image or ":" in image.rpartition("/")[2]
 
 
-def _reference(image_and_tag: tuple[str, str | None]) -> str:
+def _image_reference(image_and_tag: tuple[str, str | None]) -> str:
     image, tag = image_and_tag
-    return image if _names_tag(image) else f"{image}:{tag or __version__}"
+    return image if _has_tag_or_digest(image) else f"{image}:{tag or __version__}"
 
 
 def operator_selector(name: str) -> dict[str, str]:
     """Return the labels that select the pods of the operator ``name``."""
-    return {SELECTOR_LABEL: OPERATOR_APP, "app.kubernetes.io/instance": name}
+    return {SELECTOR_LABEL: OPERATOR_APP_NAME, "app.kubernetes.io/instance": name}

@@ -11,9 +11,9 @@ import pulumi
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.resources.arguments import as_arguments
-from eurekube_provider.resources.labels import OWN_LABELS
+from eurekube_provider.resources.labels import RESERVED_LABELS
 
-Texts = Mapping[str, pulumi.Input[str]]
+TextMap = Mapping[str, pulumi.Input[str]]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -61,29 +61,31 @@ class PodArgs:
     """
 
     image_pull_secrets: Sequence[pulumi.Input[str]] = ()
-    node_selector: Texts = field(default_factory=dict)
+    node_selector: TextMap = field(default_factory=dict)
     tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict] = ()
     priority_class_name: pulumi.Input[str] | None = None
-    pod_annotations: Texts = field(default_factory=dict)
-    pod_labels: Texts = field(default_factory=dict)
-    deployment_annotations: Texts = field(default_factory=dict)
-    deployment_labels: Texts = field(default_factory=dict)
-    service_account_annotations: Texts = field(default_factory=dict)
-    service_account_labels: Texts = field(default_factory=dict)
+    pod_annotations: TextMap = field(default_factory=dict)
+    pod_labels: TextMap = field(default_factory=dict)
+    deployment_annotations: TextMap = field(default_factory=dict)
+    deployment_labels: TextMap = field(default_factory=dict)
+    service_account_annotations: TextMap = field(default_factory=dict)
+    service_account_labels: TextMap = field(default_factory=dict)
 
-    def check_pods(self) -> None:
+    def check_pod_arguments(self) -> None:
         """Refuse arguments that the Kubernetes API would refuse, or that would overwrite the operator's own
         labels.
 
         :raises ConfigurationError: one sentence that names the argument.
         """
-        for name in _TEXTS:
-            check_texts(name, getattr(self, name))
-        for name in _LABELS:
-            check_labels(name, getattr(self, name))
+        for name in _TEXT_MAP_ARGUMENTS:
+            check_text_map(name, getattr(self, name))
+        for name in _LABEL_ARGUMENTS:
+            refuse_reserved_labels(name, getattr(self, name))
         check_list("image_pull_secrets", self.image_pull_secrets, "['registry-credentials']")
         for secret in self.image_pull_secrets:
-            if not is_later(secret) and not (isinstance(secret, str) and is_object_name(secret)):
+            if not is_output_or_awaitable(secret) and not (
+                isinstance(secret, str) and is_object_name(secret)
+            ):
                 raise ConfigurationError(f"image_pull_secrets: {secret!r} must be the name of a Secret")
         check_list("tolerations", self.tolerations, "[{'key': 'dedicated', 'operator': 'Exists'}]")
         toleration_fields(self.tolerations)
@@ -93,21 +95,21 @@ class PodArgsDict(TypedDict):
     """A dictionary with the keys of :class:`PodArgs`."""
 
     image_pull_secrets: NotRequired[Sequence[pulumi.Input[str]]]
-    node_selector: NotRequired[Texts]
+    node_selector: NotRequired[TextMap]
     tolerations: NotRequired[Sequence[PodTolerationArgs | PodTolerationArgsDict]]
     priority_class_name: NotRequired[pulumi.Input[str] | None]
-    pod_annotations: NotRequired[Texts]
-    pod_labels: NotRequired[Texts]
-    deployment_annotations: NotRequired[Texts]
-    deployment_labels: NotRequired[Texts]
-    service_account_annotations: NotRequired[Texts]
-    service_account_labels: NotRequired[Texts]
+    pod_annotations: NotRequired[TextMap]
+    pod_labels: NotRequired[TextMap]
+    deployment_annotations: NotRequired[TextMap]
+    deployment_labels: NotRequired[TextMap]
+    service_account_annotations: NotRequired[TextMap]
+    service_account_labels: NotRequired[TextMap]
 
 
-_LABELS = ("pod_labels", "deployment_labels", "service_account_labels")
-_TEXTS = (
+_LABEL_ARGUMENTS = ("pod_labels", "deployment_labels", "service_account_labels")
+_TEXT_MAP_ARGUMENTS = (
     "node_selector",
-    *_LABELS,
+    *_LABEL_ARGUMENTS,
     "pod_annotations",
     "deployment_annotations",
     "service_account_annotations",
@@ -117,7 +119,7 @@ _TEXTS = (
 def toleration_fields(
     tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict],
 ) -> list[dict[str, pulumi.Input[Any]]]:
-    """Return the given fields of each toleration, under the names of pulumi-kubernetes' class.
+    """Return the fields of each toleration that are set, by the names of pulumi-kubernetes' class.
 
     :raises ConfigurationError: a toleration has an unknown key.
     """
@@ -129,12 +131,12 @@ def toleration_fields(
     return found
 
 
-def given(texts: Texts) -> dict[str, pulumi.Input[str]]:
-    """Return a map of texts without entries that are None."""
+def without_none(texts: TextMap) -> dict[str, pulumi.Input[str]]:
+    """Return a map of texts without the entries whose value is None."""
     return {key: value for key, value in texts.items() if value is not None}
 
 
-def is_later(value: Any) -> bool:
+def is_output_or_awaitable(value: Any) -> bool:
     """Return whether a value is an output or awaitable, and so known later only."""
     return isinstance(value, pulumi.Output | Awaitable)
 
@@ -152,21 +154,21 @@ def check_list(name: str, value: Any, example: str) -> None:
         )
 
 
-def check_texts(name: str, texts: Any) -> None:
+def check_text_map(name: str, texts: Any) -> None:
     """Refuse an argument that is no map of texts, or has a value that is no text."""
     if not isinstance(texts, Mapping):
         raise ConfigurationError(
             f"{name} must be a map of texts, e.g. {{'name': 'value'}}, not {type(texts).__name__}"
         )
     for key, value in texts.items():
-        if not isinstance(value, str | None) and not is_later(value):
+        if not isinstance(value, str | None) and not is_output_or_awaitable(value):
             raise ConfigurationError(f"{name}: {key} must be text: put its value in quotes")
 
 
-def check_labels(name: str, labels: Mapping[str, Any]) -> None:
+def refuse_reserved_labels(name: str, labels: Mapping[str, Any]) -> None:
     """Refuse labels that the component sets itself and finds its objects by."""
     for key in labels:
-        if key in OWN_LABELS:
+        if key in RESERVED_LABELS:
             raise ConfigurationError(
                 f"{name} must not set {key}, by which this component's objects are found"
             )

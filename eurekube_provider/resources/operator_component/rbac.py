@@ -13,26 +13,29 @@ from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
 from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
-from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.kube.rights import (
-    CLUSTER,
-    GATE_WORK,
-    MIRROR_CLUSTER,
-    MIRROR_WORK,
-    ROUTE_WORK,
-    USER_ROLES,
-    WORK,
+    CLUSTER_RULES,
+    GATE_NAMESPACE_RULES,
+    MIRROR_CLUSTER_RULES,
+    MIRROR_NAMESPACE_RULES,
+    NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULES,
+    USER_ROLE_RULES,
     Rule,
-    election,
-    pulumi_stack,
+    election_rules,
+    pulumi_stack_rule,
 )
-from eurekube_provider.resources.operator_component.operator_arguments import ACCOUNT, EurekubeOperatorArgs
+from eurekube_provider.resources.operator_component.operator_arguments import (
+    OPERATOR_OBJECT_NAME,
+    EurekubeOperatorArgs,
+)
 
-_LOCAL = (Role, RoleBinding)
+_NAMESPACED_KINDS = (Role, RoleBinding)
 
 
-class Rights:
-    """The roles of one operator, and their bindings to its ServiceAccount."""
+class OperatorRoles:
+    """The maker of one operator's roles, and of their bindings to its ServiceAccount."""
 
     def __init__(
         self, name: str, args: EurekubeOperatorArgs, labels: dict[str, str], parent: pulumi.Resource
@@ -42,69 +45,75 @@ class Rights:
         self._labels = labels
         self._parent = parent
         # Outside of the operator's namespace another operator may have rights as well.
-        self._shared = f"{ACCOUNT}-{args.namespace}"
+        self._shared = f"{OPERATOR_OBJECT_NAME}-{args.namespace}"
 
-    def for_work(self) -> list[pulumi.Resource]:
+    def make_work_roles(self) -> list[pulumi.Resource]:
         """Make a ClusterRole for all namespaces, or, for listed ones, a Role in each and a ClusterRole for
         the rest.
         """
         namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
         if "*" in gated:
             gated = namespaces
-        everywhere = GATE_WORK if self._args.gate_namespaces and not gated else ()
+        everywhere = GATE_NAMESPACE_RULES if self._args.gate_namespaces and not gated else ()
         has_mirrors = self._args.mirrors
-        routes = [rule for one, rule in ROUTE_WORK.items() if one in self._args.advertise_from]
-        work = [*WORK, *(MIRROR_WORK if has_mirrors else ()), *routes]
-        cluster = [*CLUSTER, *(MIRROR_CLUSTER if has_mirrors else ())]
-        rights = self._bound(
+        routes = [rule for one, rule in ROUTE_NAMESPACE_RULES.items() if one in self._args.advertise_from]
+        work = [*NAMESPACE_RULES, *(MIRROR_NAMESPACE_RULES if has_mirrors else ()), *routes]
+        cluster = [*CLUSTER_RULES, *(MIRROR_CLUSTER_RULES if has_mirrors else ())]
+        rights = self._make_role_and_binding(
             (ClusterRole, ClusterRoleBinding),
             (f"{self._name}-role", f"{self._name}-binding"),
-            self._metadata(self._shared),
+            self._object_metadata(self._shared),
             cluster if namespaces else [*work, *everywhere, *cluster],
         )
         for namespace in namespaces:
             names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
-            rights += self._bound(_LOCAL, names, self._metadata(self._shared, namespace), work)
+            rights += self._make_role_and_binding(
+                _NAMESPACED_KINDS, names, self._object_metadata(self._shared, namespace), work
+            )
         for namespace in gated:
             names = f"{self._name}-gate-{namespace}", f"{self._name}-gate-{namespace}"
-            metadata = self._metadata(f"{self._shared}-gate", namespace)
-            rights += self._bound(_LOCAL, names, metadata, GATE_WORK)
+            metadata = self._object_metadata(f"{self._shared}-gate", namespace)
+            rights += self._make_role_and_binding(_NAMESPACED_KINDS, names, metadata, GATE_NAMESPACE_RULES)
         return rights
 
-    def for_users(self) -> list[pulumi.Resource]:
+    def make_user_roles(self) -> list[pulumi.Resource]:
         """Make ClusterRoles that add Eurekube's kinds to the roles view, edit and admin, if ``user_roles``
         asks for them.
         """
         return [
             ClusterRole(
                 f"{self._name}-users-{role}",
-                metadata=self._metadata(
+                metadata=self._object_metadata(
                     f"{self._shared}-{role}",
                     labels={f"rbac.authorization.k8s.io/aggregate-to-{role}": "true"},
                 ),
-                rules=_rules([rule]),
-                opts=self._after(),
+                rules=_policy_rules([rule]),
+                opts=self._options_after(),
             )
-            for role, rule in USER_ROLES.items()
+            for role, rule in USER_ROLE_RULES.items()
             if self._args.user_roles
         ]
 
-    def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
+    def make_election_role(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         """Make a Role in the operator's own namespace, for its Lease."""
         names = f"{self._name}-election", f"{self._name}-election"
-        metadata = self._metadata(ACCOUNT, self._args.namespace)
-        return self._bound(_LOCAL, names, metadata, election(self._args.lease_name), namespace)
+        metadata = self._object_metadata(OPERATOR_OBJECT_NAME, self._args.namespace)
+        return self._make_role_and_binding(
+            _NAMESPACED_KINDS, names, metadata, election_rules(self._args.lease_name), namespace
+        )
 
-    def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
+    def make_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
         """Make a Role for each Stack that is a target, in its namespace, which must exist."""
         rights: list[pulumi.Resource] = []
         for namespace, stack in stacks:
             names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
-            metadata = self._metadata(f"{self._shared}-{stack}", namespace)
-            rights += self._bound(_LOCAL, names, metadata, [pulumi_stack(stack)])
+            metadata = self._object_metadata(f"{self._shared}-{stack}", namespace)
+            rights += self._make_role_and_binding(
+                _NAMESPACED_KINDS, names, metadata, [pulumi_stack_rule(stack)]
+            )
         return rights
 
-    def _bound(
+    def _make_role_and_binding(
         self,
         kinds: tuple[type[Any], type[Any]],
         names: tuple[str, str],
@@ -116,26 +125,34 @@ class Rights:
 
         :param kinds: the kinds of role and binding; ``names`` are their resource names.
         """
-        role = kinds[0](names[0], metadata=metadata, rules=_rules(rules), opts=self._after(*needed))
+        role = kinds[0](
+            names[0], metadata=metadata, rules=_policy_rules(rules), opts=self._options_after(*needed)
+        )
         reference = RoleRefArgs(
             api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=str(metadata.name)
         )
-        account = SubjectArgs(kind="ServiceAccount", name=ACCOUNT, namespace=self._args.namespace)
+        account = SubjectArgs(
+            kind="ServiceAccount", name=OPERATOR_OBJECT_NAME, namespace=self._args.namespace
+        )
         binding = kinds[1](
-            names[1], metadata=metadata, role_ref=reference, subjects=[account], opts=self._after(role)
+            names[1],
+            metadata=metadata,
+            role_ref=reference,
+            subjects=[account],
+            opts=self._options_after(role),
         )
         return [role, binding]
 
-    def _metadata(
-        self, name: str, namespace: str | None = None, labels: Mapping[str, str] = EMPTY
+    def _object_metadata(
+        self, name: str, namespace: str | None = None, labels: Mapping[str, str] = EMPTY_MAPPING
     ) -> ObjectMetaArgs:
         return ObjectMetaArgs(name=name, namespace=namespace, labels={**self._labels, **labels})
 
-    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+    def _options_after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self._parent, depends_on=list(resources))
 
 
-def _rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:
+def _policy_rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:
     return [
         PolicyRuleArgs(
             api_groups=list(rule.api_groups),

@@ -16,17 +16,17 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.resources.arguments import as_dictionary
-from eurekube_provider.resources.labels import OPERATOR_APP
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME
 
-TARGETS = f"{OPERATOR_APP}-targets"
+TARGETS_OBJECT_NAME = f"{OPERATOR_APP_NAME}-targets"
 """The name of the ConfigMap with the configuration file, and of the Secret with its secrets."""
 
-DIRECTORY = "/etc/eurekube-targets"
+CONFIG_DIRECTORY = "/etc/eurekube-targets"
 """The directory of file and secrets in the container; a ``secret-file`` begins with it."""
 
-FILE = "operator.yaml"
-CHECKSUM = "eurekube.io/targets-checksum"
-_VOLUME = "targets"
+CONFIG_FILE_NAME = "operator.yaml"
+CHECKSUM_ANNOTATION = "eurekube.io/targets-checksum"
+_VOLUME_NAME = "targets"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,59 +72,63 @@ Targets = Mapping[str, TargetArgs | TargetArgsDict]
 """Targets of StackRefreshes, by name."""
 
 
-Content = Mapping[str, Any]
+ConfigFileContent = Mapping[str, Any]
 """Content of the operator's configuration file: ``targets``, ``connections``; empty for no file."""
 
 
-def targets_file(content: Content) -> str:
+def config_file_text(content: ConfigFileContent) -> str:
     """Return the text of the operator's configuration file."""
-    return yaml.safe_dump(_plain_value(content), sort_keys=True)
+    return yaml.safe_dump(_as_plain_yaml_value(content), sort_keys=True)
 
 
-def targets_annotation(content: Content) -> dict[str, str]:
+def config_checksum_annotation(content: ConfigFileContent) -> dict[str, str]:
     """Return the annotation by which the pods are replaced when the file changes, since they read it at
     their start.
     """
     if not content:
         return {}
-    return {CHECKSUM: hashlib.sha256(targets_file(content).encode()).hexdigest()[:16]}
+    return {CHECKSUM_ANNOTATION: hashlib.sha256(config_file_text(content).encode()).hexdigest()[:16]}
 
 
-def targets_variables(content: Content) -> dict[str, str]:
+def config_path_variables(content: ConfigFileContent) -> dict[str, str]:
     """Return the environment variables that give the operator the path of its configuration file."""
-    return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
+    return {"CONFIG": f"{CONFIG_DIRECTORY}/{CONFIG_FILE_NAME}"} if content else {}
 
 
-def targets_volume(
-    content: Content, secrets: Collection[str], secret_name: pulumi.Input[str]
+def config_volumes(
+    content: ConfigFileContent, secrets: Collection[str], secret_name: pulumi.Input[str]
 ) -> list[core.VolumeArgs]:
     """Return the volume with the configuration file and its secrets in one directory."""
     if not content:
         return []
-    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS))]
+    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS_OBJECT_NAME))]
     if secrets:
         sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=secret_name)))
-    return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
+    return [core.VolumeArgs(name=_VOLUME_NAME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
 
 
-def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
+def config_mounts(content: ConfigFileContent) -> list[core.VolumeMountArgs]:
     """Return the mount of the configuration file in the pod; empty without a file."""
-    return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
+    return (
+        [core.VolumeMountArgs(name=_VOLUME_NAME, mount_path=CONFIG_DIRECTORY, read_only=True)]
+        if content
+        else []
+    )
 
 
 def target_entries(targets: Targets) -> dict[str, Any]:
     """Return the targets with the keys of the operator's file, whichever form they were written in."""
-    return {name: _entry(target) for name, target in targets.items()}
+    return {name: _target_entry(target) for name, target in targets.items()}
 
 
-def _entry(target: Any) -> Any:
+def _target_entry(target: Any) -> Any:
     given = as_dictionary(target)
     if not isinstance(given, Mapping):
         return target
     return {key.replace("_", "-"): value for key, value in given.items() if value is not None and value != ()}
 
 
-def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
+def pulumi_stack_targets(targets: Targets) -> list[tuple[str, str]]:
     """Return namespace and name of each Stack that is a target."""
     entries = target_entries(targets).values()
     found = [each["stack"] for each in entries if each.get("kind") == "pulumiStack"]
@@ -147,21 +151,23 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
             raise ConfigurationError(
                 f"{where}: url must have neither credentials nor a query, which would stand in clear in a"
                 " ConfigMap: put the whole URL into target_secrets, and name it with url_file:"
-                f" {DIRECTORY}/NAME"
+                f" {CONFIG_DIRECTORY}/NAME"
             )
         for key in ("url-file", "secret-file", "authorization-file"):
             file = str(target.get(key, ""))
-            named = file.removeprefix(f"{DIRECTORY}/")
+            named = file.removeprefix(f"{CONFIG_DIRECTORY}/")
             if named != file and named not in secrets:
                 raise ConfigurationError(f"{where}: {key} is {file}: add {named!r} to target_secrets")
-        _check_what_the_operator_needs(where, target)
+        _refuse_incomplete_target(where, target)
     if secrets and not targets:
         raise ConfigurationError("target_secrets means nothing without targets")
-    if FILE in secrets:
-        raise ConfigurationError(f"target_secrets must not have {FILE!r}, which is the file with the targets")
+    if CONFIG_FILE_NAME in secrets:
+        raise ConfigurationError(
+            f"target_secrets must not have {CONFIG_FILE_NAME!r}, which is the file with the targets"
+        )
 
 
-def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> None:
+def _refuse_incomplete_target(where: str, target: Mapping[str, Any]) -> None:
     """Refuse a target that lacks a key without which the operator would exit."""
     if not target.get("namespaces"):
         raise ConfigurationError(
@@ -179,12 +185,12 @@ def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> Non
             )
 
 
-def _plain_value(value: Any) -> Any:
+def _as_plain_yaml_value(value: Any) -> Any:
     """Return a value with plain dictionaries and lists, in place of the SDK's classes."""
     if isinstance(value, Mapping):
-        return {str(key): _plain_value(one) for key, one in value.items()}
+        return {str(key): _as_plain_yaml_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain_value(one) for one in value]
+        return [_as_plain_yaml_value(one) for one in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -118,14 +118,14 @@ def servers_repeat_themselves(explored: Explored) -> None:
     """Have each server send the next status to its peers twice, as after a lost answer."""
     for server in explored.world.cluster.servers.values():
         for link in server.links.values():
-            link.is_repeated = True
+            link.is_next_status_repeated = True
     explored.world.disturb()
 
 
 def servers_render_their_lists(explored: Explored) -> None:
     """Render the servers' lists now; later changes appear after the next change, or three minutes later."""
     for server in explored.world.cluster.servers.values():
-        server.caches.render_slowly()
+        server.caches.copy_with_slow_rendering()
 
 
 def the_api_is_behind(explored: Explored) -> None:

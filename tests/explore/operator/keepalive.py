@@ -28,7 +28,7 @@ from unittest import mock
 
 from eurekube_provider.cli import keepalive_command
 from eurekube_provider.registrations import cancellation
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.runtime import logs
 from tests.explore.engine import Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
@@ -108,13 +108,13 @@ def kept() -> Iterator[None]:
                         elif thing in INSTEAD:
                             replace(module, word, INSTEAD[thing])
                 own_defaults(module, replace)
-        replace(cancellation.Cancellation, "wait_of_this_call", lambda _: threads.sleep)
-        replace(logs, "set_up", lambda *_: None)
-        replace(keepalive_command, "stopping", threads.Event)
+        replace(cancellation.Cancellation, "make_interruptible_sleep", lambda _: threads.sleep)
+        replace(logs, "set_up_logging", lambda *_: None)
+        replace(keepalive_command, "stop_event_on_signals", threads.Event)
         try:
             yield
         finally:
-            PEERS.__init__()  # type: ignore[misc]
+            SHARED_PEERS.__init__()  # type: ignore[misc]
     for memory in memories():
         memory.__init__()
 
@@ -297,13 +297,13 @@ class Kept:
         for server in self.world.cluster.servers.values():
             held = {
                 (lease.holder.app, lease.holder.id): lease.holder
-                for lease in server.registry.all()
+                for lease in server.registry.all_leases()
                 if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
             }
             # What a frozen server was not notified of lapses there, once it does not preserve itself.
             lapsed = {
                 (lease.holder.app, lease.holder.id)
-                for lease in server.registry.all()
+                for lease in server.registry.all_leases()
                 if lease.is_expired(now_ms)
             }
             held = {
@@ -314,7 +314,7 @@ class Kept:
             if held.keys() != wanted.keys():
                 self._violated(f"Eureka holds {sorted(held)}, and the program wants {sorted(wanted)}")
             # A server that preserves itself shows what nobody renews, until it does so no more.
-            for lease in server.registry.all():
+            for lease in server.registry.all_leases():
                 if (lease.holder.app, lease.holder.id) in wanted and lease.is_expired(now_ms):
                     self._violated(
                         f"{lease.holder.id} is gone as soon as its server evicts: nobody renews it"

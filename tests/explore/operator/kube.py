@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eurekube_provider.dev.kubernetes.patches import merged
+from eurekube_provider.dev.kubernetes.patches import apply_merge_patch
 from tests.explore.operator.threads import Scheduler, Waiter
 
 Object = dict[str, Any]
@@ -226,7 +226,7 @@ class Kube:
                 types = {one["type"] for one in said}
                 others = [one for one in item["status"].get("conditions", ()) if one["type"] not in types]
                 wanted["status"] = {"conditions": [*others, *said]}
-            return self._write(place, item, merged(item, wanted))
+            return self._write(place, item, apply_merge_patch(item, wanted))
         raise Refused(405, method)
 
     def watch(self, path: str, query: Mapping[str, str], may_go_on: Callable[[], None]) -> Iterator[bytes]:

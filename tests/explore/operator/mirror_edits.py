@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, is_mirrored
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, is_mirrored
 from tests.explore.operator.mirrors import APP, APPS, MIRROR, SHOP, MirrorsExplored
 from tests.explore.operator.world import Fault, Happening
 
@@ -50,7 +50,7 @@ def _beside_a_persons(explored: MirrorsExplored) -> None:
 
 
 def _attach(explored: MirrorsExplored) -> None:
-    explored.person_service("rating", **{ATTACH_ANNOTATION: MIRROR})
+    explored.person_service("rating", **{ATTACH_MIRROR_ANNOTATION: MIRROR})
     explored.mirror(attachTo="rating")
 
 

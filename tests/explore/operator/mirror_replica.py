@@ -7,14 +7,19 @@ from typing import Any
 
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, MANAGED_BY_LABEL, MIRROR_LABEL, MIRROR_MANAGER
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.objects import (
+    ATTACH_MIRROR_ANNOTATION,
+    MIRROR_LABEL,
+    MIRROR_SLICE_MANAGER,
+    SLICE_MANAGED_BY_LABEL,
+)
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
-from eurekube_provider.operator.mirror.concurrent_writes import WRITERS
-from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES
+from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
@@ -24,11 +29,11 @@ from tests.explore.operator.stepwise import Stepwise
 from tests.explore.operator.threads import Process, Task
 from tests.explore.operator.world import World
 
-POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
+POLICY = AddressPolicy(parse_networks(["192.0.2.0/24"]))
 
 RESYNC_SECONDS, RETRY_SECONDS = 15.0, 1.0
 
-WRITERS_DRAWN = (2, WRITERS)
+WRITERS_DRAWN = (2, CONCURRENT_WRITES)
 """Possible limits on simultaneous writes: the smaller one is below the number of applications, so that
 some writes come later.
 """
@@ -54,11 +59,11 @@ class MirrorReplica:
         self._lists_again = True
         self.hears = True
         with self._scheduler.within(self._task):
-            self._access = access = KubeAccess.load(None).guarded(lambda: not process.is_dead)
-            self._registry = EurekaRegistry.connected(
+            self._access = access = KubeAccess.load(None).with_write_check(lambda: not process.is_dead)
+            self._registry = EurekaRegistry.from_connection(
                 Connection(world.cluster.urls), CLUSTER, "eurekube", RESYNC_SECONDS
             )
-            self._registry.follow(self._all)
+            self._registry.call_after_reads(self._all)
             self._registry.renewals.stand_by()
             self._objects = MirrorObjects(access, (), self._add)
             self._reconciler = MirrorReconciler(
@@ -67,7 +72,7 @@ class MirrorReplica:
                 MirrorWriter(access, self._objects),
                 {"default": self._registry},
                 lambda: POLICY,
-                HostNames(lambda: None),
+                HostNameCache(lambda: None),
                 lambda namespace, name: self._services.get((namespace, name)),
                 writers=process.random.choice(WRITERS_DRAWN),
             )
@@ -78,7 +83,7 @@ class MirrorReplica:
             return False
         now = self._now
         due: list[MirrorKey | None] = [None] if self._reads_at <= now else []
-        if not self._lists_again and self._registry.reachability.was_read:
+        if not self._lists_again and self._registry.reachability.has_been_read:
             due += [key for key, at in self._due.items() if at <= now]
         if not due:
             return False
@@ -116,7 +121,7 @@ class MirrorReplica:
                 listed = list(self._access.pages(SERVICES.path()))
                 for resource, reflector, labels in self._groups:
                     query = {"labelSelector": labels} if labels else None
-                    reflector.take_list(self._access.pages(resource.path(), query=query))
+                    reflector.replace_from_list(self._access.pages(resource.path(), query=query))
             except KubernetesError:
                 return
             for item in (one for page in listed for one in page["items"]):
@@ -127,7 +132,7 @@ class MirrorReplica:
             self._registry.reader.read()
             self._reads_at = self._now + RESYNC_SECONDS
         except RegistryError as error:
-            self._registry.reachability.failed(error)
+            self._registry.reachability.note_failure_is_lasting(error)
 
     def _reconcile(self, key: MirrorKey) -> None:
         del self._due[key]
@@ -137,8 +142,8 @@ class MirrorReplica:
             self._due[key] = self._now + RETRY_SECONDS
             result = MirrorResult()
         assert not self._process.tasks, "writers go on though their reconcile has ended"
-        if result.again_seconds is not None:
-            self._due.setdefault(key, self._now + result.again_seconds)
+        if result.requeue_after_seconds is not None:
+            self._due.setdefault(key, self._now + result.requeue_after_seconds)
 
     def _take(self, change: Change) -> None:
         place = change.key
@@ -151,11 +156,11 @@ class MirrorReplica:
             if resource.plural == change.kind:
                 # A watch by a label tells of the end of what has it no more.
                 type_ = change.type if _fits(change.item, labels) else "DELETED"
-                reflector.take(type_, change.item)
+                reflector.apply_event(type_, change.item)
 
     def _service_changed(self, item: Mapping[str, Any]) -> None:
         metadata = item["metadata"]
-        opted_in = (metadata.get("annotations") or {}).get(ATTACH_ANNOTATION)
+        opted_in = (metadata.get("annotations") or {}).get(ATTACH_MIRROR_ANNOTATION)
         if opted_in:
             self._add((metadata["namespace"], opted_in))
         for mirror in self._objects.mirrors.objects(metadata["namespace"]):
@@ -174,7 +179,7 @@ class MirrorReplica:
         for resource, group, labels in (
             (MIRRORS, self._objects.mirrors, ""),
             (SERVICES, self._objects.services, MIRROR_LABEL),
-            (ENDPOINT_SLICES, self._objects.slices, f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}"),
+            (ENDPOINT_SLICES, self._objects.slices, f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}"),
         ):
             (reflector,) = group.reflectors
             yield resource, reflector, labels

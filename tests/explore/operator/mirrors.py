@@ -12,8 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.mirror import APPLICATION_PLACE, application_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.core.mirror import APPLICATION_PLACEHOLDER, mirrored_application
+from eurekube_provider.core.objects import (
+    ATTACH_MIRROR_ANNOTATION,
+    MIRROR_LABEL,
+    SERVICE_NAME_LABEL,
+    is_mirrored,
+)
 from eurekube_provider.dev.eureka.cluster import NoAnswer
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from tests.explore.operator.explorer import RESTART_MS, Outcome
@@ -327,7 +332,7 @@ class MirrorsExplored:
 
     def _is_opted_in(self, name: str) -> bool:
         service = self.world.kube.get("services", SHOP, name) or {"metadata": {}}
-        return (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) == MIRROR
+        return (service["metadata"].get("annotations") or {}).get(ATTACH_MIRROR_ANNOTATION) == MIRROR
 
     def _slices(self) -> list[Object]:
         return [item for item in self.world.kube.objects["endpointslices"].values() if is_mirrored(item)]
@@ -356,7 +361,7 @@ class MirrorsExplored:
         shown: Counter[tuple[str, str]] = Counter()
         for one in self._slices():
             service = one["metadata"]["labels"][SERVICE_NAME_LABEL]
-            is_wanted = wanted.get(application_of(one)) == service
+            is_wanted = wanted.get(mirrored_application(one)) == service
             if not is_wanted or one["metadata"]["labels"].get(MIRROR_LABEL) != MIRROR:
                 self._violated(f"the slice {one['metadata']['name']} is left")
             shown.update((service, endpoint["addresses"][0]) for endpoint in one["endpoints"])
@@ -383,14 +388,14 @@ class MirrorsExplored:
             return {APP: attach_to} if self._is_opted_in(attach_to) else {}
         known = {one.application for one in self.machines.values()}
         meant = {APP} if "application" in spec else known.intersection(spec["allow"])
-        template = spec.get("serviceName") or APPLICATION_PLACE
+        template = spec.get("serviceName") or APPLICATION_PLACEHOLDER
         names = {
-            one: template.replace(APPLICATION_PLACE, one.lower()).replace("_", "-")
+            one: template.replace(APPLICATION_PLACEHOLDER, one.lower()).replace("_", "-")
             for one in meant.difference(self._edit.refused)
         }
         persons = self._persons()
         ours = [item for item in self.world.kube.objects["services"].values() if is_mirrored(item)]
-        kept = {application_of(item): str(item["metadata"]["name"]) for item in ours}
+        kept = {mirrored_application(item): str(item["metadata"]["name"]) for item in ours}
         names = {one: kept.get(one, "") if name in persons else name for one, name in names.items()}
         return {application: name for application, name in names.items() if name}
 
@@ -403,7 +408,7 @@ class MirrorsExplored:
             (lease.holder.app, str(lease.holder.fields["ipAddr"]))
             for url, server in self.world.cluster.servers.items()
             if url not in self.world.cluster.down
-            for lease in server.registry.all()
+            for lease in server.registry.all_leases()
             if lease.holder.status == "UP"
         }
 
@@ -436,7 +441,7 @@ def _is_disowned(change: Change) -> bool:
 def _ready(slices: Iterable[Object]) -> set[tuple[str, str]]:
     """Return the ready addresses in the slices, each with its application."""
     return {
-        (application_of(item), endpoint["addresses"][0])
+        (mirrored_application(item), endpoint["addresses"][0])
         for item in slices
         if is_mirrored(item)
         for endpoint in item.get("endpoints") or ()

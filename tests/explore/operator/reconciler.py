@@ -19,7 +19,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import ClusterOwner, parse_owner
-from eurekube_provider.core.model import Key
+from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
@@ -28,11 +28,11 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.registries import called_otherwise
+from eurekube_provider.operator.registries import instances_under_other_cluster_names
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import status_of
-from eurekube_provider.operator.unresponsive import UnresponsiveWatch
+from eurekube_provider.operator.sources import ClusterCache
+from eurekube_provider.operator.status import syncer_status
+from eurekube_provider.operator.unresponsive import UnresponsiveEurekaWatch
 from tests.explore.explorer import command
 from tests.explore.operator import threads
 from tests.explore.operator.acts import ACTS
@@ -60,7 +60,7 @@ side by side.
 CHECK_MS = 1_000
 """Milliseconds between two checks whether a Eureka answers."""
 
-OVERTAKEN_MS = round(windows.SWEEP[-1] * 1000)
+OVERTAKEN_MS = round(windows.REMOVAL_CHECK_SECONDS[-1] * 1000)
 """Milliseconds until the second check of removals finds an instance that an overtaken batch brought back."""
 
 RETRY_SECONDS = 2.0
@@ -89,7 +89,7 @@ class Replica:
         self._standing: dict[SyncerKey, tuple[int, Mapping[str, Any]]] = {}  # with its version
         self._sent: dict[SyncerKey, Mapping[str, Any]] = {}
         self._unsure: set[SyncerKey] = set()  # whose status was perhaps written
-        self._turns: Counter[tuple[str, Key]] = Counter()  # how often each was renewed
+        self._turns: Counter[tuple[str, InstanceKey]] = Counter()  # how often each was renewed
         self._seen = 0
         self._lists_again = True
         self._led = False
@@ -106,10 +106,10 @@ class Replica:
         def may_write() -> bool:
             return not self._process.is_dead
 
-        self._access = access = KubeAccess.load(None).guarded(may_write)
+        self._access = access = KubeAccess.load(None).with_write_check(may_write)
         self._resync_seconds = settings.resync_seconds
         self._registries = {
-            name: EurekaRegistry.connected(
+            name: EurekaRegistry.from_connection(
                 connection,
                 self._cluster,
                 settings.operator_name,
@@ -118,7 +118,7 @@ class Replica:
             )
             for name, connection in settings.connections.items()
         }
-        self._sources = Sources(
+        self._sources = ClusterCache(
             access, self._cluster, (), self.add, self._is_overwritten, enqueue_later=self.add
         )
         drain_check = DrainCheck(access, self._sources, 0, self.add)
@@ -132,7 +132,7 @@ class Replica:
             may_write,
             lambda: settings.previous_cluster_names,
         )
-        self._unresponsive = UnresponsiveWatch(self._registries, changed=self.registry_changed)
+        self._unresponsive = UnresponsiveEurekaWatch(self._registries, on_changed=self.registry_changed)
         for name, registry in self._registries.items():
             registry.table.listener = _Listener(self, name)
             registry.renewals.stand_by()
@@ -150,7 +150,7 @@ class Replica:
 
     def registry_changed(self, name: str) -> None:
         """Queue the syncers that register at a Eureka, or have instances there."""
-        for key in self._sources.syncers_at(name):
+        for key in self._sources.syncers_at_eureka(name):
             self.add(key)
         for owner in self._registries[name].owners():
             self.owner_changed(owner)
@@ -170,7 +170,7 @@ class Replica:
             for change in news:
                 reflector = self._reflectors.get(change.kind)
                 if reflector is not None:
-                    reflector.take(change.type, change.item)
+                    reflector.apply_event(change.type, change.item)
 
     def step(self) -> bool:
         """Do one due task, chosen at random; return False if none is due."""
@@ -214,25 +214,28 @@ class Replica:
             visible = self._world.kube.version if self._world.kube.behind is None else self._world.kube.behind
             try:
                 for resource, reflector in self._groups:
-                    reflector.take_list(self._access.pages(resource.path()))
+                    reflector.replace_from_list(self._access.pages(resource.path()))
             except KubernetesError:
                 return RETRY_SECONDS
             self._seen, self._lists_again = visible, False
         self.deliver_watches()
-        if not self._led and all(one.reachability.was_read for one in self._registries.values()):
+        if not self._led and all(one.reachability.has_been_read for one in self._registries.values()):
             self._lead()
         return ROUND_SECONDS
 
     def _lead(self) -> None:
-        wanted = self._sources.wanted_at()
+        wanted = self._sources.count_wanted_by_eureka()
         for name, registry in self._registries.items():
-            registry.take_over(wanted[name])
+            registry.start_leading(wanted[name])
             for syncer in self._sources.syncers.objects():
                 if not syncer["metadata"].get("deletionTimestamp"):
                     key = key_of(syncer)
-                    there = registry.known(owner=str(ClusterOwner(self._cluster.name, *key)))
-                    for instance in (*there, *called_otherwise(registry, self._cluster, key)):
-                        registry.keep(instance)
+                    there = registry.known_instances(owner=str(ClusterOwner(self._cluster.name, *key)))
+                    for instance in (
+                        *there,
+                        *instances_under_other_cluster_names(registry, self._cluster, key),
+                    ):
+                        registry.keep_registered(instance)
             self._rounds[f"look at {name}"] = (self._now + LOOK_SECONDS, partial(self._look, name))
             self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, name))
             for number in range(len(registry.peers.peers)):
@@ -250,22 +253,22 @@ class Replica:
         try:
             registry.reader.read()
         except RegistryError as error:
-            if registry.reachability.failed(error):
+            if registry.reachability.note_failure_is_lasting(error):
                 self.registry_changed(name)
-        is_well = registry.reachability.failure is None and registry.reachability.was_read
+        is_well = registry.reachability.failure is None and registry.reachability.has_been_read
         return self._resync_seconds if is_well else RETRY_SECONDS
 
     def _look(self, name: str) -> float:
         registry = self._registries[name]
-        if registry.reader.is_due:
+        if registry.reader.is_early_read_due:
             self._read(name)
         else:
-            registry.reader.look_around()
+            registry.reader.check_between_reads()
         return LOOK_SECONDS
 
     def _renew(self, name: str) -> float:
         registry = self._registries[name]
-        for key in registry.renewals.take_due():
+        for key in registry.renewals.take_due_keys():
             instance = registry.renewals.get(key)
             if instance is None:
                 continue
@@ -274,7 +277,7 @@ class Replica:
                 is_held = registry.peers.renew(instance, self._turns[name, key])
                 if not is_held and registry.renewals.get(key) is not None:
                     registry.renewals.remove(key)
-                    registry.repair.missing([instance], None)
+                    registry.repair.instances_missing([instance], None)
             except RegistryError:
                 registry.renewals.renew_soon([key])
         return ROUND_SECONDS
@@ -296,7 +299,7 @@ class Replica:
             version, standing = max(
                 self._standing.get(key, (-1, {})), (_version(syncer), syncer.get("status") or {}), key=_first
             )
-            status = status_of({**syncer, "status": standing}, report, threads.Datetime.now(UTC))
+            status = syncer_status({**syncer, "status": standing}, report, threads.Datetime.now(UTC))
             if key not in self._unsure and _gist(status) == _gist(standing):
                 self._standing[key] = version, standing
                 continue
@@ -322,10 +325,10 @@ class Replica:
         except LeadershipLost:
             self.add(key, 1.0)
             return
-        for other in result.concerned:
+        for other in result.syncers_to_reconcile:
             self.add(other)
-        if result.again_seconds is not None:
-            self.add(key, result.again_seconds)
+        if result.requeue_after_seconds is not None:
+            self.add(key, result.requeue_after_seconds)
         if result.report is not None and result.syncer is not None:
             self._reports[key] = (result.syncer, result.report)
         if result.error is None:
@@ -384,7 +387,7 @@ class _Sweep:
         """Check once; return the seconds until the next check."""
         try:
             peer = self.registry.peers.peers[self.number]
-            self.was_away = self.registry.repair.look(peer, was_away=self.was_away)
+            self.was_away = self.registry.repair.check_server(peer, was_away=self.was_away)
         except RegistryError:
             self.was_away = True
             return RETRY_SECONDS
@@ -467,7 +470,7 @@ def servers_are_overtaken(explored: Stepped) -> None:
     """
     for server in explored.world.cluster.servers.values():
         for link in server.links.values():
-            link.is_overtaken = True
+            link.is_next_batch_overtaken = True
     explored.world.disturb(explored.world.now_ms + OVERTAKEN_MS)
 
 

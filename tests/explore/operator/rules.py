@@ -9,30 +9,36 @@ from typing import Any
 
 from eurekube_provider.core.derived_syncer import (
     Membership,
-    controller_of,
     derived_name,
     derived_syncer,
-    is_of_namespace,
+    is_namespace_syncer,
     membership_of,
+    parent_of_derived_syncer,
 )
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.gate import as_ready, declares_gate, is_gate_open, is_held, is_opening
+from eurekube_provider.core.gate import (
+    declares_gate,
+    is_gate_open,
+    is_held_by_gate,
+    is_ready_or_becoming_ready,
+    mark_held_pods_ready,
+)
 from eurekube_provider.core.identity import (
     OWNER_KEY,
     Cluster,
     ClusterOwner,
     default_cluster_name,
-    endpoint_of,
     parse_owner,
+    pod_and_namespace_of_id,
 )
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.syncer import FINALIZER, Syncer, has_finalizer
-from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
+from eurekube_provider.dev.eureka.documents import ServerRequest, instance_info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
-from eurekube_provider.dev.eureka.instance_registry import Info
+from eurekube_provider.dev.eureka.instance_registry import InstanceInfo
 from eurekube_provider.eureka.protocol.codec import instance_from_json
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
@@ -183,7 +189,7 @@ class Witness:
         """Return whether an instance's pod lives and registers itself, so that a syncer's earlier
         registration may stay beside it.
         """
-        name = endpoint_of(key[1])[0]
+        name = pod_and_namespace_of_id(key[1])[0]
         lives = (SHOP, name) in self.world.kube.objects["pods"]
         return lives and name in {own for own, _ in self._own.values()}
 
@@ -224,7 +230,7 @@ class Witness:
         self.cluster = replace(CLUSTER, name=name)
         self.names = list(dict.fromkeys((*self.names, name)))
 
-    def _found(self, server: EurekaServer, key: Key) -> Info | None:
+    def _found(self, server: EurekaServer, key: Key) -> InstanceInfo | None:
         """Return an endpoint's instance at a server, under any of the cluster's names; of two, the one
         that is UP.
         """
@@ -232,7 +238,7 @@ class Witness:
         found = [info for one in dict.fromkeys(ids) if (info := server.registry.get(key[0], one))]
         return next((one for one in found if one.status == "UP"), next(iter(found), None))
 
-    def _key(self, info: Info) -> Key:
+    def _key(self, info: InstanceInfo) -> Key:
         """Return the key that an instance has under the cluster's first name."""
         name = next((one for one in self.names if f".{one}:" in info.id), CLUSTER.name)
         return info.app, info.id.replace(f".{name}:", f".{CLUSTER.name}:")
@@ -405,7 +411,7 @@ class Witness:
         now = self.world.now_ms
         for url, server in self._reachable():
             self._look_at_doubles(url, server)
-            for lease in server.registry.all():
+            for lease in server.registry.all_leases():
                 info = lease.holder
                 key = self._key(info)
                 standing = self.standings.get((_connection_of(url), *key))
@@ -432,7 +438,7 @@ class Witness:
         now = self.world.now_ms
         up = Counter(
             self._key(one.holder)
-            for one in server.registry.all()
+            for one in server.registry.all_leases()
             if one.holder.status == "UP" and _is_ours(one.holder) and server.registry.get(*_id(one.holder))
         )
         for key in [key for place, key in self._doubled_since if place == url and up[key] < 2]:
@@ -457,13 +463,13 @@ class Witness:
             self.violations += [f"{process.name} ended: {error!r}" for error in process.errors]
         for line in self.world.logged:
             self._violated(f"logged: {line}")
-        for _, name in (key for key, pod in self.world.kube.objects["pods"].items() if is_held(pod)):
+        for _, name in (key for key, pod in self.world.kube.objects["pods"].items() if is_held_by_gate(pod)):
             self._violated(f"the gate of {name} is closed in the end")
         for syncer in self.world.kube.objects["eurekasyncers"].values():
             metadata = syncer["metadata"]
             if "deletionTimestamp" in metadata:
                 self._violated(f"the deleted syncer {metadata['name']} is still there")
-            elif is_of_namespace(syncer):
+            elif is_namespace_syncer(syncer):
                 self._compare_derived(syncer)
             else:
                 self._compare_syncer(syncer)
@@ -482,7 +488,7 @@ class Witness:
         found = {
             item["metadata"]["name"]: item["spec"]
             for item in objects["eurekasyncers"].values()
-            if controller_of(item)[0] == parent_name and item["metadata"]["name"] not in refused
+            if parent_of_derived_syncer(item)[0] == parent_name and item["metadata"]["name"] not in refused
         }
         if found != wanted:
             self._violated(f"derived from {parent_name} are {found} and not {wanted}")
@@ -511,7 +517,7 @@ class Witness:
             self._violated(f"the status of the syncer {name} is of an older generation in the end")
 
     def _compare_at(self, url: str, server: EurekaServer) -> None:
-        ours = [lease for lease in server.registry.all() if _is_ours(lease.holder)]
+        ours = [lease for lease in server.registry.all_leases() if _is_ours(lease.holder)]
         held = {self._key(lease.holder): lease for lease in ours}
         if len(held) < len(ours):
             ids = sorted(lease.holder.id for lease in ours)
@@ -536,7 +542,7 @@ class Witness:
             ):
                 self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
             found = self._as_first_named(
-                instance_from_json(info_document(lease.holder, lease)),
+                instance_from_json(instance_info_document(lease.holder, lease)),
                 may_be_former=instance.owner in self._paused,
             )
             claims = self._claims.get((_connection_of(url), *key), [])
@@ -572,7 +578,7 @@ class Witness:
         wanted, kept = self._wanted()
         for place in wanted.keys() | self.standings.keys():
             before, instance = self.standings.get(place), wanted.get(place)
-            endpoint = endpoint_of(place[2])
+            endpoint = pod_and_namespace_of_id(place[2])
             if instance is None and before is not None and self._stays(before, endpoint):
                 before.is_kept = True
                 if endpoint[::-1] not in self.world.kube.objects["pods"] and endpoint[0] not in self._keeps:
@@ -608,7 +614,7 @@ class Witness:
         ready = {one["targetRef"]["name"] for one in endpoints if one["conditions"]["ready"]}
         for place, standing in self.standings.items():
             is_waited_for = _is_up(standing.wanted) and standing.since_ms <= settled and ready - {name}
-            if endpoint_of(place[2])[0] != name or not is_waited_for:
+            if pod_and_namespace_of_id(place[2])[0] != name or not is_waited_for:
                 continue
             for url, server in self._reachable():
                 info = self._found(server, place[1:])
@@ -618,16 +624,16 @@ class Witness:
 
     def _look_at_namespace_syncer(self, change: Change) -> None:
         """Check that a syncer is derived from one that has the finalizer, and that none outlives it."""
-        name, uid = controller_of(change.item)
+        name, uid = parent_of_derived_syncer(change.item)
         parent = self.world.kube.get("eurekasyncers", SHOP, name)
         if uid and change.type == "ADDED" and not (parent and has_finalizer(parent)):
             self._violated(f"{change.key[1]} is derived from a syncer without a finalizer")
-        if change.type == "DELETED" and is_of_namespace(change.item):
+        if change.type == "DELETED" and is_namespace_syncer(change.item):
             ours = (change.key[1], change.item["metadata"]["uid"])
             left = [
                 key[1]
                 for key, one in self.world.kube.objects["eurekasyncers"].items()
-                if controller_of(one) == ours
+                if parent_of_derived_syncer(one) == ours
             ]
             if left:
                 self._violated(f"the syncer {change.key[1]} is gone before {sorted(left)}")
@@ -644,8 +650,12 @@ class Witness:
         objects = self.world.kube.objects
         services = [trim_service(one) for one in objects["services"].values()]
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
-        waiting = {key for key, pod in objects["pods"].items() if is_held(pod) or is_opening(pod)}
-        slices = as_ready(slices, waiting)
+        waiting = {
+            key
+            for key, pod in objects["pods"].items()
+            if is_held_by_gate(pod) or is_ready_or_becoming_ready(pod)
+        }
+        slices = mark_held_pods_ready(slices, waiting)
         wanted: dict[Place, Instance] = {}
         kept: set[str] = set()
         self._claims.clear()
@@ -704,10 +714,10 @@ def _is_up(instance: Instance | None) -> bool:
     return instance is not None and instance.status == "UP"
 
 
-def _id(info: Info) -> Key:
+def _id(info: InstanceInfo) -> Key:
     return info.app, info.id
 
 
-def _is_ours(info: Info) -> bool:
+def _is_ours(info: InstanceInfo) -> bool:
     metadata: Mapping[str, Any] = info.fields.get("metadata") or {}
     return str(metadata.get(OWNER_KEY, "")).startswith("cluster/")

@@ -147,7 +147,7 @@ class _InPlace:
 
 def _renew_all_soon(renewals: Renewals, _: Peer) -> None:
     """Renew all instances soon, in place of :meth:`Renewals.renew_all_now`, which uses threads."""
-    renewals.renew_soon([one.key for one in renewals.held()])
+    renewals.renew_soon([one.key for one in renewals.renewed_instances()])
 
 
 @contextlib.contextmanager

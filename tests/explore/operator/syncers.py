@@ -108,7 +108,7 @@ class Ended(Explored):
         """Return the operator's instances in Eureka, without times and incarnations."""
         found: Held = {}
         for url, server in {**self.world.cluster.servers, **self.world.other.servers}.items():
-            for lease in server.registry.all():
+            for lease in server.registry.all_leases():
                 info = lease.holder
                 marks = dict(info.fields.get("metadata") or {})
                 marks.pop("eurekube.incarnation", None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from tests.explore.operator.kube import Change, Kube
 
 SHOP = "shop"
@@ -99,7 +99,7 @@ class Workloads:
             "pods",
             {
                 "metadata": {"namespace": SHOP, "name": name, "labels": {"app": APP}},
-                "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": GATE}]},
+                "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": READINESS_GATE}]},
                 "status": {"podIP": known.address, "conditions": conditions},
             },
         )
@@ -112,7 +112,7 @@ class Workloads:
         if known is None or item is None or not (item.get("spec") or {}).get("readinessGates"):
             return
         conditions = {one["type"]: one for one in item["status"]["conditions"]}
-        is_open = conditions.get(GATE, {}).get("status") == "True"
+        is_open = conditions.get(READINESS_GATE, {}).get("status") == "True"
         if is_open != known.is_open:
             known.is_open = is_open
             conditions["Ready"] = {"type": "Ready", "status": str(is_open)}

@@ -110,8 +110,8 @@ class Servers(EurekaCluster):
                 return self.request(url, request)
         raise NoAnswer("balancer")
 
-    def _deliver(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
-        answer = super()._deliver(sender, to, items)
+    def _deliver_batch(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
+        answer = super()._deliver_batch(sender, to, items)
         if answer is not None:
             actions = " ".join(f"{item['action']}:{item['id']}" for item in items)
             self.on_batch(f"{_host(sender)} sent {_host(to)} {actions}")
@@ -258,7 +258,7 @@ class World:
             answer = carry_out()
             if isinstance(happening, Fault):
                 self._after(process, happening, seconds)
-        except (transport.TimedOut, transport.NotEnded, transport.TooLarge):
+        except (transport.TimedOut, transport.ResponseNotEnded, transport.ResponseTooLarge):
             raise KubernetesError(f"{method} {path}: no answer from the Kubernetes API") from None
         self.scheduler.sleep(WIRE_SECONDS)
         return json.loads(json.dumps(answer))
@@ -327,10 +327,10 @@ class World:
         if fault is Fault.DRIPPED:
             self.disturb(self.now_ms + round(seconds * 1000))
             self.scheduler.sleep(seconds)
-            raise transport.NotEnded("the answer did not end in time")
+            raise transport.ResponseNotEnded("the answer did not end in time")
         if fault is Fault.BLOATED:
             self.disturb()
-            raise transport.TooLarge("more than 128 MiB")
+            raise transport.ResponseTooLarge("more than 128 MiB")
         if fault is Fault.SLOW:
             wait = min(3.0 * self.wait_share, seconds)
             self.disturb(self.now_ms + round(wait * 1000))
@@ -501,18 +501,18 @@ def owned() -> Iterator[None]:
         replace(peer, "Transport", _Wire)
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
-        replace(run, "Triggers", _Nothing)
-        replace(run, "settle_down", _Nothing)
+        replace(run, "StackRefreshController", _Nothing)
+        replace(run, "freeze_present_objects", _Nothing)
         replace(run, "uuid", _Uuids)
         replace(selfcheck, "BackgroundSelfCheck", _Nothing)
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.
-        replace(controller, "WORKERS", 3)
-        replace(renewals, "REST_THREADS", 2)
+        replace(controller, "WORKERS_PER_EUREKA", 3)
+        replace(renewals, "PLAIN_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(windows, "RESTART_CHECK", 4.0)
-        replace(windows, "AWAY_CHECK", 4.0)
-        replace(unresponsive, "TICK_SECONDS", 1.0)
-        replace(windows, "RENEWAL_TICK", 1.0)
+        replace(windows, "RESTART_CHECK_INTERVAL_SECONDS", 4.0)
+        replace(windows, "OUTAGE_RETRY_SECONDS", 4.0)
+        replace(unresponsive, "CHECK_INTERVAL_SECONDS", 1.0)
+        replace(windows, "RENEWAL_TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()
         before = log.level, log.propagate

@@ -49,7 +49,7 @@ def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str, cance
     (folder / "pulumi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("PULUMI_HOME", str(gate.parent / "home"))
-    monkeypatch.setattr(cancellable, "CANCEL_SECONDS", cancel_seconds)
+    monkeypatch.setattr(cancellable, "CANCEL_GRACE_SECONDS", cancel_seconds)
     return gate.parent
 
 
@@ -73,7 +73,7 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CLI that ignores two interruptions is killed; its record stays, as it may have left a lock."""
     folder = played(gate, monkeypatch, ":", cancel_seconds=2)
-    cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))
+    cli = cancellable.CancellableCommand(ProcessRecords(folder / "runs", "dev"))
     errors: list[Exception] = []
 
     def run() -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_cannot_be_written_down_is_not_begun(gate: Path, monkeypatch:
     """A run whose process record cannot be written is not started: its lock could not be recognized later."""
     folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
     (folder / "runs").touch()
-    cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))
+    cli = cancellable.CancellableCommand(ProcessRecords(folder / "runs", "dev"))
     with pytest.raises(ConfigurationError, match="nothing was begun"):
         cli.run(["up"], str(folder), {})
     gate.unlink()

@@ -19,22 +19,32 @@ import pytest
 from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
-from eurekube_provider.automation.discovery import ChangeKind, Concern, Discovery, DiscoveryChange
+from eurekube_provider.automation.discovery import (
+    ChangeKind,
+    DiscoveryChange,
+    DiscoverySummary,
+    WarningConcern,
+)
 from eurekube_provider.automation.event_log import read_event_log
-from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
-from eurekube_provider.automation.steps import MASKED, StepLog
+from eurekube_provider.automation.markdown import (
+    LONGEST_COMMENT,
+    code_span,
+    format_comment,
+    format_drift_report,
+)
+from eurekube_provider.automation.steps import MASKED_VALUE, StepLog
 from eurekube_provider.automation.summary import summarise, summarise_drift
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     APPLICATION_TYPE,
-    GUARD_TYPE,
     INSTANCE_TYPE,
     NATIVE_APPLICATION_TYPE,
-    NATIVE_GUARD_TYPE,
     NATIVE_INSTANCE_TYPE,
+    NATIVE_OPERATOR_GUARD_TYPE,
+    OPERATOR_GUARD_TYPE,
 )
-from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.registrations.names import rename_properties, to_camel_case
 
 FOLDER = Path(__file__).parent / "summaries"
 KINDS = [
@@ -56,7 +66,7 @@ KINDS = [
 ]
 
 
-def previewed(name: str) -> Discovery:
+def previewed(name: str) -> DiscoverySummary:
     """Return the summary of a stored preview."""
     return summarise(read_event_log((FOLDER / name).read_text()))
 
@@ -87,7 +97,7 @@ def by_the_native_provider(preview: str) -> str:
     for state in states:
         if state and state["type"] in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE):
             for what in state.keys() & {"inputs", "outputs"}:
-                state[what] = renamed(state[what], camel)
+                state[what] = rename_properties(state[what], to_camel_case)
     return json.dumps(document)
 
 
@@ -112,11 +122,11 @@ def test_a_thousand_instances_are_listed_one_by_one_for_a_machine() -> None:
     """The JSON of a large preview lists each of 500 new, 200 leaving and 300 changed instances."""
     (application,) = previewed("thousand.json").applications
     assert (application.before, application.after) == (700, 1000)
-    assert [len(application.of(kind)) for kind in ChangeKind] == [500, 200, 0, 300]
-    assert {tuple(each.details.items()) for each in application.of(ChangeKind.CHANGES)} == {
+    assert [len(application.changes_of_kind(kind)) for kind in ChangeKind] == [500, 200, 0, 300]
+    assert {tuple(each.details.items()) for each in application.changes_of_kind(ChangeKind.CHANGES)} == {
         (("zone", ("", "zone-b")),)
     }
-    last = application.of(ChangeKind.REGISTERS)[-1]
+    last = application.changes_of_kind(ChangeKind.REGISTERS)[-1]
     assert (last.name, last.address) == ("i1199", "192.0.6.199:8080")
 
 
@@ -133,11 +143,11 @@ def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
 def test_drift_is_reported_from_the_stacks_side() -> None:
     """The drift report shows the state as the old side and Eureka as the new side."""
     found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
-    text = drift_report(found)
+    text = format_drift_report(found)
     assert text == golden("drift.md", text)
 
 
-def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Discovery:
+def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> DiscoverySummary:
     """Return the summary of a change of the EurekaApplication ``billing``."""
     urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
     shared = {
@@ -157,7 +167,10 @@ def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None
     return summarise(read_event_log(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
 
 
-OPERATORS = [("eurekube:index:EurekubeOperator", GUARD_TYPE), ("eurekube:index:Operator", NATIVE_GUARD_TYPE)]
+OPERATORS = [
+    ("eurekube:index:EurekubeOperator", OPERATOR_GUARD_TYPE),
+    ("eurekube:index:Operator", NATIVE_OPERATOR_GUARD_TYPE),
+]
 """Types of the operator component and of its guard, for Python and for the native provider."""
 
 
@@ -178,7 +191,7 @@ def transcript_of_an_operator(operation: str, operator: str, guard: str) -> Step
 @pytest.mark.parametrize("summarised", [summarise, summarise_drift])
 @pytest.mark.parametrize("operation", ["create", "update", "delete"])
 def test_an_operator_for_every_language_is_described_as_pythons(
-    operation: str, summarised: Callable[[StepLog], Discovery]
+    operation: str, summarised: Callable[[StepLog], DiscoverySummary]
 ) -> None:
     """The native operator has the same summary as Python's; its deletion gives a warning, and neither
     operator nor guard counts as a Kubernetes object.
@@ -191,9 +204,9 @@ def test_an_operator_for_every_language_is_described_as_pythons(
     assert [each.name for each in native.syncers] == ["shop/rating"]
 
 
-def unknowns(summary: Discovery) -> list[str]:
+def unknowns(summary: DiscoverySummary) -> list[str]:
     """Return the texts of the summary's warnings about unknown values."""
-    assert {each.concern for each in summary.warnings} <= {Concern.UNKNOWN}
+    assert {each.concern for each in summary.warnings} <= {WarningConcern.UNKNOWN}
     return [each.text for each in summary.warnings]
 
 
@@ -236,7 +249,7 @@ def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
     old = {"instances": {"a": A, "b": B}, "statuses": {"b": "DOWN"}, "drain_seconds": 9}
     summary = previewed_application(old, {"instances": {"a": A, "b": B}, "service_url": "http://f"})
     (warned,) = summary.warnings
-    assert (warned.concern, warned.about) == (Concern.BRAKE, "BILLING")
+    assert (warned.concern, warned.about) == (WarningConcern.BRAKE, "BILLING")
     assert warned.text == (
         "callers that ask http://e lose all 1 instances, out of service for 9 s before, unless it leads to"
         " the same Eureka as http://f: then nothing goes"
@@ -257,7 +270,7 @@ def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
     ("mark", "expected"),
     [
         (UNKNOWN, "known in the update only: metadata, instances.b.metadata"),
-        (MASKED, "secret, and so not shown: metadata, instances.b.metadata"),
+        (MASKED_VALUE, "secret, and so not shown: metadata, instances.b.metadata"),
     ],
 )
 def test_metadata_that_is_not_shown_is_not_taken_for_none(mark: str, expected: str) -> None:
@@ -277,17 +290,17 @@ def test_metadata_that_is_not_shown_is_not_taken_for_none(mark: str, expected: s
 @pytest.mark.parametrize("is_there", ["before", "after", "before and after"])
 def test_secret_instances_are_not_shown(is_there: str) -> None:
     """Secret instances are reported only as secret, not as coming, leaving or unchanged."""
-    old = {"instances": MASKED} if "before" in is_there else None
-    new = {"instances": MASKED} if "after" in is_there else None
+    old = {"instances": MASKED_VALUE} if "before" in is_there else None
+    new = {"instances": MASKED_VALUE} if "after" in is_there else None
     summary = previewed_application(old, new)
     assert (unknowns(summary), summary.applications) == (["secret, and so not shown: instances"], ())
-    assert "Nothing changes" not in comment(summary)
+    assert "Nothing changes" not in format_comment(summary)
 
 
 def test_a_drain_that_is_not_known_yet_is_none() -> None:
     """An unknown or secret drain time is reported as 0, a known one as its number."""
     changes: list[DiscoveryChange] = []
-    for drain_seconds in (100.0, UNKNOWN, MASKED):
+    for drain_seconds in (100.0, UNKNOWN, MASKED_VALUE):
         (application,) = previewed_application(
             {"drain_seconds": drain_seconds, "instances": {"a": A}}, None
         ).applications
@@ -302,7 +315,7 @@ def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
-@pytest.mark.parametrize("mark", [UNKNOWN, MASKED])
+@pytest.mark.parametrize("mark", [UNKNOWN, MASKED_VALUE])
 def test_every_property_may_be_left_out(kind: str, mark: str) -> None:
     """Any one property may be unknown or secret: a summary is still made, without Pulumi's mark in it."""
     document = json.loads((FOLDER / f"{kind}.json").read_text())
@@ -314,7 +327,7 @@ def test_every_property_may_be_left_out(kind: str, mark: str) -> None:
             maps += [value] if isinstance(value, dict) else []
             properties[name] = mark
             summary = summarise(read_event_log(json.dumps(document)))
-            assert UNKNOWN not in comment(summary)
+            assert UNKNOWN not in format_comment(summary)
             assert UNKNOWN not in json.dumps(summary.to_json())
             properties[name] = value
 
@@ -326,9 +339,11 @@ def test_what_a_program_writes_is_never_markup() -> None:
     change = DiscoveryChange(ChangeKind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
     changed = replace(application, application=nasty, changes=(change,))
     summary = replace(previewed("brake.json"), applications=(changed,))
-    text = comment(replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings)))
+    text = format_comment(
+        replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings))
+    )
     shown = "`'</details> ¦ @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)`"
-    assert code(nasty) == shown
+    assert code_span(nasty) == shown
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert page.count("<details>") == page.count("</details>") == page.count("<table>") == 1
     assert "<img" not in page
@@ -347,15 +362,15 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
         DiscoveryChange(ChangeKind.CHANGES, f"i{n}", details={"x": ("y" * 500, str(n))}) for n in range(30)
     )
     many = [replace(application, application=f"A{n}", changes=changes) for n in range(40)]
-    text = comment(replace(summary, applications=tuple(many)))
-    assert len(text) <= LARGEST
+    text = format_comment(replace(summary, applications=tuple(many)))
+    assert len(text) <= LONGEST_COMMENT
     assert "| `A39` |  |  |  | 30 | 2 → 2 |" in text
-    text = comment(replace(summary, applications=tuple(many) * 100))
-    assert len(text) <= LARGEST + 10
+    text = format_comment(replace(summary, applications=tuple(many) * 100))
+    assert len(text) <= LONGEST_COMMENT + 10
     # What is left out is left out by whole lines: a code span that was cut open would be markup.
     evil = replace(application, application="@everyone " * 29, changes=())
     for length in range(7):
-        text = comment(replace(summary, stack="x" * length, applications=(evil,) * 5000))
+        text = format_comment(replace(summary, stack="x" * length, applications=(evil,) * 5000))
         page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
         assert "@everyone" not in re.sub("<code>.*?</code>", "", page)
         assert text.count("<details>") == text.count("</details>")
@@ -371,32 +386,34 @@ def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("eurekube_provider.automation.markdown.escape", escaped)
     summary = previewed("gain-and-loss.json")
-    comment(summary)
+    format_comment(summary)
     assert len(reported) == 1
     reported.clear()
     many = [replace(summary.applications[0], application=f"A{n}") for n in range(4000)]
-    assert len(comment(replace(summary, applications=tuple(many)))) <= LARGEST + 10
+    assert len(format_comment(replace(summary, applications=tuple(many)))) <= LONGEST_COMMENT + 10
     assert reported == []
 
 
 def test_a_value_that_is_long_is_cut() -> None:
     """A value is cut to 300 characters."""
-    assert code("x" * 10_000) == f"`{'x' * 300}…`"
+    assert code_span("x" * 10_000) == f"`{'x' * 300}…`"
 
 
 def test_drift_elsewhere_is_drift() -> None:
     """The report does not say "nothing was changed" if resources other than registrations drifted."""
     found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
     nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
-    assert "Nothing was changed behind the stack's back." in drift_report(nothing)
-    text = drift_report(replace(nothing, other_changes={"update": 2}))
+    assert "Nothing was changed behind the stack's back." in format_drift_report(nothing)
+    text = format_drift_report(replace(nothing, other_changes={"update": 2}))
     assert "Nothing was changed" not in text
     assert "No registration and no syncer was changed behind the stack's back; other resources were." in text
     assert "Other resources: 2 update." in text
-    assert "changed" not in drift_report(replace(nothing, has_failed=True))
+    assert "changed" not in format_drift_report(replace(nothing, has_failed=True))
 
 
-def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: str = "update") -> Discovery:
+def drifted(
+    new: dict[str, Any], old: dict[str, Any] | None = None, operation: str = "update"
+) -> DiscoverySummary:
     """Return the drift report on the EurekaApplication ``billing`` when a refresh finds ``new``."""
     urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
     own = {
@@ -462,7 +479,7 @@ def test_drift_names_whose_an_instance_is_and_who_renews_it(
     found = drifted(new)
     (application,) = found.applications
     assert [(each.name, each.details) for each in application.changes] == [("a", details)]
-    assert "Nothing" not in drift_report(found)
+    assert "Nothing" not in format_drift_report(found)
 
 
 def test_drift_that_an_earlier_refresh_has_reported_is_reported_again() -> None:
@@ -483,7 +500,7 @@ def test_a_difference_that_is_of_no_instance_is_reported(new: dict[str, Any], ex
     """A difference that concerns no instance is reported, so that report and exit code agree."""
     found = drifted(new)
     assert [(each.about, each.text) for each in found.warnings] == [("billing", expected)]
-    report = drift_report(found)
+    report = format_drift_report(found)
     assert "There is a difference" in report
     assert "Nothing" not in report
 
@@ -495,7 +512,7 @@ def test_a_difference_of_what_stands_nowhere_else_is_reported() -> None:
     document = {"steps": [{**step, "oldState": state, "newState": state}], "changeSummary": {"update": 1}}
     found = summarise_drift(read_event_log(json.dumps(document)))
     assert found.other_changes == {"update": 1}
-    assert "Nothing" not in drift_report(found)
+    assert "Nothing" not in format_drift_report(found)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.automation.locks import Busy, Holder, ProcessRecords, holders, remove
+from eurekube_provider.automation.locks import (
+    LockHolder,
+    ProcessRecords,
+    StackBusy,
+    parse_holders,
+    remove_lock,
+)
 from eurekube_provider.automation.processes import is_running
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import stack_identity
@@ -45,18 +51,18 @@ def records(tmp_path: Path) -> ProcessRecords:
     return ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev", former="before")
 
 
-def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
+def lock(pid: int, host: str | None = None, since: datetime | None = None) -> LockHolder:
     """Return the lock of a process, taken now unless a time is given."""
-    return Holder("me", host or socket.gethostname(), pid, since or datetime.now(UTC))
+    return LockHolder("me", host or socket.gethostname(), pid, since or datetime.now(UTC))
 
 
 def test_a_refusal_names_its_holders() -> None:
     """Holders are read from Pulumi's refusal with user, host, process and time."""
-    first, second = holders(REFUSAL)
-    assert first == Holder("ci", "builder-1", 17, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    first, second = parse_holders(REFUSAL)
+    assert first == LockHolder("ci", "builder-1", 17, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert (second.user, second.host, second.pid) == ("d.o@e", "laptop", 4242)
     assert str(first) == "ci@builder-1 (process 17) since 2026-01-02T03:04:05+00:00"
-    assert holders("[409] Conflict: Another update is currently in progress.") == ()
+    assert parse_holders("[409] Conflict: Another update is currently in progress.") == ()
 
 
 def test_only_a_dead_process_of_ours_left_its_lock(
@@ -67,17 +73,19 @@ def test_only_a_dead_process_of_ours_left_its_lock(
     """
     records.add(process.pid, datetime.now(UTC))
     ours = lock(process.pid)
-    assert not records.all_ours_and_dead((ours,))
+    assert not records.all_left_by_dead_runs((ours,))
     process.kill()
     # Nobody has waited for it yet: it is a zombie, as under a container's first process.
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert records.all_ours_and_dead((ours,))
+    assert records.all_left_by_dead_runs((ours,))
     process.wait()
-    assert records.all_ours_and_dead((ours,))
-    assert not records.all_ours_and_dead(())
-    assert not records.all_ours_and_dead((ours, lock(1)))
-    assert not records.all_ours_and_dead((lock(process.pid, host="another"),))
-    assert not records.all_ours_and_dead((lock(process.pid, since=datetime.now(UTC) - timedelta(hours=1)),))
+    assert records.all_left_by_dead_runs((ours,))
+    assert not records.all_left_by_dead_runs(())
+    assert not records.all_left_by_dead_runs((ours, lock(1)))
+    assert not records.all_left_by_dead_runs((lock(process.pid, host="another"),))
+    assert not records.all_left_by_dead_runs(
+        (lock(process.pid, since=datetime.now(UTC) - timedelta(hours=1)),)
+    )
 
 
 def test_a_number_that_came_round_again_is_another_process(
@@ -89,8 +97,8 @@ def test_a_number_that_came_round_again_is_another_process(
     text = written.read_text()
     assert '"birth": ""' not in text
     written.write_text(text.replace('"birth": "', '"birth": "9'))
-    assert records.all_ours_and_dead((lock(process.pid, since=earlier + timedelta(minutes=5)),))
-    assert not records.all_ours_and_dead((lock(process.pid),))
+    assert records.all_left_by_dead_runs((lock(process.pid, since=earlier + timedelta(minutes=5)),))
+    assert not records.all_left_by_dead_runs((lock(process.pid),))
 
 
 @pytest.mark.parametrize("is_named_as_before", [False, True])
@@ -109,13 +117,13 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
         written = written.rename(written.with_name(f"{key}.{host}.{process.pid}.json"))
     left = lock(process.pid, since=earlier + timedelta(seconds=2))
     refused = records.add(process.pid, datetime.now(UTC))
-    assert records.all_ours_and_dead((left,))
-    assert not records.all_ours_and_dead((lock(process.pid),))  # what runs may hold it
+    assert records.all_left_by_dead_runs((left,))
+    assert not records.all_left_by_dead_runs((lock(process.pid),))  # what runs may hold it
     process.kill()
     process.wait()
     refused.unlink()
-    assert records.all_ours_and_dead((left,))
-    records.forget_dead()
+    assert records.all_left_by_dead_runs((left,))
+    records.remove_dead_records()
     assert not written.exists()
 
 
@@ -127,8 +135,8 @@ def test_of_another_host_nothing_is_certain(
     written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not records.all_ours_and_dead((lock(process.pid, host="gone"),))
-    records.forget_dead()
+    assert not records.all_left_by_dead_runs((lock(process.pid, host="gone"),))
+    records.remove_dead_records()
     assert written.exists()
 
 
@@ -141,10 +149,10 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     process.kill()
     process.wait()
     another = ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod")
-    assert not another.all_ours_and_dead((lock(process.pid),))
-    another.forget_dead()
-    assert records.all_ours_and_dead((lock(process.pid),))
-    records.forget_dead()
+    assert not another.all_left_by_dead_runs((lock(process.pid),))
+    another.remove_dead_records()
+    assert records.all_left_by_dead_runs((lock(process.pid),))
+    records.remove_dead_records()
     assert not written.exists()
 
 
@@ -156,12 +164,12 @@ def test_what_a_dead_run_left_running_is_ended(records: ProcessRecords, tmp_path
         records.add(run.pid, datetime.now(UTC))
         wait_for(provider.exists, "the provider")
         child = int(provider.read_text())
-        records.end_dead()
+        records.kill_orphaned_providers()
         assert is_running(child)
         run.kill()
         run.wait()
         assert is_running(child)
-        records.end_dead()
+        records.kill_orphaned_providers()
         wait_for(lambda: not is_running(child), "the provider to end")
 
 
@@ -176,10 +184,10 @@ def lock_file(tmp_path: Path) -> Path:
     return file
 
 
-def holder_of(lock_file: Path) -> Holder:
+def holder_of(lock_file: Path) -> LockHolder:
     """Return the holder as Pulumi's refusal names it."""
     url = f"{lock_file.as_uri()}?no_tmp_dir=true"
-    (holder,) = holders(f"\n  {url}: created by ci@b (pid 17) at 2026-01-02T04:04:05+01:00")
+    (holder,) = parse_holders(f"\n  {url}: created by ci@b (pid 17) at 2026-01-02T04:04:05+01:00")
     return holder
 
 
@@ -187,10 +195,10 @@ def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
     """Only the named lock is removed, not another run's lock on the same stack."""
     another = lock_file.with_name("1cb90a3d-6d56-45b9-a905-4a06bcc09baa.json")
     another.write_text(lock_file.read_text())
-    assert remove(holder_of(lock_file))
+    assert remove_lock(holder_of(lock_file))
     assert not lock_file.exists()
     assert another.exists()
-    assert remove(holder_of(lock_file))  # somebody was faster
+    assert remove_lock(holder_of(lock_file))  # somebody was faster
 
 
 @pytest.mark.parametrize(
@@ -207,25 +215,25 @@ def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str,
     """A lock whose content has changed since the refusal is not removed."""
     holder = holder_of(lock_file)
     lock_file.write_text(json.dumps({**json.loads(lock_file.read_text()), key: value}))
-    assert not remove(holder)
+    assert not remove_lock(holder)
     assert lock_file.exists()
 
 
 def test_a_lock_in_a_bucket_is_not_removed() -> None:
     """A lock in a bucket is not removed, as all of a stack's locks would go with it."""
     for place in ("s3://states/.pulumi/locks/organization/shop/dev/0ba90a3d.json", "file:///etc/passwd", ""):
-        assert not remove(Holder("ci", "b", 17, datetime.now(UTC), place))
+        assert not remove_lock(LockHolder("ci", "b", 17, datetime.now(UTC), place))
 
 
 def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: ProcessRecords) -> None:
     """A second run of a stack is refused with the first one's process id; another stack may run."""
     same = ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev")
-    with records.claimed():
-        with pytest.raises(Busy, match=str(os.getpid())), same.claimed():
+    with records.claim_stack():
+        with pytest.raises(StackBusy, match=str(os.getpid())), same.claim_stack():
             pass
-        with ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod").claimed():
+        with ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod").claim_stack():
             pass
-    with same.claimed():
+    with same.claim_stack():
         pass
 
 
@@ -234,7 +242,7 @@ def test_a_claim_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> N
     (tmp_path / "runs").touch()
     with (
         pytest.raises(ConfigurationError, match=f"nothing was begun: make {tmp_path}/runs a folder"),
-        ProcessRecords(tmp_path / "runs", "dev").claimed(),
+        ProcessRecords(tmp_path / "runs", "dev").claim_stack(),
     ):
         pass
 
@@ -269,4 +277,4 @@ def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subproce
     process.kill()
     process.wait()
     records = ProcessRecords(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
-    assert records.all_ours_and_dead((lock(process.pid),))
+    assert records.all_left_by_dead_runs((lock(process.pid),))

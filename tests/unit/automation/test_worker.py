@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.automation import worker
-from eurekube_provider.automation.steps import plain
+from eurekube_provider.automation.steps import strip_colour_marks
 
 REQUEST = {"action": "up", "stack": "dev", "work_dir": "/nowhere", "timeout_seconds": 5}
 
@@ -54,5 +54,5 @@ def test_without_a_cli_it_says_so(
 
 def test_the_engines_colours_are_no_text() -> None:
     """Pulumi's colour marks are removed from messages."""
-    assert plain("<{%fg 1%}>error: <{%reset%}>no <{%x%}>\n") == "error: no"
-    assert plain("a <{% b") == "a <{% b"
+    assert strip_colour_marks("<{%fg 1%}>error: <{%reset%}>no <{%x%}>\n") == "error: no"
+    assert strip_colour_marks("a <{% b") == "a <{% b"

@@ -19,7 +19,7 @@ from tests.unit.bench.played import found
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder for records, with P8 replaced by the prepared benchmark and without a report."""
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS_FOLDER", tmp_path)
     monkeypatch.setitem(BENCHMARKS, "P8", played.__name__)
     monkeypatch.setattr(bench, "write_report", lambda: None)
     monkeypatch.setattr(played, "waiting", [])
@@ -71,7 +71,7 @@ def test_fewer_runs_than_a_record_needs_are_none(
     assert "P8: 1 valid of the 2 runs that are a record" in capsys.readouterr().err
     played.waiting += [found(1.0), found(2.0)]
     assert main(["--only", "P8"]) == 0
-    assert len(record.read("P8")["repeated"]) == 2
+    assert len(record.read_record("P8")["repeated"]) == 2
 
 
 def test_a_program_that_is_missing_is_said_before_anything_runs(
@@ -120,7 +120,7 @@ def test_each_benchmark_has_a_section_of_the_page() -> None:
     assert list(TITLES) == list(BENCHMARKS)
 
 
-@pytest.mark.parametrize("name", [each for each in BENCHMARKS if record.find(each)])
+@pytest.mark.parametrize("name", [each for each in BENCHMARKS if record.find_record(each)])
 def test_a_record_is_judged_by_the_bar_that_the_benchmark_has(name: str) -> None:
     """A record has the benchmark's present bar; a changed bar needs a new measurement or judgement."""
-    assert record.read(name)["bar"] == importlib.import_module(BENCHMARKS[name]).BAR
+    assert record.read_record(name)["bar"] == importlib.import_module(BENCHMARKS[name]).BAR

@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from bench.access_log import AGENTS, AccessLog, Kind, kind_of, requests_per_change
+from bench.access_log import USER_AGENTS, AccessLog, RequestKind, request_kind, requests_per_change
 
 
 @pytest.mark.parametrize(
     ("request_line", "kind"),
     [
-        ("GET /eureka/apps/RATING/a%3A8080", Kind.READ),
-        ("GET /eureka/instances/a", Kind.READ),
-        ("POST /eureka/apps/RATING", Kind.WRITE),
-        ("DELETE /eureka/apps/RATING/a", Kind.WRITE),
-        ("PUT /eureka/apps/RATING/a/status", Kind.WRITE),
-        ("POST /eureka/peerreplication/batch/", Kind.BATCH),
-        ("PUT /eureka/apps/RATING/a", Kind.OTHER),
-        ("GET /eureka/apps", Kind.OTHER),
-        ("GET /eureka/apps/delta", Kind.OTHER),
-        ("GET /eureka/apps/RATING", Kind.OTHER),
-        ("GET /eureka/status", Kind.OTHER),
-        ("GET /", Kind.OTHER),
+        ("GET /eureka/apps/RATING/a%3A8080", RequestKind.READ),
+        ("GET /eureka/instances/a", RequestKind.READ),
+        ("POST /eureka/apps/RATING", RequestKind.WRITE),
+        ("DELETE /eureka/apps/RATING/a", RequestKind.WRITE),
+        ("PUT /eureka/apps/RATING/a/status", RequestKind.WRITE),
+        ("POST /eureka/peerreplication/batch/", RequestKind.BATCH),
+        ("PUT /eureka/apps/RATING/a", RequestKind.OTHER),
+        ("GET /eureka/apps", RequestKind.OTHER),
+        ("GET /eureka/apps/delta", RequestKind.OTHER),
+        ("GET /eureka/apps/RATING", RequestKind.OTHER),
+        ("GET /eureka/status", RequestKind.OTHER),
+        ("GET /", RequestKind.OTHER),
     ],
 )
-def test_each_request_has_a_kind(request_line: str, kind: Kind) -> None:
+def test_each_request_has_a_kind(request_line: str, kind: RequestKind) -> None:
     """Requests are sorted into reads, writes, batches and others; lists and renewals are others."""
-    assert kind_of(*request_line.split()) is kind
+    assert request_kind(*request_line.split()) is kind
 
 
 def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
@@ -46,18 +46,18 @@ def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
         (folder / "access-2.log").write_text(
             "1100 GET /eureka/apps/RATING/a prober\n1200 POST /eureka/peerreplication/batch/ eurekube\n"
         )
-        assert log.counts(AGENTS.ours, [(0.9, 1.6), (2.0, 3.0)]) == {
-            Kind.READ: 1,
-            Kind.WRITE: 2,
-            Kind.BATCH: 1,
+        assert log.count_requests(USER_AGENTS.ours, [(0.9, 1.6), (2.0, 3.0)]) == {
+            RequestKind.READ: 1,
+            RequestKind.WRITE: 2,
+            RequestKind.BATCH: 1,
         }
-        assert log.counts(AGENTS.kopf, [(0.9, 1.6)]) == {}
+        assert log.count_requests(USER_AGENTS.kopf, [(0.9, 1.6)]) == {}
     assert not folder.exists()
 
 
 def test_lists_are_not_of_a_change() -> None:
     """Requests per change leave out lists and renewals, which are reported separately."""
-    counts = Counter({Kind.READ: 2, Kind.WRITE: 4, Kind.BATCH: 1, Kind.OTHER: 8})
+    counts = Counter({RequestKind.READ: 2, RequestKind.WRITE: 4, RequestKind.BATCH: 1, RequestKind.OTHER: 8})
     assert requests_per_change(counts, 4) == {
         "requests a change": 1.75,
         "single reads a change": 0.5,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.p16_callers import columns_of, figures_of, holds
+from bench.p16_callers import gate_figures, holds_bar, table_columns
 
 REPORT: dict[str, Any] = {
     "drain": {"known_after_seconds": 102, "replication_seconds": 1, "take_over_seconds": 17},
@@ -70,7 +70,7 @@ def test_times_are_counted_from_ready_and_from_the_end() -> None:
     """First calls are timed from readiness of new pods, last calls from the start of a pod's end, for each
     client.
     """
-    assert figures_of(REPORT) == {
+    assert gate_figures(REPORT) == {
         "a client's first call, after the containers are ready, p50": 50.0,
         "the same, at most": 60.0,
         "the gate opens, after the containers are ready, at least": 103.0,
@@ -80,12 +80,12 @@ def test_times_are_counted_from_ready_and_from_the_end() -> None:
         "the roll-out of ten pods": 215.0,
         "failed calls": 0.0,
     }
-    assert holds(REPORT)
+    assert holds_bar(REPORT)
 
 
 def test_a_rollout_without_the_gate_is_a_column_of_its_own() -> None:
     """Its failed calls are shown, and do not count against the bar."""
-    (_, _), (name, figures) = columns_of("defaults", REPORT)
+    (_, _), (name, figures) = table_columns("defaults", REPORT)
     assert name == "defaults, without the gate"
     assert figures == {
         "a client's first call, after the containers are ready, p50": 70.0,
@@ -120,4 +120,4 @@ def test_a_rollout_without_the_gate_is_a_column_of_its_own() -> None:
 )
 def test_the_bar_does_not_hold(report: dict[str, Any]) -> None:
     """The bar is missed if any one of its parts is."""
-    assert not holds(report)
+    assert not holds_bar(report)

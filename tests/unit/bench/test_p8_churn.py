@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.p8_churn import LEAST_IDLE_PERCENT, Scale, bearable_rate, result_of, void_reason
+from bench.p8_churn import MIN_IDLE_PERCENT, Scale, find_bearable_rate, make_result, void_reason
 
 OURS = {
     "p50_ms": 20.0,
@@ -28,8 +28,8 @@ def scale(servers: int = 1) -> Scale:
 
 def test_a_run_on_a_busy_machine_is_void() -> None:
     """A run with too little idle CPU is void, and the reason has the measured share."""
-    assert void_reason(LEAST_IDLE_PERCENT - 1.0).startswith("9.0 % of a core was idle")
-    assert void_reason(LEAST_IDLE_PERCENT) == ""
+    assert void_reason(MIN_IDLE_PERCENT - 1.0).startswith("9.0 % of a core was idle")
+    assert void_reason(MIN_IDLE_PERCENT) == ""
 
 
 def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
@@ -37,15 +37,15 @@ def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
     always used.
     """
     of_machine = scale()
-    assert bearable_rate(of_machine, {200: 3.0, 150: 40.0}.__getitem__) == 150
-    assert bearable_rate(of_machine, {150: 40.0}.__getitem__) == 150
-    assert bearable_rate(of_machine, lambda _: 3.0) == 100
-    assert bearable_rate(of_machine, lambda _: 3.0) == 100
+    assert find_bearable_rate(of_machine, {200: 3.0, 150: 40.0}.__getitem__) == 150
+    assert find_bearable_rate(of_machine, {150: 40.0}.__getitem__) == 150
+    assert find_bearable_rate(of_machine, lambda _: 3.0) == 100
+    assert find_bearable_rate(of_machine, lambda _: 3.0) == 100
 
 
 def test_a_bar_that_is_held() -> None:
     """A run that meets every part of the bar is held, with p99 and p50 as headlines."""
-    found = result_of(scale(), 200, {"ours": OURS, "kopf": KOPF}, {}, {})
+    found = make_result(scale(), 200, {"ours": OURS, "kopf": KOPF}, {}, {})
     assert found.held
     assert found.void == ""
     assert found.headlines == ("p99_ms", "p50_ms")
@@ -67,14 +67,14 @@ def test_a_bar_that_is_held() -> None:
 )
 def test_each_part_of_the_bar_can_be_missed(name: str, value: float) -> None:
     """One figure that misses its limit makes the whole bar missed."""
-    assert not result_of(scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF}, {}, {}).held
+    assert not make_result(scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF}, {}, {}).held
 
 
 def test_either_contestant_on_a_busy_machine_makes_a_run_void() -> None:
     """A run is void if the machine was too busy for either contestant."""
     busy = {"ours": {**OURS, "idle_percent": 3.0}, "kopf": KOPF}
-    assert result_of(scale(), 200, busy, {}, {}).void
-    assert result_of(scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}}, {}, {}).void
+    assert make_result(scale(), 200, busy, {}, {}).void
+    assert make_result(scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}}, {}, {}).void
 
 
 def test_with_three_servers_the_last_one_counts() -> None:
@@ -83,7 +83,7 @@ def test_with_three_servers_the_last_one_counts() -> None:
     """
     ours = {**OURS, **LATER, "requests a change": 5.0}
     kopf = {**KOPF, "first, p50_ms": 4.0, "first, p99_ms": 8.0, "last, p50_ms": 22.5, "last, p99_ms": 101.0}
-    found = result_of(scale(3), 200, {"ours": ours, "kopf": kopf}, {}, {})
+    found = make_result(scale(3), 200, {"ours": ours, "kopf": kopf}, {}, {})
     assert found.held
     assert found.headlines == ("last, p99_ms", "last, p50_ms")
-    assert not result_of(scale(3), 200, {"ours": {**ours, "last, p99_ms": 51.0}, "kopf": kopf}, {}, {}).held
+    assert not make_result(scale(3), 200, {"ours": {**ours, "last, p99_ms": 51.0}, "kopf": kopf}, {}, {}).held

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from bench import record, report
-from bench.record import MeasuredCode, Tree, record_of
+from bench.record import MeasuredCode, TreeState, make_record
 from tests.unit.bench.played import BAR, found
 
-CODE = MeasuredCode("2026-11-27", "abc1234", Tree.COMMITTED)
+CODE = MeasuredCode("2026-11-27", "abc1234", TreeState.COMMITTED)
 
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the page of three runs, one of which missed its bar, and a void run."""
     runs = [found(300.0), found(100.0, held=False), found(200.0), found(1.0, void="5 % idle")]
-    written = record_of(runs, CODE)
+    written = make_record(runs, CODE)
     assert written is not None
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS_FOLDER", tmp_path)
     monkeypatch.setattr(report, "TITLES", {"P8": "Churn"})
-    record.write(written)
-    (text,) = report.pages().values()
+    record.write_record(written)
+    (text,) = report.render_pages().values()
     return text
 
 
@@ -51,9 +51,9 @@ def test_a_benchmark_without_a_record_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A benchmark without a record has a row "not measured", and no section."""
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS_FOLDER", tmp_path)
     monkeypatch.setattr(report, "TITLES", {"P8": "Churn"})
-    (text,) = report.pages().values()
+    (text,) = report.render_pages().values()
     assert "| P8. Churn | | not measured |" in text
     assert "## P8" not in text
 

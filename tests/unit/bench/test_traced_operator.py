@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kubernetes import client
 
-from bench.attribution import Asked, Begun, Decided, Done, Item, Taken
-from bench.bookkeeping import Fleet
-from bench.traced_operator import Tracer, items_of
+from bench.attribution import Asked, Begun, Decided, Done, RequestItem, Taken
+from bench.bookkeeping import SyncerFleet
+from bench.traced_operator import Tracer, parse_request_items
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.eureka.connection import Connection
@@ -32,7 +32,7 @@ KEY = INSTANCE.key
 @pytest.fixture
 def tracer(monkeypatch: pytest.MonkeyPatch) -> Tracer:
     """Return a tracer installed in this process until the test ends."""
-    for owner, name in ((Reflector, "take"), (Reconciler, "decide"), (Transport, "request")):
+    for owner, name in ((Reflector, "apply_event"), (Reconciler, "decide"), (Transport, "request")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     for name in ("get", "done"):
         monkeypatch.setattr(WorkQueue, name, getattr(WorkQueue, name))
@@ -49,8 +49,8 @@ def test_an_event_of_a_slice_is_noted(tracer: Tracer) -> None:
     taken = []
     reflector = Reflector(access, ENDPOINT_SLICES, lambda item, _: item, lambda _, new: taken.append(new))
     metadata = {"namespace": "shop", "name": "rating-1", "resourceVersion": "7"}
-    reflector.take("ADDED", {"kind": "EndpointSlice", "metadata": metadata})
-    reflector.take("ADDED", {"kind": "Service", "metadata": {**metadata, "name": "rating"}})
+    reflector.apply_event("ADDED", {"kind": "EndpointSlice", "metadata": metadata})
+    reflector.apply_event("ADDED", {"kind": "Service", "metadata": {**metadata, "name": "rating"}})
     assert [type(note) for note in tracer.notes()] == [Taken]
     assert [(one.place, one.version) for one in tracer.notes() if isinstance(one, Taken)] == [
         (("shop", "rating-1"), "7")
@@ -67,7 +67,7 @@ def test_a_reconcile_is_noted(tracer: Tracer) -> None:
     queue.done(key)
     queue.close()
     assert queue.get() is None
-    Fleet(1).reconciles.run()
+    SyncerFleet(1).reconciles.run()
     found = tracer.notes()
     assert [type(note) for note in found] == [Begun, Done, Decided]
     assert [note.key for note in found if isinstance(note, Begun | Done)] == [key, key]
@@ -75,25 +75,25 @@ def test_a_reconcile_is_noted(tracer: Tracer) -> None:
 
 def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
     """Each kind of request is noted with its actions and instances, as the operator's client sends it."""
-    read, renewal = (Item(action, *KEY, "UP") for action in ("Read", "Renew"))
-    registration, removal = Item("Register", *KEY, "UP"), Item("Cancel", *KEY, "")
+    read, renewal = (RequestItem(action, *KEY, "UP") for action in ("Read", "Renew"))
+    registration, removal = RequestItem("Register", *KEY, "UP"), RequestItem("Cancel", *KEY, "")
     with EurekaServers(quick=True) as servers:
         peer = Peer(servers.urls[0], Connection.parse(servers.urls[0]))
         peer.register(INSTANCE)
         peer.read(*KEY)
         peer.renew(INSTANCE)
-        peer.batch([batch.register(INSTANCE), batch.heartbeat(INSTANCE)])
-        peer.batch([batch.heartbeat(INSTANCE, batch.OLDEST_TIMESTAMP_MS)])
-        peer.batch([batch.cancel(INSTANCE)])
+        peer.send_batch([batch.register_item(INSTANCE), batch.heartbeat_item(INSTANCE)])
+        peer.send_batch([batch.heartbeat_item(INSTANCE, batch.HEARTBEAT_READ_TIMESTAMP_MS)])
+        peer.send_batch([batch.cancel_item(INSTANCE)])
         peer.deregister(*KEY)
         peer.list_instances()
-        peer.changes_unless(b"")
+        peer.read_delta_if_changed(b"")
         peer.close()
     asked = [note for note in tracer.notes() if isinstance(note, Asked)]
     assert [(one.is_batch, one.items) for one in asked] == [
         (False, (registration,)),
-        (False, (Item("Read", *KEY, ""),)),
-        (False, (Item("Renew", *KEY, ""),)),
+        (False, (RequestItem("Read", *KEY, ""),)),
+        (False, (RequestItem("Renew", *KEY, ""),)),
         (True, (registration, renewal)),
         (True, (read,)),
         (True, (removal,)),
@@ -107,5 +107,7 @@ def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
 
 def test_a_path_is_read_as_the_server_reads_it() -> None:
     """Percent-encoded ids are decoded, and a request for a status has no action."""
-    assert items_of("DELETE", "/apps/RATING/a%3A8080?x=1", None) == (Item("Cancel", "RATING", "a:8080", ""),)
-    assert items_of("PUT", "/apps/RATING/a/status", None) == ()
+    assert parse_request_items("DELETE", "/apps/RATING/a%3A8080?x=1", None) == (
+        RequestItem("Cancel", "RATING", "a:8080", ""),
+    )
+    assert parse_request_items("PUT", "/apps/RATING/a/status", None) == ()

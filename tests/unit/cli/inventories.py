@@ -11,7 +11,7 @@ from eurekube_provider.comparison.comparing import KubernetesInventory
 from eurekube_provider.comparison.mirror_explaining import MirrorInventory
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.doctor import inventory_reader
-from eurekube_provider.doctor.inventory_reader import EurekaRead, Inventory
+from eurekube_provider.doctor.inventory_reader import EurekaListing, Inventory
 from tests.unit.comparison.samples import instance, syncer, world
 
 
@@ -44,21 +44,23 @@ def inventory(
     kubernetes: KubernetesInventory | None,
     eurekas: Mapping[str, Sequence[Instance]],
     *,
-    missing: tuple[str, ...] = (),
-    unread: tuple[str, ...] = (),
+    missing_sources: tuple[str, ...] = (),
+    unread_parts: tuple[str, ...] = (),
     mirrors: Sequence[Mapping[str, Any]] = (),
 ) -> Inventory:
     """Return an inventory of these objects and instances."""
-    reads = {name: EurekaRead(tuple(those), 2) for name, those in eurekas.items()}
-    return Inventory(kubernetes, reads, missing, unread, mirrors=MirrorInventory(mirrors))
+    reads = {name: EurekaListing(tuple(those), 2) for name, those in eurekas.items()}
+    return Inventory(kubernetes, reads, missing_sources, unread_parts, mirrors=MirrorInventory(mirrors))
 
 
-NO_EUREKA = inventory_reader.NO_EUREKA
+NO_EUREKA_MESSAGE = inventory_reader.NO_EUREKA_MESSAGE
 
 WELL = inventory(world(syncer("rating")), {"default": [instance("rating")]})
 ILL = inventory(
     world(syncer("rating"), syncer("order")),
     {"default": [instance("rating"), instance("order", 0, Status.DOWN), instance("vm", owner=None)]},
 )
-BLIND = inventory(world(syncer("rating")), {}, missing=(NO_EUREKA,))
-SILENT = Inventory(None, {"default": EurekaRead(error="no answer")}, unread=("Eureka default: no answer",))
+BLIND = inventory(world(syncer("rating")), {}, missing_sources=(NO_EUREKA_MESSAGE,))
+SILENT = Inventory(
+    None, {"default": EurekaListing(error="no answer")}, unread_parts=("Eureka default: no answer",)
+)

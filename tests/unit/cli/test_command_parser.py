@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.cli.command_parser import CommandParser, parser_of
-from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.main import main
 from scripts.command_reference import commands_pages
 
@@ -43,7 +43,7 @@ def _line(one: argparse.Action, values: dict[str, Any]) -> str:
     return " | ".join((name, value, str(values[one.dest])))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SUMMARIES)
 def test_what_was_there_stays(name: str) -> None:
     """Every recorded option and argument of a command keeps its name, values and default."""
     recorded = RECORDED.read_text(encoding="utf-8").splitlines()
@@ -51,7 +51,7 @@ def test_what_was_there_stays(name: str) -> None:
     assert [line for line in mine if line not in lines_of(name)] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SUMMARIES)
 def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A command ends with exit code 2 for an unknown or shortened option, a missing value, and an invalid
     choice.
@@ -74,7 +74,7 @@ def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
-@pytest.mark.parametrize("name", ["", *COMMANDS])
+@pytest.mark.parametrize("name", ["", *COMMAND_SUMMARIES])
 def test_help_is_given(name: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The program and each command print help for ``-h`` and ``--help``."""
     with pytest.raises(SystemExit) as ended:
@@ -83,7 +83,7 @@ def test_help_is_given(name: str, word: str, capsys: pytest.CaptureFixture[str])
     assert "eurekube" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SUMMARIES)
 def test_each_command_has_options_with_a_sentence(name: str) -> None:
     """Each command has a description, and each option a help text, for help, completion and
     docs/reference/cli.md.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.cli import completion_command
-from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.main import main
 
 BIN = Path(sys.executable).parent
@@ -53,10 +53,10 @@ def test_kubectl_is_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-eurekube", "st"])
     assert completion_command.complete_for_kubectl() == 0
-    assert capsys.readouterr().out.splitlines() == [f"status\t{COMMANDS['status']}", ":4"]
+    assert capsys.readouterr().out.splitlines() == [f"status\t{COMMAND_SUMMARIES['status']}", ":4"]
 
 
-@pytest.mark.parametrize("shell", completion_command.SCRIPTS)
+@pytest.mark.parametrize("shell", completion_command.COMPLETION_SCRIPTS)
 def test_the_scripts_of_the_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each shell's script calls ``kubectl_complete-eurekube``, the program that kubectl calls as well."""
     assert main(["completion", shell]) == 0
@@ -70,7 +70,7 @@ def test_bash_completes_by_its_script() -> None:
         'for one in "${COMPREPLY[@]}"; do echo "<$one>"; done'
     )
     ended = subprocess.run(
-        ["bash", "-c", f"{completion_command.SCRIPTS['bash']}\n{script}"],
+        ["bash", "-c", f"{completion_command.COMPLETION_SCRIPTS['bash']}\n{script}"],
         env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,

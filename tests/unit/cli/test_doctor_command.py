@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.cli.doctor_command import advice, commands, document, text
+from eurekube_provider.cli.doctor_command import (
+    advise_quicker_caches,
+    format_fix_commands,
+    format_report,
+    report_to_dict,
+)
 from eurekube_provider.cli.main import main
-from eurekube_provider.core.drain_time import QUICK, Drain
+from eurekube_provider.core.drain_time import QUICK_CACHES_DRAIN, Drain
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 
-EUREKA = EurekaSnapshot("default", servers=2)
+EUREKA = EurekaSnapshot("default", server_count=2)
 WORLD = Snapshot(Cluster("lab", "uid-1"), mirrors=({},), eurekas={"default": EUREKA})
 PATCH = Patch("deployment", "shop", "rating", PatchKind.STRATEGIC, {"spec": {"minReadySeconds": 120}})
 MENDABLE = Finding(Fault.MIN_READY_TOO_SHORT, "Deployment shop/rating", "too fast", "slow down", PATCH)
@@ -28,12 +33,12 @@ def test_a_list_for_a_person() -> None:
     patches exist.
     """
     read = "0 syncers, 1 mirror, 0 services, 0 workloads, 0 instances, 2 Eureka servers read"
-    said = text(WORLD, [MENDABLE, OTHER, MILD])
+    said = format_report(WORLD, [MENDABLE, OTHER, MILD])
     assert "error: MinReadyTooShort  Deployment shop/rating\n    too fast\n    fix: slow down\n" in said
     assert "warning: ServerTrouble  Eureka server http://e\n" in said
     assert said.endswith(f"2 errors, 1 warning in {read}; --fix prints the kubectl commands that fix them\n")
-    assert text(WORLD, [MILD]).endswith(f"\n0 errors, 1 warning in {read}\n")
-    assert text(WORLD, []) == f"all is well in {read}\n"
+    assert format_report(WORLD, [MILD]).endswith(f"\n0 errors, 1 warning in {read}\n")
+    assert format_report(WORLD, []) == f"all is well in {read}\n"
 
 
 def test_what_was_not_read_is_not_counted() -> None:
@@ -42,10 +47,10 @@ def test_what_was_not_read_is_not_counted() -> None:
     """
     unread = frozenset({"syncers", "services", "workloads"})
     silent = {"default": EurekaSnapshot("default")}
-    some = Snapshot(WORLD.cluster, services=({},), eurekas=silent, unseen=("x",), unread=unread)
-    assert text(some, []) == "0 errors, 0 warnings in 1 service read\n"
+    some = Snapshot(WORLD.cluster, services=({},), eurekas=silent, unread_parts=("x",), unread_kinds=unread)
+    assert format_report(some, []) == "0 errors, 0 warnings in 1 service read\n"
     nothing = replace(some, services=())
-    assert text(nothing, []) == "0 errors, 0 warnings in nothing read\n"
+    assert format_report(nothing, []) == "0 errors, 0 warnings in nothing read\n"
 
 
 def test_the_guide_has_the_severity_of_each_fault() -> None:
@@ -57,7 +62,7 @@ def test_the_guide_has_the_severity_of_each_fault() -> None:
 
 def test_what_a_shell_runs() -> None:
     """``--fix`` prints one kubectl command for each object, and a comment for a finding without a patch."""
-    assert commands([MENDABLE, OTHER]).splitlines() == [
+    assert format_fix_commands([MENDABLE, OTHER]).splitlines() == [
         PATCH.command,
         "# PeersDisagree Eureka default: let them talk",
     ]
@@ -66,15 +71,15 @@ def test_what_a_shell_runs() -> None:
 def test_what_stands_in_eureka_is_no_command() -> None:
     """Ids from Eureka, which anybody can choose, can neither begin a shell command nor control a terminal."""
     evil = Finding(Fault.PEERS_DISAGREE, "X a\ntouch pwned\r\u2028\x1b[2J#", "b\ntouch it", "c\x85touch it")
-    assert len(commands([evil]).splitlines()) == 1
-    assert commands([evil]).startswith("# PeersDisagree X a touch pwned")
-    assert "\x1b" not in commands([evil]) + text(WORLD, [evil])
-    assert [line for line in text(WORLD, [evil]).splitlines() if line.startswith("touch")] == []
+    assert len(format_fix_commands([evil]).splitlines()) == 1
+    assert format_fix_commands([evil]).startswith("# PeersDisagree X a touch pwned")
+    assert "\x1b" not in format_fix_commands([evil]) + format_report(WORLD, [evil])
+    assert [line for line in format_report(WORLD, [evil]).splitlines() if line.startswith("touch")] == []
 
 
 def test_json_for_a_pipeline() -> None:
     """The JSON has findings, counts, and patches by object with their commands."""
-    found = document(WORLD, [MENDABLE, OTHER, MILD])
+    found = report_to_dict(WORLD, [MENDABLE, OTHER, MILD])
     assert [(one["severity"], one["fault"]) for one in found["findings"]] == [
         ("error", "MinReadyTooShort"),
         ("error", "PeersDisagree"),
@@ -131,7 +136,7 @@ def test_how_callers_learn_sooner() -> None:
     """The advice gives three settings, the time that they reach and their cost; it is empty if callers are
     fast already.
     """
-    said = advice(Drain())
+    said = advise_quicker_caches(Drain())
     assert said.startswith("callers learn of a pod up to 95 s after Eureka shows it. It is 10 s with")
     for setting in (
         "eureka.server.response-cache-update-interval-ms=3000",
@@ -140,6 +145,6 @@ def test_how_callers_learn_sooner() -> None:
     ):
         assert setting in said
     assert "costs Eureka 6 times the fetches of each caller and 10 times the renderings of a list" in said
-    assert advice(QUICK) == ""
-    fetch = advice(Drain(server_cache_seconds=1))
+    assert advise_quicker_caches(QUICK_CACHES_DRAIN) == ""
+    fetch = advise_quicker_caches(Drain(server_cache_seconds=1))
     assert "costs Eureka 6 times the fetches of each caller. Give" in fetch

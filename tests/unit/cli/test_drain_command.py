@@ -12,7 +12,7 @@ from eurekube_provider.cli import drain_command, undrain_command
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.dev.eureka.instance_registry import Info, InstanceRegistry
+from eurekube_provider.dev.eureka.instance_registry import InstanceInfo, InstanceRegistry
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
 
@@ -53,7 +53,7 @@ class Stage:
         answer = self.cluster.request(URL, ServerRequest("POST", ("apps", app), body={"instance": document}))
         assert answer.status_code == 204
 
-    def held(self, instance_id: str, app: str = "ORDER") -> Info | None:
+    def held(self, instance_id: str, app: str = "ORDER") -> InstanceInfo | None:
         """Return the instance that the server holds."""
         return self.cluster.servers[URL].registry.get(app, instance_id)
 
@@ -65,7 +65,7 @@ class Stage:
     def run(self, command: Any, *words: str) -> int:
         """Run a command, and return its exit code."""
         parser = argparse.ArgumentParser()
-        command.add_to(parser)
+        command.add_arguments(parser)
         code = int(command.run(parser.parse_args([*words, "--eureka-url", URL])))
         printed = self._capsys.readouterr()
         self.said = printed.out + printed.err

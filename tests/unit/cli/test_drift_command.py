@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.automation.discovery import Discovery
+from eurekube_provider.automation.discovery import DiscoverySummary
 from eurekube_provider.automation.stack_run import RunOutcome
 from eurekube_provider.cli import drift_command
 from eurekube_provider.cli.main import main
@@ -32,7 +32,7 @@ class Unchanged:
         return {}
 
 
-NOTHING = Discovery("shop", "dev", (), (), (), (), {}, has_failed=False)
+NOTHING = DiscoverySummary("shop", "dev", (), (), (), (), {}, has_failed=False)
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ import pytest
 
 from eurekube_provider.cli import gate_command
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import KubeAccess
 
 Object = dict[str, Any]
 
 
 def pod(
-    name: str, *, gate: str = "False", containers: str = "True", gates: tuple[str, ...] = (GATE,)
+    name: str, *, gate: str = "False", containers: str = "True", gates: tuple[str, ...] = (READINESS_GATE,)
 ) -> Object:
     """Return a pod whose gate has this status."""
-    conditions = [{"type": "ContainersReady", "status": containers}, {"type": GATE, "status": gate}]
+    conditions = [{"type": "ContainersReady", "status": containers}, {"type": READINESS_GATE, "status": gate}]
     return {
         "metadata": {"namespace": "shop", "name": name, "uid": f"uid-{name}"},
         "spec": {"readinessGates": [{"conditionType": one} for one in gates]},
@@ -67,7 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, api: Api, workload: str = "deployment/r
     """Run the command, and return its exit code."""
     monkeypatch.setattr(KubeAccess, "load", lambda *_: api)
     parser = argparse.ArgumentParser()
-    gate_command.add_to(parser)
+    gate_command.add_arguments(parser)
     return gate_command.run(parser.parse_args(["open", workload, "--namespace", "shop"]))
 
 
@@ -88,7 +88,11 @@ def test_the_pods_of_a_workload_that_wait_are_opened(
     assert path == "/api/v1/namespaces/shop/pods/waits/status"
     assert body["metadata"] == {"uid": "uid-waits"}
     (condition,) = body["status"]["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == (GATE, "True", "OpenedByHand")
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        READINESS_GATE,
+        "True",
+        "OpenedByHand",
+    )
     assert api.asked == ["app=rating,tier in (web,api),!canary"]
     said = capsys.readouterr().out
     assert "pod shop/waits: its gate is open" in said

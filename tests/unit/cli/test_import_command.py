@@ -14,7 +14,7 @@ import yaml
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.registrations import registry_lists
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 
 URL = "http://eureka:8761/eureka"
@@ -25,8 +25,8 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     """Return a fake server, to which EUREKA_URL leads."""
     made = FakeEureka()
     monkeypatch.setenv("EUREKA_URL", URL)
-    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA
+from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_instances_without_eureka(run: Any) -> None:
     """Without Eureka the command prints no list and ends with 2."""
     code, shown, said = run(BLIND, "instances")
     assert (code, shown) == (2, "")
-    assert NO_EUREKA in said
+    assert NO_EUREKA_MESSAGE in said

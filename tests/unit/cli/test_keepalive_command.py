@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from eurekube_provider.cli import keepalive_command
-from eurekube_provider.cli.keepalive_command import answers_at, tell_when_idle
+from eurekube_provider.cli.keepalive_command import accepts_connection, warn_when_idle
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.registry import Figures
@@ -38,7 +38,7 @@ def test_it_says_that_nothing_names_it(
     left = [*looks]
     registry = SimpleNamespace(figures=lambda: left.pop(0))
     with caplog.at_level(logging.WARNING):
-        tell_when_idle(cast("Any", registry), lambda _: not left, "night")
+        warn_when_idle(cast("Any", registry), lambda _: not left, "night")
     assert [cast("Any", one).renewed_before for one in caplog.records] == expected
     assert all(cast("Any", one).renewer == "night" for one in caplog.records)
 
@@ -56,10 +56,10 @@ def test_what_is_not_for_this_kind_of_registry_is_refused(
     words: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Options that do not fit the kind of registry are refused before any request."""
-    monkeypatch.setattr(keepalive_command, "stopping", threading.Event)
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    monkeypatch.setattr(keepalive_command, "stop_event_on_signals", threading.Event)
+    monkeypatch.setattr(logs, "set_up_logging", lambda *_: None)
     parser = argparse.ArgumentParser()
-    keepalive_command.add_to(parser)
+    keepalive_command.add_arguments(parser)
     with pytest.raises(ConfigurationError, match=why):
         keepalive_command.run(parser.parse_args(words))
 
@@ -69,4 +69,4 @@ def test_what_is_not_for_this_kind_of_registry_is_refused(
 )
 def test_nothing_answers_where_nobody_can_be(address: str, port: int) -> None:
     """An address or port that cannot exist counts as not answering, and raises no error."""
-    assert not answers_at(Instance("RATING", "a", address, address, Port(port)))
+    assert not accepts_connection(Instance("RATING", "a", address, address, Port(port)))

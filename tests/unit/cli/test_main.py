@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.cli.commands import COMMANDS, module_of
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
 from eurekube_provider.cli.main import main
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def test_the_operator_loads_no_pulumi() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMAND_SUMMARIES)
 def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """``--help`` of a command shows its options, although they are loaded on demand."""
     with pytest.raises(SystemExit) as ended:
@@ -45,7 +45,7 @@ def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert all(command in said for command in COMMANDS)
+    assert all(command in said for command in COMMAND_SUMMARIES)
 
 
 def test_wrong_usage_and_wrong_configuration(
@@ -79,12 +79,12 @@ def test_what_is_named_may_stand_between_options(
     can.
     """
     taken: list[list[str]] = []
-    module = module_of("status")
+    module = load_command_module("status")
     monkeypatch.setattr(module, "run", lambda options: taken.append(options.applications))
     for words in (["a", "--differences", "b"], ["--output", "json", "--", "-a", "b"]):
         assert main(["status", *words]) == 0
     assert taken == [["a", "b"], ["-a", "b"]]
-    monkeypatch.setattr(module_of("drain"), "run", lambda options: taken.append([options.target]))
+    monkeypatch.setattr(load_command_module("drain"), "run", lambda options: taken.append([options.target]))
     assert main(["drain", "--no-wait", "--", "--id"]) == 0
     assert taken[-1] == ["--id"]
     assert capsys.readouterr().err == ""

@@ -8,14 +8,23 @@ import json
 import pytest
 import yaml
 
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit, text
+from eurekube_provider.cli.output import (
+    Block,
+    Cell,
+    Line,
+    OutputFormat,
+    Table,
+    Tone,
+    format_blocks,
+    print_output,
+)
 from eurekube_provider.core.quoting import printable
 
 HOSTILE = "\x1b[2Jsafe\u202e|`x`"
 DOCUMENT = {"name": HOSTILE, "rows": [1, None]}
 BLOCKS: list[Block] = [
     Line.of("one fault", Tone.BAD),
-    Table(("NAME", "WHY"), [(Cell(HOSTILE), Cell("x" * 200))], last_is_cut=True),
+    Table(("NAME", "WHY"), [(Cell(HOSTILE), Cell("x" * 200))], truncates_last_column=True),
     Line.of("below", indent=4),
 ]
 
@@ -35,7 +44,7 @@ def test_documents_can_be_read_back(
     form: OutputFormat, read: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """JSON and YAML output is read back unchanged, and has no control characters."""
-    emit(form, DOCUMENT, BLOCKS)
+    print_output(form, DOCUMENT, BLOCKS)
     written = capsys.readouterr().out
     assert read(written) == DOCUMENT  # type: ignore[operator]
     assert "\x1b" not in written
@@ -47,7 +56,7 @@ def test_a_pipe_gets_no_colour_and_no_folded_line(
 ) -> None:
     """In a pipe each row is one uncut line without colours, so that grep finds it."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    emit(OutputFormat.TABLE, DOCUMENT, BLOCKS)
+    print_output(OutputFormat.TABLE, DOCUMENT, BLOCKS)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert lines[2].endswith("x" * 200)
@@ -59,7 +68,7 @@ def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pyte
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    shown = text(BLOCKS, Terminal())
+    shown = format_blocks(BLOCKS, Terminal())
     assert "\x1b[1;31mone fault" in shown
     assert "\x1b[2J" not in shown
     row = shown.splitlines()[2]
@@ -72,7 +81,7 @@ def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pyte
 def test_what_has_no_room_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A very narrow terminal folds columns and still shows all of them."""
     monkeypatch.setenv("COLUMNS", "20")
-    shown = text(BLOCKS, Terminal())
+    shown = format_blocks(BLOCKS, Terminal())
     assert shown.count("x") >= 200
     assert "NAME" in shown
 
@@ -82,13 +91,13 @@ def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.
     """NO_COLOR, or a dumb terminal, switches colours off."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv(name, value)
-    assert "\x1b[1;31m" not in text(BLOCKS, Terminal())
-    assert "\x1b[31m" not in text(BLOCKS, Terminal())
+    assert "\x1b[1;31m" not in format_blocks(BLOCKS, Terminal())
+    assert "\x1b[31m" not in format_blocks(BLOCKS, Terminal())
 
 
 def test_markdown_has_no_markup_of_others(capsys: pytest.CaptureFixture[str]) -> None:
     """Markdown output, as for a pull request's comment, escapes markup in values."""
-    emit(OutputFormat.MARKDOWN, DOCUMENT, BLOCKS)
+    print_output(OutputFormat.MARKDOWN, DOCUMENT, BLOCKS)
     written = capsys.readouterr().out
     assert "| NAME | WHY |\n|---|---|\n" in written
     assert r"\|\`x\`" in written

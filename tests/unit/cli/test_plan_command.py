@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
-from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.problem import Problem
 from tests.unit.cli.inventories import ILL, WELL, inventory
 from tests.unit.comparison.samples import instance, syncer, world
@@ -46,7 +46,7 @@ def test_a_syncer_without_a_service_is_not_called_well(run: Any) -> None:
     assert WELL.kubernetes is not None
     problem = Problem(Reason.NO_MATCHING_SERVICE, "no Service has the label app=rating")
     seen = world(syncer("rating"))
-    lost = replace(seen, desired={("shop", "rating"): Desired(problems=(problem,))})
+    lost = replace(seen, desired={("shop", "rating"): DesiredInstances(problems=(problem,))})
     code, shown, _ = run(inventory(lost, {"default": []}), "plan")
     assert code == 1
     assert "  NoMatchingService: no Service has the label app=rating" in shown.splitlines()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from eurekube_provider.cli.program_text import (
     ProgramResource,
-    dynamic_python,
-    import_file,
-    native_python,
-    native_yaml,
-    resource_name,
+    dynamic_python_program,
+    format_import_file,
+    native_python_program,
+    native_yaml_resources,
+    unique_resource_name,
 )
 
 NASTY = '"); import os; os.abort() #\n\u202e${pulumi.organization}\\'
@@ -42,7 +42,7 @@ def resources_of(properties: dict[str, Any]) -> list[ProgramResource]:
 @given(PROPERTIES)
 def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[str, Any]) -> None:
     """The program for the native provider is one call, whose keyword arguments are the given properties."""
-    (_, call) = ast.parse(native_python(resources_of(properties))).body
+    (_, call) = ast.parse(native_python_program(resources_of(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert ast.literal_eval(call.value.args[0]) == "billing"
@@ -53,7 +53,7 @@ def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[s
 @given(PROPERTIES)
 def test_a_dynamic_program_has_nothing_but_a_dictionary(properties: dict[str, Any]) -> None:
     """The program for the dynamic provider is one call with a dictionary of the given properties."""
-    (_, call) = ast.parse(dynamic_python(resources_of(properties))).body
+    (_, call) = ast.parse(dynamic_python_program(resources_of(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert [ast.literal_eval(each) for each in call.value.args] == ["billing", properties]
@@ -64,7 +64,7 @@ def test_a_program_in_yaml_refers_to_nothing() -> None:
     properties are.
     """
     asked = {"host_name": NASTY, "metadata": {"a_b": NASTY}, "instances": {"a_b": {"host_name": "1"}}}
-    (resource,) = yaml.safe_load(native_yaml(resources_of(asked)))["resources"].values()
+    (resource,) = yaml.safe_load(native_yaml_resources(resources_of(asked)))["resources"].values()
     escaped = NASTY.replace("${", "$${")
     assert resource == {
         "type": "eurekube:Application",
@@ -79,7 +79,7 @@ def test_a_program_in_yaml_refers_to_nothing() -> None:
 def test_a_program_is_ascii() -> None:
     """Programs are printable ASCII, so that no character reorders or imitates letters."""
     asked = {"application": NASTY, "metadata": {NASTY: NASTY}}
-    for write in (native_python, dynamic_python, native_yaml):
+    for write in (native_python_program, dynamic_python_program, native_yaml_resources):
         text = write(resources_of(asked))
         assert text.isascii()
         assert text.replace("\n", "").isprintable()
@@ -87,7 +87,7 @@ def test_a_program_is_ascii() -> None:
 
 def test_the_file_for_pulumi_import() -> None:
     """The import file has type, name and id of each resource."""
-    assert json.loads(import_file(resources_of({}))) == {
+    assert json.loads(format_import_file(resources_of({}))) == {
         "resources": [{"type": "eurekube:index:Application", "name": "billing", "id": "BILLING"}]
     }
 
@@ -102,4 +102,4 @@ def test_the_file_for_pulumi_import() -> None:
 )
 def test_a_name_for_a_resource(text: str, taken: tuple[str, ...], expected: str) -> None:
     """A resource name consists of letters, digits and dashes, and is unique."""
-    assert resource_name(text, taken) == expected
+    assert unique_resource_name(text, taken) == expected

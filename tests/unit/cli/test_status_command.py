@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.core.registry_kinds import ZOOKEEPER
 from eurekube_provider.doctor.inventory_reader import Inventory
-from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA, SILENT, WELL, inventory
+from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA_MESSAGE, SILENT, WELL, inventory
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
 
 
@@ -49,7 +49,7 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
 
 def test_the_column_has_the_name_of_the_registry(run: Any) -> None:
     """The column has the kind of registry as its title, or REGISTRY with several kinds."""
-    zookeeper = replace(ILL.eurekas["default"], kind=ZOOKEEPER)
+    zookeeper = replace(ILL.eurekas["default"], registry_kind=ZOOKEEPER)
     _, shown, _ = run(replace(ILL, eurekas={"default": zookeeper}), "status")
     lines = shown.splitlines()
     assert lines[0].endswith("cluster lab, ZooKeeper default (2 servers)")
@@ -115,7 +115,7 @@ def test_one_world_alone_is_shown_and_the_other_one_missed(run: Any) -> None:
     """
     _, shown, said = run(BLIND, "status")
     assert "RATING" in shown
-    assert said == f"eurekube status: {NO_EUREKA}\n"
+    assert said == f"eurekube status: {NO_EUREKA_MESSAGE}\n"
     code, shown, said = run(SILENT, "status")
     assert (code, shown) == (2, "")
     assert "could not read Eureka default: no answer" in said

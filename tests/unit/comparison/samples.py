@@ -7,14 +7,14 @@ from typing import Any
 
 from eurekube_provider.comparison.comparing import KubernetesInventory
 from eurekube_provider.core.identity import Cluster, ClusterOwner, pod_instance_id
-from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import (
-    MANAGED_BY_LABEL,
     MIRROR_LABEL,
-    MIRROR_MANAGER,
+    MIRROR_SLICE_MANAGER,
     SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
 )
 from eurekube_provider.core.syncer import Syncer
 
@@ -64,7 +64,7 @@ def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
     }
 
 
-def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> Desired:
+def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> DesiredInstances:
     """Return the desired instances of a syncer whose Service has these endpoints."""
     name = item["spec"]["selector"].get("service", item["metadata"]["name"])
     service = {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
@@ -168,7 +168,7 @@ def mirror_slice(name: str, *endpoints: tuple[str, str, bool], application: str 
             "name": f"{application.lower()}-0",
             "labels": {
                 SERVICE_NAME_LABEL: application.lower(),
-                MANAGED_BY_LABEL: MIRROR_MANAGER,
+                SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER,
                 MIRROR_LABEL: name,
             },
             "annotations": {APPLICATION_ANNOTATION: application},

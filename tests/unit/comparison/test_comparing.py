@@ -9,14 +9,14 @@ import pytest
 
 from eurekube_provider.comparison.comparing import (
     Comparison,
-    Count,
+    InstanceCount,
     KubernetesInventory,
     compare,
-    plans_of,
+    plan_syncers,
 )
 from eurekube_provider.comparison.managers import ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
+from eurekube_provider.comparison.seen_remedies import OBSERVED_REASON_REMEDIES
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.problem import Problem
 from tests.unit.comparison.samples import CLUSTER, WELL, derived, desired_of, instance, syncer, world
@@ -47,8 +47,8 @@ def test_what_is_as_it_should_be() -> None:
         "syncer shop/rating",
         SyncState.SYNCED,
     )
-    assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(2, 2))
-    assert (one.problem, one.differing) == (None, 0)
+    assert (one.kubernetes, one.eureka) == (InstanceCount(2, 2), InstanceCount(2, 2))
+    assert (one.problem, one.differing_count) == (None, 0)
 
 
 def test_an_id_with_a_former_name_of_the_cluster_is_as_it_should_be() -> None:
@@ -58,7 +58,7 @@ def test_an_id_with_a_former_name_of_the_cluster_is_as_it_should_be() -> None:
     earlier = instance("rating", 0, instance_id="rating-0.shop.earlier:rating:8080")
     kubernetes, there = world(syncer("rating"), ready=(True, True)), [earlier, instance("rating", 1)]
     assert one_of(compare(kubernetes, {"default": there})).state is SyncState.SYNCED
-    assert not plans_of(kubernetes, {"default": there})["shop", "rating"].steps
+    assert not plan_syncers(kubernetes, {"default": there})["shop", "rating"].steps
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
     """Differences are reported even if the syncer's conditions are fine."""
     there = [instance("rating", 0, Status.DOWN)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
-    assert (one.state, one.differing) == (SyncState.NOT_SYNCED, 2)
+    assert (one.state, one.differing_count) == (SyncState.NOT_SYNCED, 2)
     said = "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
-    assert one.problem == Problem("Differs", said, SEEN_REMEDIES["Differs"])
-    assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(1, 0))
+    assert one.problem == Problem("Differs", said, OBSERVED_REASON_REMEDIES["Differs"])
+    assert (one.kubernetes, one.eureka) == (InstanceCount(2, 2), InstanceCount(1, 0))
 
 
 def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
@@ -95,7 +95,7 @@ def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
     one = one_of(compare(world(syncer("rating", {})), {"default": []}))
     assert one.state is SyncState.NOT_READY
     said = "no operator has looked at it yet, and callers find none of its ready endpoints"
-    assert one.problem == Problem("NotLookedAt", said, SEEN_REMEDIES["NotLookedAt"])
+    assert one.problem == Problem("NotLookedAt", said, OBSERVED_REASON_REMEDIES["NotLookedAt"])
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:
@@ -162,7 +162,11 @@ def test_with_one_world_alone() -> None:
     )
     said = {**status("True", "True", "Synced"), "registered": 3}
     one = one_of(compare(world(syncer("rating", said)), {}))
-    assert (one.state, one.kubernetes, one.eureka) == (SyncState.SYNCED, Count(1, 1), Count(3))
+    assert (one.state, one.kubernetes, one.eureka) == (
+        SyncState.SYNCED,
+        InstanceCount(1, 1),
+        InstanceCount(3),
+    )
 
 
 def test_each_eureka_is_compared_by_itself() -> None:
@@ -170,8 +174,8 @@ def test_each_eureka_is_compared_by_itself() -> None:
     item = syncer("rating", eureka="eu")
     found = compare(world(item), {"default": [instance("rating")], "eu": []})
     assert [(one.eureka_name, one.state, one.eureka) for one in found] == [
-        ("eu", SyncState.NOT_SYNCED, Count(0, 0)),
-        ("default", SyncState.NOT_COMPARED, Count(1, 1)),
+        ("eu", SyncState.NOT_SYNCED, InstanceCount(0, 0)),
+        ("default", SyncState.NOT_COMPARED, InstanceCount(1, 1)),
     ]
 
 
@@ -213,8 +217,8 @@ def test_plans_and_what_holds_them(
 ) -> None:
     """A plan has the operator's own changes, and the rule that would prevent them, if any."""
     there = [instance("rating", 0, Status.DOWN), instance("rating", 1)]
-    (planned,) = plans_of(world(item, ready=ready), {"default": there}).values()
-    sentence = planned.held.message if planned.held else ""
+    (planned,) = plan_syncers(world(item, ready=ready), {"default": there}).values()
+    sentence = planned.hold_reason.message if planned.hold_reason else ""
     assert sentence.startswith(held)
     assert bool(sentence) == bool(held)
     actions = [str(change.action) for change in planned.steps.changes]
@@ -236,14 +240,14 @@ def test_two_operators_of_one_cluster_under_different_names() -> None:
     gone = instance("gone", owner="cluster/other/shop/gone")
     there = {"default": [instance("rating"), instance("rating", 1), *renamed, older, gone]}
     names = {("shop", "cart"): "other", ("shop", "gone"): "other"}
-    seen = world(syncer("rating"), syncer("cart"), ready=(True, True), names=names)
+    seen = world(syncer("rating"), syncer("cart"), ready=(True, True), cluster_names=names)
     assert [(one.application, str(one.manager), one.state, one.eureka) for one in compare(seen, there)] == [
-        ("GONE", "syncer shop/gone", SyncState.NOT_SYNCED, Count(1, 1)),
-        ("CART", "syncer shop/cart", SyncState.SYNCED, Count(2, 2)),
-        ("RATING", "syncer shop/rating", SyncState.SYNCED, Count(2, 2)),
-        ("RATING", "syncer shop/rating of cluster older", SyncState.NOT_COMPARED, Count(1, 1)),
+        ("GONE", "syncer shop/gone", SyncState.NOT_SYNCED, InstanceCount(1, 1)),
+        ("CART", "syncer shop/cart", SyncState.SYNCED, InstanceCount(2, 2)),
+        ("RATING", "syncer shop/rating", SyncState.SYNCED, InstanceCount(2, 2)),
+        ("RATING", "syncer shop/rating of cluster older", SyncState.NOT_COMPARED, InstanceCount(1, 1)),
     ]
-    planned = plans_of(seen, there)
+    planned = plan_syncers(seen, there)
     assert planned["shop", "cart"].owner == "cluster/other/shop/cart"
     assert not planned["shop", "cart"].steps
 
@@ -290,7 +294,7 @@ def test_a_namespaces_syncer_is_shown_where_no_other_tells(
     item = syncer("all", status_, deleted, **NAMESPACE)
     found = compare(KubernetesInventory(CLUSTER, [item]), {"default": []})
     assert [(one.application, str(one.state)) for one in found] == ([("*", state)] if state else [])
-    assert not plans_of(KubernetesInventory(CLUSTER, [item]), {"default": []})["shop", "all"].steps
+    assert not plan_syncers(KubernetesInventory(CLUSTER, [item]), {"default": []})["shop", "all"].steps
 
 
 def test_derived_syncers_are_compared_each_by_itself() -> None:
@@ -304,10 +308,10 @@ def test_derived_syncers_are_compared_each_by_itself() -> None:
     ]
     found = compare(kubernetes, {"default": there})
     assert [(one.application, str(one.manager), one.state, one.eureka) for one in found] == [
-        ("ORDER", "syncer shop/all.order", SyncState.NOT_SYNCED, Count(1, 0)),
-        ("RATING", "syncer shop/all.rating", SyncState.SYNCED, Count(1, 1)),
+        ("ORDER", "syncer shop/all.order", SyncState.NOT_SYNCED, InstanceCount(1, 0)),
+        ("RATING", "syncer shop/all.rating", SyncState.SYNCED, InstanceCount(1, 1)),
     ]
-    plans = plans_of(kubernetes, {"default": there})
+    plans = plan_syncers(kubernetes, {"default": there})
     assert {key: len(one.steps.changes) for key, one in plans.items()} == {
         ("shop", "all"): 0,
         ("shop", "all.rating"): 0,

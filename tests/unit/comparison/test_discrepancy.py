@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eurekube_provider.comparison.discrepancy import (
-    MOST_OF_A_GROUP,
+    MAX_NAMED_DIFFERENCES,
     difference_of_change,
     differences_in,
-    grouped,
+    group_by_cause,
 )
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.plan import plan
@@ -17,10 +17,13 @@ def test_what_registered_itself_is_one_group() -> None:
     """Differences of ten self-registered instances are one group, whose cause names no instance."""
     mine = [instance("rating", number) for number in range(10)]
     theirs = [instance("rating", number, owner=None, instance_id=f"vm-{number}") for number in range(10)]
-    (group,) = grouped(differences_in(plan(mine, theirs, mine[0].owner or "")))
+    (group,) = group_by_cause(differences_in(plan(mine, theirs, mine[0].owner or "")))
     assert len({one.why for one in group.differences}) == 10
     assert group.cause.startswith("registered itself at the same address: switch its own Eureka client off")
-    assert (len(group.shown), group.more) == (MOST_OF_A_GROUP, 10 - MOST_OF_A_GROUP)
+    assert (len(group.first_differences), group.omitted_count) == (
+        MAX_NAMED_DIFFERENCES,
+        10 - MAX_NAMED_DIFFERENCES,
+    )
 
 
 def test_an_error_is_the_same_for_all_but_for_their_names() -> None:
@@ -28,7 +31,7 @@ def test_an_error_is_the_same_for_all_but_for_their_names() -> None:
     mine = [instance("rating", number) for number in range(3)]
     changes = plan(mine, [], mine[0].owner or "").changes
     found = [difference_of_change(one, f"{one.instance.instance_id}: nobody answers") for one in changes]
-    (group,) = grouped(found)
+    (group,) = group_by_cause(found)
     assert group.cause == "…: nobody answers"
     assert found[0].why == f"{mine[0].instance_id}: nobody answers"
 
@@ -38,7 +41,7 @@ def test_the_largest_group_comes_first() -> None:
     there = [instance("rating", 0, Status.DOWN)]
     mine = [instance("rating", number) for number in range(3)]
     gone = [instance("rating", 7)]
-    found = grouped(differences_in(plan(mine, [*there, *gone], mine[0].owner or "")))
+    found = group_by_cause(differences_in(plan(mine, [*there, *gone], mine[0].owner or "")))
     assert [(group.cause, len(group.differences)) for group in found] == [
         ("not in Eureka", 2),
         ("status: DOWN -> UP", 1),
@@ -52,5 +55,5 @@ def test_fields_are_named_and_not_quoted() -> None:
     """A cause names the differing fields without their values, which differ between instances."""
     mine = instance("rating")
     there = instance("rating", metadata={"zone": "b"}, vip_address="old")
-    (group,) = grouped(differences_in(plan([mine], [there], mine.owner or "")))
+    (group,) = group_by_cause(differences_in(plan([mine], [there], mine.owner or "")))
     assert group.cause == "vip_address, secure_vip_address, metadata.zone differ"

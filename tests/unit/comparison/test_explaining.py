@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.comparison.explaining import Observation, explain, why_not_up
-from eurekube_provider.comparison.impact import Event, impact
+from eurekube_provider.comparison.explaining import InstanceObservation, explain_instance, why_not_up
+from eurekube_provider.comparison.impact import LifecycleEvent, predict_effects
 from eurekube_provider.comparison.managers import manager_of
 from eurekube_provider.core.model import DataCenter, Instance, Status
 from eurekube_provider.core.registry_kinds import ZOOKEEPER
@@ -19,10 +19,10 @@ NOW_MS = 1_000_000_000.0
 STACK = "stack/acme/shop/dev/rating"
 
 
-def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Observation:
+def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> InstanceObservation:
     """Return the observation of an instance with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
-    return Observation(one, manager_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
+    return InstanceObservation(one, manager_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
 
 
 def endpoint(ready: bool | None) -> Any:
@@ -33,10 +33,10 @@ def endpoint(ready: bool | None) -> Any:
 def test_what_cannot_be_relied_on_is_reported_first() -> None:
     """The first fact warns of an instance that no request can name or that no server holds."""
     odd = instance("rating", instance_id="a/b", unreadable="no request can name the id 'a/b'")
-    facts = explain(observed(odd), NOW_MS).facts
+    facts = explain_instance(observed(odd), NOW_MS).facts
     assert facts[0] == ("not safe", "no request can name the id 'a/b'")
     unseen = observed(instance("rating"), by_server={"http://e-1": None})
-    topic, sentence = explain(unseen, NOW_MS).facts[0]
+    topic, sentence = explain_instance(unseen, NOW_MS).facts[0]
     assert topic == "not safe"
     assert "every server answers 404" in sentence
 
@@ -52,12 +52,12 @@ def test_a_self_registered_out_of_service_is_no_health_problem() -> None:
 def test_of_a_registry_without_renewals_none_is_explained() -> None:
     """And a status that a person set is taken back there, where `undrain` is refused."""
     there = instance("rating", status=Status.OUT_OF_SERVICE, data_center=DataCenter(ZOOKEEPER.name))
-    facts = dict(explain(observed(replace(there, overridden_status=there.status)), NOW_MS).facts)
-    assert facts["why not UP"].endswith(ZOOKEEPER.put_back)
+    facts = dict(explain_instance(observed(replace(there, overridden_status=there.status)), NOW_MS).facts)
+    assert facts["why not UP"].endswith(ZOOKEEPER.undrain_instruction)
     assert not {"renewed by", "last renewed"} & facts.keys()
     own = replace(instance("vm", owner=None, status=Status.OUT_OF_SERVICE), data_center=there.data_center)
     assert "undrain" not in why_not_up(observed(own))
-    assert explain(observed(own), NOW_MS).facts[0][1].startswith("itself: its own ZooKeeper client")
+    assert explain_instance(observed(own), NOW_MS).facts[0][1].startswith("itself: its own ZooKeeper client")
 
 
 def test_of_what_cannot_be_read_nothing_is_guessed() -> None:
@@ -65,7 +65,7 @@ def test_of_what_cannot_be_read_nothing_is_guessed() -> None:
     odd = replace(
         instance("vm", owner=None, status=Status.UNKNOWN), host_name="", unreadable="it is no object"
     )
-    facts = dict(explain(observed(odd), NOW_MS).facts)
+    facts = dict(explain_instance(observed(odd), NOW_MS).facts)
     assert facts["not safe"] == "it is no object"
     assert not {"callers", "why not UP"} & facts.keys()
 
@@ -78,7 +78,7 @@ def test_an_instance_of_a_syncer() -> None:
         "http://e-2": replace(one, lease_ends_ms=int(NOW_MS) + 70_000),
         "http://e-3": None,
     }
-    found = explain(
+    found = explain_instance(
         observed(
             one,
             syncer("rating"),
@@ -106,9 +106,9 @@ def test_a_renewal_that_is_late_is_said() -> None:
     """A last renewal longer ago than the Eureka lease is reported as such."""
     one = instance("rating")
     held = {"http://e-1": replace(one, lease_ends_ms=int(NOW_MS) - 30_000)}
-    facts = dict(explain(observed(one, by_server=held), NOW_MS).facts)
+    facts = dict(explain_instance(observed(one, by_server=held), NOW_MS).facts)
     assert facts["last renewed"] == "120 s ago: that is longer than its Eureka lease of 90 s"
-    assert dict(explain(observed(one), NOW_MS).facts)["last renewed"] == "no server says"
+    assert dict(explain_instance(observed(one), NOW_MS).facts)["last renewed"] == "no server says"
 
 
 DOWN = instance("rating", 0, Status.DOWN)
@@ -160,12 +160,12 @@ UNREADY = {"status": {"containerStatuses": [{"name": "main", "ready": False, "st
         (observed(instance("rating", 0, Status.DOWN, owner="mirror/eu")), "mirror/eu says DOWN"),
     ],
 )
-def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
+def test_why_an_instance_is_not_up(found: InstanceObservation, expected: str) -> None:
     """The reason comes from whatever decides the status: pod, endpoint, operator, person, stack or
     application.
     """
     assert expected in why_not_up(found)
-    assert "why not UP" in dict(explain(found, NOW_MS).facts)
+    assert "why not UP" in dict(explain_instance(found, NOW_MS).facts)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,10 @@ def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
 def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
     """The outcome of a pod's deletion depends on the syncer's spec."""
     one = instance("rating")
-    outcomes = dict(impact(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating", **spec))))
-    assert expected in outcomes[Event.POD_DELETED]
+    outcomes = dict(
+        predict_effects(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating", **spec)))
+    )
+    assert expected in outcomes[LifecycleEvent.POD_DELETED]
 
 
 @pytest.mark.parametrize(
@@ -195,25 +197,30 @@ def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
         (
             STACK,
             {"eurekube.renewer": "eurekube"},
-            Event.RENEWER_STOPS,
+            LifecycleEvent.RENEWER_STOPS,
             "another replica of 'eurekube' goes on",
         ),
-        (STACK, {"eurekube.renewer": "self"}, Event.OPERATOR_STOPS, "nothing: its application renews it"),
+        (
+            STACK,
+            {"eurekube.renewer": "self"},
+            LifecycleEvent.OPERATOR_STOPS,
+            "nothing: its application renews it",
+        ),
         (
             STACK,
             {"eurekube.renewer": "eurekube"},
-            Event.STACK_DESTROYED,
+            LifecycleEvent.STACK_DESTROYED,
             "it is deregistered, after the drain",
         ),
-        (None, {}, Event.OPERATOR_STOPS, "nothing: Eurekube has nothing to do with it"),
-        ("cluster/eks-2/shop/r", {}, Event.RENEWER_STOPS, "the operator of cluster eks-2 renews it"),
-        ("mirror/eu", {}, Event.RENEWER_STOPS, "mirror/eu decides"),
-        ("", {}, Event.OPERATOR_STOPS, "a standby replica goes on within 17 s"),
+        (None, {}, LifecycleEvent.OPERATOR_STOPS, "nothing: Eurekube has nothing to do with it"),
+        ("cluster/eks-2/shop/r", {}, LifecycleEvent.RENEWER_STOPS, "the operator of cluster eks-2 renews it"),
+        ("mirror/eu", {}, LifecycleEvent.RENEWER_STOPS, "mirror/eu decides"),
+        ("", {}, LifecycleEvent.OPERATOR_STOPS, "a standby replica goes on within 17 s"),
     ],
 )
 def test_what_would_become_of_it(
-    owner: str | None, metadata: dict[str, str], event: Event, expected: str
+    owner: str | None, metadata: dict[str, str], event: LifecycleEvent, expected: str
 ) -> None:
     """The outcome of an event depends on the instance's owner and renewer."""
     one = instance("rating", owner=owner, metadata=metadata)
-    assert expected in dict(impact(one, manager_of(one, "lab")))[event]
+    assert expected in dict(predict_effects(one, manager_of(one, "lab")))[event]

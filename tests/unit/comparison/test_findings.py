@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.findings import (
-    MOST_SUBJECTS,
+    MAX_NAMED_SUBJECTS,
     Severity,
     StatusFinding,
     eureka_findings,
@@ -39,13 +39,15 @@ def test_one_reason_is_one_trouble() -> None:
         (Severity.WARNING, "Conflict", 8),
     ]
     assert [one.problem.message for one in found] == ["no Service", "e.g. shop/a0: a0 taken"]
-    assert found[1].subjects_text.endswith(f"shop/a{MOST_SUBJECTS - 1} and {8 - MOST_SUBJECTS} more")
+    assert found[1].subjects_text.endswith(
+        f"shop/a{MAX_NAMED_SUBJECTS - 1} and {8 - MAX_NAMED_SUBJECTS} more"
+    )
 
 
 def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
     """Among faults a Eureka that cannot be read comes before its syncers; notes come last."""
     of_eureka = eureka_findings(
-        "default", error="no answer", away=[("http://e", "x")], endangered=(), warning="40 %"
+        "default", error="no answer", failed_servers=[("http://e", "x")], endangered=(), share_warning="40 %"
     )
     found = status_findings([compared("b", SyncState.NOT_READY, "EurekaUnreachable", "no answer")], of_eureka)
     assert [(one.severity, one.subjects_text) for one in found] == [
@@ -57,7 +59,9 @@ def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
 
 def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
     """A server that is away, or near self-preservation, is a warning while another one answers."""
-    found = eureka_findings("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
+    found = eureka_findings(
+        "eu", error="", failed_servers=[("http://e-1", "time-out")], endangered=["http://e-2"]
+    )
     assert [(one.severity, one.problem.reason, one.subjects) for one in found] == [
         (Severity.WARNING, "ServerAway", ("http://e-1",)),
         (Severity.WARNING, "SelfPreservation", ("http://e-2",)),

@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.comparison.mirror_explaining import (
     MirrorExplanation,
     MirrorInventory,
-    Shown,
+    ServiceUse,
     explain_mirrors,
 )
 from eurekube_provider.core.model import Instance, Port, Status
@@ -46,18 +46,18 @@ def test_each_instance_says_whether_it_is_called() -> None:
     )
     found = explained(vm(1), vm(2, status=Status.DOWN), vm(3), slices=slices)
     assert found.service == "review"
-    assert [(one.instance_id, one.shown) for one in found.instances] == [
-        ("vm-3", Shown.LEFT_OUT),
-        ("vm-2", Shown.NOT_CALLED),
-        ("vm-9", Shown.HELD),
-        ("vm-1", Shown.CALLED),
+    assert [(one.instance_id, one.use) for one in found.instances] == [
+        ("vm-3", ServiceUse.LEFT_OUT),
+        ("vm-2", ServiceUse.NOT_CALLED),
+        ("vm-9", ServiceUse.HELD),
+        ("vm-1", ServiceUse.CALLED),
     ]
     whys = [one.why for one in found.instances]
     assert "has not shown it yet" in whys[0]
     assert whys[1] == "it is DOWN, and only what is UP is called"
     assert "until a server says that it left, for 300 s at most" in whys[2]
     assert whys[3] == ""
-    assert [one.instance_id for one in found.of_instances(["vm-2"]).instances] == ["vm-2"]
+    assert [one.instance_id for one in found.limited_to_instances(["vm-2"]).instances] == ["vm-2"]
     assert found.to_dict()["instances"][1]["shown"] == "not called"
 
 
@@ -91,7 +91,7 @@ def test_what_is_left_out_says_why(one: Instance, status: dict[str, Any], why: s
     item = mirror("review", mirror_status(**status))
     found = explained(one, item=item, slices=slices, own=frozenset({"10.0.0.7"}))
     shown = next(each for each in found.instances if each.instance_id == "vm-1")
-    assert shown.shown is Shown.LEFT_OUT
+    assert shown.use is ServiceUse.LEFT_OUT
     assert why in shown.why
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from eurekube_provider.comparison.findings import Severity, headline, status_findings
 from eurekube_provider.comparison.mirror_state import (
-    STALE_SECONDS,
+    STALE_STATUS_SECONDS,
     mirror_states,
     service_of_application,
 )
@@ -34,7 +34,7 @@ def test_the_worst_comes_first() -> None:
         ("e", SyncState.NOT_SYNCED),
         ("a", SyncState.SYNCED),
     ]
-    assert [one.why.partition(":")[0] for one in found] == [
+    assert [one.problem_text.partition(":")[0] for one in found] == [
         "EndpointsReady",
         "NotLookedAt",
         "NameTaken",
@@ -47,11 +47,13 @@ def test_the_worst_comes_first() -> None:
     assert len(findings) == 4
 
 
-@pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])
+@pytest.mark.parametrize(
+    ("age", "state"), [(STALE_STATUS_SECONDS, "synced"), (STALE_STATUS_SECONDS + 1, "not known")]
+)
 def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> None:
     """A mirror whose last read is too long ago is "not known", as its operator may be gone."""
     (found,) = mirror_states([mirror("review", mirror_status(read=READ))], NOW + age)
-    assert (str(found.state), found.read_seconds_ago(NOW + age)) == (state, age)
+    assert (str(found.state), found.seconds_since_eureka_read(NOW + age)) == (state, age)
     assert found.to_dict()["lastReadAt"] == READ
 
 
@@ -60,11 +62,15 @@ def test_the_service_is_named_before_there_is_one() -> None:
     number of others.
     """
     (new,) = mirror_states([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
-    assert (new.service, new.to_dict()["services"]) == ("legacy-order", 0)
+    assert (new.services_text, new.to_dict()["services"]) == ("legacy-order", 0)
     (attached,) = mirror_states([mirror("x", application="order", attachTo="rating")], NOW)
-    assert attached.service == "rating"
+    assert attached.services_text == "rating"
     several = {**mirror_status(), "mirrored": 3}
     (many,) = mirror_states([mirror("x", several, pattern="*", allow=["*"])], NOW)
-    assert many.service == "review and 2 more"
-    assert (many.concerns("ANY"), attached.concerns("ANY"), attached.concerns("ORDER")) == (True, False, True)
+    assert many.services_text == "review and 2 more"
+    assert (
+        many.shows_application("ANY"),
+        attached.shows_application("ANY"),
+        attached.shows_application("ORDER"),
+    ) == (True, False, True)
     assert service_of_application(mirror("x", pattern="*"), "ORDER") == ""

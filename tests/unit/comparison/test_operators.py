@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from eurekube_provider.comparison.operators import (
-    OperatorsRead,
+    OperatorsSnapshot,
     OperatorState,
-    findings_of_operators,
-    operator_lines,
-    operator_of,
+    describe_operators,
+    findings_about_operators,
+    operator_state_from_lease,
     operators_to_dict,
 )
-from eurekube_provider.core.lease_notes import LeaseNotes, ServerRead, with_notes
+from eurekube_provider.core.lease_notes import LeaseNotes, ServerNote, add_lease_notes
 from eurekube_provider.runtime.clock import utc_time
 
 NOW = 1_800_000_000.0
@@ -25,10 +25,10 @@ def lease(
     renewed_ago: float = 1.0, namespace: str = "ops", holder: str = "pod-1", **notes: Any
 ) -> dict[str, Any]:
     """Return a Lease object with the operator's notes."""
-    known = LeaseNotes("eurekube", "east", namespaces=("*",), is_name_given=True)
+    known = LeaseNotes("eurekube", "east", namespaces=("*",), is_cluster_name_given=True)
     made = LeaseNotes(**{**{name: getattr(known, name) for name in LeaseNotes.__dataclass_fields__}, **notes})
     return {
-        "metadata": with_notes({"namespace": namespace, "name": "eurekube-leader"}, made),
+        "metadata": add_lease_notes({"namespace": namespace, "name": "eurekube-leader"}, made),
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": 15,
@@ -37,17 +37,17 @@ def lease(
     }
 
 
-def server(read_ago: float, answered_ago: float, error: str = "") -> ServerRead:
+def server(read_ago: float, answered_ago: float, error: str = "") -> ServerNote:
     """Return a leader's note about one server."""
-    return ServerRead(
+    return ServerNote(
         "default", "http://e/eureka", utc_time(NOW - read_ago), utc_time(NOW - answered_ago), error
     )
 
 
-def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = None) -> OperatorsRead:
+def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = None) -> OperatorsSnapshot:
     """Return operators read from these Leases."""
     at = None if renewed_ago is None else NOW - renewed_ago
-    return OperatorsRead(tuple(map(operator_of, leases)), error, at)
+    return OperatorsSnapshot(tuple(map(operator_state_from_lease, leases)), error, at)
 
 
 @pytest.mark.parametrize(
@@ -78,55 +78,61 @@ def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = N
         (read(lease(namespaces=("pay",))), ["fault NotWatched"]),
         (read(lease(servers=(server(4, 2),))), []),
         (read(lease(servers=(server(200, 2),))), ["warning EurekaNotRead"]),
-        (read(lease(servers=(ServerRead("default", "http://e/eureka"),))), ["warning EurekaNotRead"]),
+        (read(lease(servers=(ServerNote("default", "http://e/eureka"),))), ["warning EurekaNotRead"]),
     ],
 )
-def test_what_is_wrong_with_operators(found: OperatorsRead, expected: list[str]) -> None:
+def test_what_is_wrong_with_operators(found: OperatorsSnapshot, expected: list[str]) -> None:
     """Each situation gives its findings by severity and name, and each finding has a remedy."""
-    findings = list(findings_of_operators(found, [SYNCER], NOW))
+    findings = list(findings_about_operators(found, [SYNCER], NOW))
     assert [f"{one.severity} {one.problem.reason}" for one in findings] == expected
     assert all(one.problem.remedy for one in findings)
 
 
 def test_an_operator_that_nobody_needs_is_not_missed() -> None:
     """Without syncers and mirrors a missing operator is no finding."""
-    assert list(findings_of_operators(read(), [], NOW)) == []
-    assert list(findings_of_operators(read(lease(3600)), [], NOW)) == []
+    assert list(findings_about_operators(read(), [], NOW)) == []
+    assert list(findings_about_operators(read(lease(3600)), [], NOW)) == []
 
 
 def test_clocks_that_differ_are_settled_by_another_look() -> None:
     """A Lease that seems expired counts as alive if a second read shows a renewal."""
-    seems_old = operator_of(lease(40))
-    assert (seems_old.is_alive(NOW), seems_old.may_be_alive(NOW)) == (False, True)
-    again = operator_of(lease(36), before=seems_old)
-    assert again.is_alive(NOW)
-    assert not operator_of(lease(40), before=seems_old).is_alive(NOW)
-    dead: OperatorState = operator_of(lease(100))
-    assert (dead.is_alive(NOW), dead.may_be_alive(NOW)) == (False, False)
-    never = operator_of({"metadata": {"namespace": "ops", "name": "x"}, "spec": {"holderIdentity": "a"}})
-    assert (never.is_alive(NOW), never.may_be_alive(NOW)) == (False, False)
+    seems_old = operator_state_from_lease(lease(40))
+    assert (seems_old.is_leading(NOW), seems_old.needs_second_read(NOW)) == (False, True)
+    again = operator_state_from_lease(lease(36), before=seems_old)
+    assert again.is_leading(NOW)
+    assert not operator_state_from_lease(lease(40), before=seems_old).is_leading(NOW)
+    dead: OperatorState = operator_state_from_lease(lease(100))
+    assert (dead.is_leading(NOW), dead.needs_second_read(NOW)) == (False, False)
+    never = operator_state_from_lease(
+        {"metadata": {"namespace": "ops", "name": "x"}, "spec": {"holderIdentity": "a"}}
+    )
+    assert (never.is_leading(NOW), never.needs_second_read(NOW)) == (False, False)
 
 
 def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
     """The text has a line for each leading operator, its cluster name and each server, or for the last
     leader.
     """
-    lines = list(operator_lines(read(lease(servers=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW))
+    lines = list(
+        describe_operators(read(lease(servers=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW)
+    )
     assert lines == [
         "operator eurekube: pod-1 leads by the Lease ops/eurekube-leader, renewed 1 s ago",
         "  it calls the cluster east, and watches all namespaces",
         "  Eureka default was read 4 s ago; http://e/eureka answered 2 s ago",
         "its instances in Eureka were renewed 12 s ago",
     ]
-    (first, *_) = operator_lines(read(lease(900), lease(3600, "old")), NOW)
+    (first, *_) = describe_operators(read(lease(900), lease(3600, "old")), NOW)
     assert (
         first
         == "operator eurekube: nobody leads by the Lease ops/eurekube-leader, renewed 900 s ago by pod-1"
     )
-    assert list(operator_lines(read(), NOW)) == ["operator: it has no Lease"]
-    assert list(operator_lines(read(error="no"), NOW)) == ["operator: its Lease cannot be read (no)"]
+    assert list(describe_operators(read(), NOW)) == ["operator: it has no Lease"]
+    assert list(describe_operators(read(error="no"), NOW)) == ["operator: its Lease cannot be read (no)"]
     unnamed = list(
-        operator_lines(read(lease(is_name_given=False, servers=(server(4, 90, "no answer"),))), NOW)
+        describe_operators(
+            read(lease(is_cluster_name_given=False, servers=(server(4, 90, "no answer"),))), NOW
+        )
     )
     assert "set --cluster-name east" in unnamed[2]
     assert unnamed[3] == "  Eureka default was read 4 s ago; http://e/eureka failed: no answer"

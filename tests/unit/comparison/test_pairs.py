@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eurekube_provider.comparison.pairs import Pair, pairs_of
+from eurekube_provider.comparison.pairs import EndpointInstancePair, pair_endpoints_with_instances
 from eurekube_provider.core.model import Status
 from tests.unit.comparison.samples import endpoint_slice, instance
 
@@ -12,7 +12,7 @@ def test_what_does_not_agree_comes_first() -> None:
     slices = [endpoint_slice("rating", True, False, True, True, None)]
     mine = [instance("rating", 0), instance("rating", 1), instance("rating", 8)]
     other = instance("rating", 3, owner=None, instance_id="vm")
-    found = pairs_of(slices, mine, {other.ip_address: (other, "itself")})
+    found = pair_endpoints_with_instances(slices, mine, {other.ip_address: (other, "itself")})
     assert [(one.endpoint, one.endpoint_state, one.status, one.manager, one.agrees) for one in found] == [
         ("rating-1", "not ready", "UP", "", False),
         ("rating-2", "ready", "", "", False),
@@ -26,13 +26,15 @@ def test_what_does_not_agree_comes_first() -> None:
 def test_an_endpoint_of_two_slices_is_one() -> None:
     """An endpoint in two slices, as while slices are rearranged, is one pair."""
     slices = [endpoint_slice("rating", True), endpoint_slice("rating", True)]
-    (pair,) = pairs_of(slices, [instance("rating")], {})
+    (pair,) = pair_endpoints_with_instances(slices, [instance("rating")], {})
     assert pair.agrees
 
 
 def test_what_is_not_ready_and_not_up_agrees() -> None:
     """An endpoint that is not ready agrees with an instance that is not UP."""
-    (pair,) = pairs_of([endpoint_slice("rating", False)], [instance("rating", 0, Status.DOWN)], {})
+    (pair,) = pair_endpoints_with_instances(
+        [endpoint_slice("rating", False)], [instance("rating", 0, Status.DOWN)], {}
+    )
     assert pair.agrees
     assert pair.to_dict()["agrees"] is True
-    assert not Pair("10.0.0.1", "p", "ready").agrees
+    assert not EndpointInstancePair("10.0.0.1", "p", "ready").agrees

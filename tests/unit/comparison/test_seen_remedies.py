@@ -6,8 +6,13 @@ import itertools
 
 from eurekube_provider.comparison.comparing import compare
 from eurekube_provider.comparison.findings import eureka_findings, status_findings
-from eurekube_provider.comparison.mirror_state import STALE_SECONDS, mirror_states
-from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, SEEN_REMEDIES, FindingName, Seen
+from eurekube_provider.comparison.mirror_state import STALE_STATUS_SECONDS, mirror_states
+from eurekube_provider.comparison.seen_remedies import (
+    FINDING_REMEDIES,
+    OBSERVED_REASON_REMEDIES,
+    FindingName,
+    ObservedReason,
+)
 from eurekube_provider.core.model import Status
 from eurekube_provider.operator.web.operator_findings import operator_findings
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
@@ -18,7 +23,7 @@ READ = "2026-05-28T20:26:40Z"  # which is NOW
 
 def test_no_name_is_without_a_remedy() -> None:
     """Each problem name has a remedy, and each remedy a problem name."""
-    assert set(SEEN_REMEDIES) == set(Seen)
+    assert set(OBSERVED_REASON_REMEDIES) == set(ObservedReason)
     assert set(FINDING_REMEDIES) == set(FindingName)
 
 
@@ -34,18 +39,20 @@ def test_every_trouble_says_what_fixes_it() -> None:
     )
     mirrors = [mirror("x"), mirror("y", mirror_status(read=READ)), mirror("z", mirror_status(), deleted=True)]
     findings = [
-        *status_findings(applications, (), mirror_states(mirrors, NOW + STALE_SECONDS + 1)),
+        *status_findings(applications, (), mirror_states(mirrors, NOW + STALE_STATUS_SECONDS + 1)),
         *operator_findings(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
-        *eureka_findings("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
-        *eureka_findings("b", error="", away=[("http://e", "time-out")], endangered=()),
+        *eureka_findings(
+            "a", error="no answer", failed_servers=(), endangered=["http://e"], share_warning="40 %"
+        ),
+        *eureka_findings("b", error="", failed_servers=[("http://e", "time-out")], endangered=()),
     ]
     by_leases = {  # tests/unit/comparison/test_operators.py
         FindingName.OPERATOR_AWAY,
-        FindingName.OPERATOR_TWICE,
-        FindingName.NOT_RENEWED,
+        FindingName.TWO_OPERATORS,
+        FindingName.INSTANCES_NOT_RENEWED,
         FindingName.EUREKA_NOT_READ,
-        FindingName.NOT_WATCHED,
+        FindingName.NAMESPACE_NOT_WATCHED,
     }
     found = {one.problem.reason for one in findings}
-    assert found >= {*map(str, Seen), *map(str, FindingName)} - {*map(str, by_leases)}
+    assert found >= {*map(str, ObservedReason), *map(str, FindingName)} - {*map(str, by_leases)}
     assert [one.problem.reason for one in findings if not one.problem.remedy] == []

@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from eurekube_provider.core.brake import BrakeHistory, HeldRemovals
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.decision import (
-    HEIR_POLL_SECONDS,
-    RECHECK_SECONDS,
-    REPORTED_WITHIN_SECONDS,
-    RULES,
+    BLOCKED_RECHECK_SECONDS,
+    NEXT_OWNER_POLL_SECONDS,
+    REPLICATION_WAIT_SECONDS,
+    RULES_BY_STATE,
     Decision,
-    Heir,
+    NextOwner,
     RegistrySteps,
-    Removes,
-    Situation,
-    State,
+    RemovalScope,
+    SyncerSituation,
+    SyncerState,
     decide,
 )
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.host_ports import KeptPod
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.mapping import Desired
-from eurekube_provider.core.model import Instance, Key, Port, Status
+from eurekube_provider.core.mapping import DesiredInstances
+from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
 from eurekube_provider.core.plan import Action, Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges
@@ -70,10 +70,10 @@ def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
     return (Problem(reason, "it cannot be determined"),)
 
 
-def unread(names: str, wanted: str, *, is_ready: bool = True) -> Desired:
+def unread(names: str, wanted: str, *, is_ready: bool = True) -> DesiredInstances:
     """Return desired instances beside pods that were not read."""
     kept = {(name, "shop"): KeptPod(is_ready) for name in names}
-    return Desired(tuple(pods(wanted)), kept_pods=kept)
+    return DesiredInstances(tuple(pods(wanted)), kept_pods=kept)
 
 
 def at_their_own(names: str) -> dict[tuple[str, str], KeptPod]:
@@ -81,7 +81,9 @@ def at_their_own(names: str) -> dict[tuple[str, str], KeptPod]:
     return {(name, "shop"): KeptPod(is_ready=True, address=pod(name).ip_address) for name in names}
 
 
-def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
+def situation(
+    has: str = "", wanted: str = "", state: SyncerState = SyncerState.SERVED, **more: Any
+) -> SyncerSituation:
     """Return the situation of a syncer that has the pods ``has`` at the registry it names, and wants the pods
     ``wanted``.
 
@@ -90,50 +92,54 @@ def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **mo
     """
     here, there = pods(has), pods(more.pop("elsewhere", ""))
     beside = more.pop("beside", [])
-    problems = more.pop("problems", doubt() if state is State.DOUBTFUL else ())
-    terminating = more.get("terminating", frozenset())
-    is_asking = state in (State.SERVED, State.DOUBTFUL, State.PAUSED)
-    desired = Desired(tuple(pods(wanted)), problems, terminating, more.pop("is_repacked", False))
-    heirs = {
-        (place, pod(name).key): Heir(HEIR, pod(name, owner=HEIRS))
+    problems = more.pop("problems", doubt() if state is SyncerState.DOUBTFUL else ())
+    terminating_ids = more.get("terminating_ids", frozenset())
+    is_asking = state in (SyncerState.SERVED, SyncerState.DOUBTFUL, SyncerState.PAUSED)
+    desired = DesiredInstances(
+        tuple(pods(wanted)), problems, terminating_ids, more.pop("are_slices_repacked", False)
+    )
+    next_owners = {
+        (place, pod(name).key): NextOwner(HEIR, pod(name, owner=HEIRS))
         for place, names in more.pop("passes", {}).items()
         for name in names
     }
     known: dict[str, Any] = {
-        "home": "" if state is State.REFUSED else "home",
+        "home_registry": "" if state is SyncerState.REFUSED else "home",
         "syncer": SYNCER if is_asking else None,
-        "refusal": Problem("NotAllowed", "no") if state is State.REFUSED else None,
-        "desired": desired if is_asking else Desired(),
-        "neighbours": {"home": [*here, *beside], "other": there},
+        "refusal": Problem("NotAllowed", "no") if state is SyncerState.REFUSED else None,
+        "desired": desired if is_asking else DesiredInstances(),
+        "application_instances": {"home": [*here, *beside], "other": there},
         "brake": BrakeHistory(sum(one.status is Status.UP for one in (*here, *there)), 10_000),
-        "heirs": heirs,
+        "next_owners": next_owners,
     }
     fields = {"held": {"home": here, "other": there}, **known, **more}
-    return Situation(("shop", "rating"), OURS, state, **fields)
+    return SyncerSituation(("shop", "rating"), OURS, state, **fields)
 
 
 def holding(*instances: Instance) -> dict[str, Any]:
     """Return the fields of a situation in which the syncer's registry holds these instances."""
-    return {"held": {"home": instances}, "neighbours": {"home": instances}}
+    return {"held": {"home": instances}, "application_instances": {"home": instances}}
 
 
 EARLIER = "cluster/earlier/shop/rating"
 
 
-def former(has: str, had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
+def former(
+    has: str, had: str, wanted: str, state: SyncerState = SyncerState.SERVED, **more: Any
+) -> SyncerSituation:
     """Return a situation with pods ``has`` under the cluster's present name, and ``had`` under a former
     one.
     """
     there = pods(had, owner=EARLIER)
-    return situation(has, wanted, state, former={"home": there}, beside=there, **more)
+    return situation(has, wanted, state, under_former_names={"home": there}, beside=there, **more)
 
 
-def unclaimed(had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
+def unclaimed(had: str, wanted: str, state: SyncerState = SyncerState.SERVED, **more: Any) -> SyncerSituation:
     """Return a situation with pods registered under another name of the cluster that the settings do not
     list.
     """
     there = pods(had, owner=EARLIER)
-    return situation("", wanted, state, unclaimed={"home": there}, beside=there, **more)
+    return situation("", wanted, state, under_undeclared_names={"home": there}, beside=there, **more)
 
 
 def summary(steps: RegistrySteps) -> str:
@@ -147,11 +153,11 @@ def summary(steps: RegistrySteps) -> str:
         ("+", [one.instance for one in steps.registrations if one.actual is None]),
         ("~", [one.instance for one in steps.registrations if one.actual is not None]),
         ("-", [change.instance for change in steps.removals]),
-        ("=", [change.instance for change in steps.moves]),
-        (".", steps.lapses),
-        ("x", [change.instance for change in steps.evictions]),
+        ("=", [change.instance for change in steps.removals_after_move]),
+        (".", steps.instances_to_lapse),
+        ("x", [change.instance for change in steps.dead_registration_removals]),
         ("&", [change.instance for change in steps.takeovers if change.instance.owner == OURS]),
-        ("*", steps.renewals),
+        ("*", steps.instances_to_renew),
     ]
     found = {f"{sign}{one.instance_id.partition('.')[0]}" for sign, those in signs for one in those}
     return " ".join(sorted(found))
@@ -166,12 +172,12 @@ class Row:
     :ivar holds: a part of the brake's reason.
     """
 
-    situation: Situation
+    situation: SyncerSituation
     home: str = ""
     other: str = ""
     again: float | None = None
     holds: str = ""
-    waiting: int = 0
+    paused_change_count: int = 0
     error: RegistryError | None = None
 
 
@@ -180,8 +186,8 @@ OUT = replace(SYNCER, on_termination=OnTermination.OUT_OF_SERVICE)
 UPSERT = Policy.UPSERT_ONLY
 KEEPS: dict[str, Any] = {"policy": UPSERT, "syncer": replace(SYNCER, policy=UPSERT)}
 UNREAD = (Problem(Reason.NAMESPACE_NOT_READ, "no answer yet"),)
-DOWN = Desired((pod("a"), pod("b", Status.DOWN), pod("c")))
-ALL_DOWN = Desired(tuple(pods("abc", status=Status.DOWN)))
+DOWN = DesiredInstances((pod("a"), pod("b", Status.DOWN), pod("c")))
+ALL_DOWN = DesiredInstances(tuple(pods("abc", status=Status.DOWN)))
 TAKEN_OUT = pod("a", Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
 SHOWN = replace(pod("c", Status.OUT_OF_SERVICE), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
 SHOWN = replace(SHOWN, overridden_status=Status.OUT_OF_SERVICE)
@@ -198,12 +204,12 @@ ROWS: dict[str, Row] = {
     "nothing changes": Row(situation("abc", "abc")),
     "a syncer is created": Row(situation("", "abc"), "+a +b +c"),
     "scaled up": Row(situation("abc", "abcd"), "+d"),
-    "scaled down": Row(situation("abc", "ab", terminating=ids("c")), "-c"),
-    "ready just before it goes": Row(situation("abcd", "abc", terminating=ids("d")), "-d"),
+    "scaled down": Row(situation("abc", "ab", terminating_ids=ids("c")), "-c"),
+    "ready just before it goes": Row(situation("abcd", "abc", terminating_ids=ids("d")), "-d"),
     "scaled down, shown until it is gone": Row(
-        situation("abc", "ab", terminating=ids("c"), syncer=OUT), "~c"
+        situation("abc", "ab", terminating_ids=ids("c"), syncer=OUT), "~c"
     ),
-    "rolling update": Row(situation("abcd", "bcde", terminating=ids("a")), "+e -a"),
+    "rolling update": Row(situation("abcd", "bcde", terminating_ids=ids("a")), "+e -a"),
     "not ready for a while": Row(situation("abc", "abc", desired=DOWN), "~b"),
     "not ready for a while, and removed": Row(situation("abc", "ac"), "-b"),
     "gone without being seen terminating": Row(situation("abc", "ab"), "-c"),
@@ -213,55 +219,62 @@ ROWS: dict[str, Row] = {
         situation("abc", problems=doubt(Reason.NO_MATCHING_SERVICE)), holds="all 3 instances would go"
     ),
     "the namespace is deleted": Row(
-        situation("abc", state=State.DELETED, terminating=ids("abc")), "-a -b -c"
+        situation("abc", state=SyncerState.DELETED, terminating_ids=ids("abc")), "-a -b -c"
     ),
     "metadata change": Row(
-        situation("ab", desired=Desired(tuple(pods("ab", home_page_url="http://x")))), "~a ~b"
+        situation("ab", desired=DesiredInstances(tuple(pods("ab", home_page_url="http://x")))), "~a ~b"
     ),
     "a person's status stands": Row(situation("ab", "ab", **holding(TAKEN_OUT, pod("b")))),
     "a person's status waits with a broken source": Row(
         situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake=BrakeHistory(2, 100)),
         holds="all 2 instances would go",
     ),
-    "a pod is not read yet": Row(situation("abc", desired=unread("b", "ac")), again=RECHECK_SECONDS),
+    "a pod is not read yet": Row(situation("abc", desired=unread("b", "ac")), again=BLOCKED_RECHECK_SECONDS),
     "a pod is not read yet, and is not ready": Row(
-        situation("abc", desired=unread("b", "ac", is_ready=False)), "~b", again=RECHECK_SECONDS
+        situation("abc", desired=unread("b", "ac", is_ready=False)), "~b", again=BLOCKED_RECHECK_SECONDS
     ),
     "a pod is not read yet, and others end": Row(
-        situation("abc", desired=unread("b", "a"), terminating=ids("c")), "-c", again=RECHECK_SECONDS
+        situation("abc", desired=unread("b", "a"), terminating_ids=ids("c")),
+        "-c",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "pods have no host port yet": Row(
-        situation("ab", desired=Desired(tuple(pods("c")), kept_pods=at_their_own("ab"))), "+c"
+        situation("ab", desired=DesiredInstances(tuple(pods("c")), kept_pods=at_their_own("ab"))), "+c"
     ),
     "an instance of somebody else stands there": Row(
-        situation("", "a", beside=[pod("a", owner=THEIRS)]), again=RECHECK_SECONDS
+        situation("", "a", beside=[pod("a", owner=THEIRS)]), again=BLOCKED_RECHECK_SECONDS
     ),
     "the application registered itself": Row(
-        situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=RECHECK_SECONDS
+        situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=BLOCKED_RECHECK_SECONDS
     ),
     "a pod registered itself at another port": Row(
-        situation("", "a", twins={pod("a").key: OWN_PORT}), "+a", again=RECHECK_SECONDS
+        situation("", "a", own_client_instances={pod("a").key: OWN_PORT}), "+a", again=BLOCKED_RECHECK_SECONDS
     ),
     "a pod registered itself at loopback": Row(
-        situation("", "a", twins={pod("a").key: AT_LOOPBACK}), "+a", again=RECHECK_SECONDS
+        situation("", "a", own_client_instances={pod("a").key: AT_LOOPBACK}),
+        "+a",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "a pod registered itself beside ours": Row(
-        situation("a", "a", beside=[AT_LOOPBACK], twins={pod("a").key: AT_LOOPBACK}), again=RECHECK_SECONDS
+        situation("a", "a", beside=[AT_LOOPBACK], own_client_instances={pod("a").key: AT_LOOPBACK}),
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "a dead pod's own registration": Row(
-        situation("a", "a", beside=[DEAD], notes=DEAD_NOTE), again=RECHECK_SECONDS
+        situation("a", "a", beside=[DEAD], foreign_problems=DEAD_NOTE), again=BLOCKED_RECHECK_SECONDS
     ),
     "a dead pod's own registration, to be removed": Row(
-        situation("a", "a", beside=[DEAD], removable=[DEAD], notes=DEAD_NOTE), "xd", again=RECHECK_SECONDS
+        situation("a", "a", beside=[DEAD], removable_registrations=[DEAD], foreign_problems=DEAD_NOTE),
+        "xd",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "a dead pod's own registration, with a policy that removes nothing": Row(
-        situation("a", "a", beside=[DEAD], removable=[DEAD], **KEEPS)
+        situation("a", "a", beside=[DEAD], removable_registrations=[DEAD], **KEEPS)
     ),
     "a dead pod's own registration, paused": Row(
-        situation("a", "a", State.PAUSED, beside=[DEAD], removable=[DEAD])
+        situation("a", "a", SyncerState.PAUSED, beside=[DEAD], removable_registrations=[DEAD])
     ),
     "a dead pod's own registration, in doubt": Row(
-        situation("a", "a", State.DOUBTFUL, beside=[DEAD], removable=[DEAD])
+        situation("a", "a", SyncerState.DOUBTFUL, beside=[DEAD], removable_registrations=[DEAD])
     ),
     # The brake.
     "brake-beside-a-hand-over": Row(
@@ -270,7 +283,7 @@ ROWS: dict[str, Row] = {
     "brake-all-of-them": Row(situation("ab"), holds="all 2 instances would go"),
     "brake: one instance is no mass": Row(situation("a"), "-a"),
     "brake-unready": Row(situation("abc", desired=ALL_DOWN), holds="all 3 instances would go"),
-    "brake-seen-terminating": Row(situation("abc", terminating=ids("abc")), "-a -b -c"),
+    "brake-seen-terminating": Row(situation("abc", terminating_ids=ids("abc")), "-a -b -c"),
     "brake-shared-window": Row(
         situation("abcdef", "abcd", brake=BrakeHistory(6, 30, RecentChanges(8))),
         holds="10 of this operator's 30 instances would go within a minute",
@@ -281,7 +294,7 @@ ROWS: dict[str, Row] = {
     ),
     "brake-at-another-eureka": Row(situation("", "", elsewhere="ab"), holds="all 2 instances would go"),
     "packed-again": Row(
-        situation("abcd", "abc", is_repacked=True), holds="while EndpointSlices have different ports"
+        situation("abcd", "abc", are_slices_repacked=True), holds="while EndpointSlices have different ports"
     ),
     "the brake lets go after a minute": Row(
         situation("abc", brake=BrakeHistory(3, 100, held=HELD), now=160.0), "-a -b -c"
@@ -295,214 +308,261 @@ ROWS: dict[str, Row] = {
         holds="16 of 16 instances would go",
     ),
     # In doubt.
-    "doubt-about-what-is-desired": Row(situation("abc", "a", State.DOUBTFUL), ""),
+    "doubt-about-what-is-desired": Row(situation("abc", "a", SyncerState.DOUBTFUL), ""),
     "in doubt, what was seen terminating goes": Row(
-        situation("abc", "", State.DOUBTFUL, terminating=ids("ab")), "-a -b"
+        situation("abc", "", SyncerState.DOUBTFUL, terminating_ids=ids("ab")), "-a -b"
     ),
-    "in doubt, a pod that ended unseen goes": Row(situation("abc", "", State.DOUBTFUL, ended=ids("c")), "-c"),
+    "in doubt, a pod that ended unseen goes": Row(
+        situation("abc", "", SyncerState.DOUBTFUL, ended_ids=ids("c")), "-c"
+    ),
     "in doubt, and another application's pod has an address by now": Row(
-        situation("abc", "", State.DOUBTFUL, taken={pod("c").instance_id: "x/y"}), "-c"
+        situation("abc", "", SyncerState.DOUBTFUL, taken_by_pod={pod("c").instance_id: "x/y"}), "-c"
     ),
     "in doubt, and the next pod of that name has another address": Row(
-        situation("ab", "a", State.DOUBTFUL, taken={pod("a").instance_id: "x/y"})
+        situation("ab", "a", SyncerState.DOUBTFUL, taken_by_pod={pod("a").instance_id: "x/y"})
     ),
-    "in doubt, what is known is registered": Row(situation("a", "ab", State.DOUBTFUL), "+b"),
+    "in doubt, what is known is registered": Row(situation("a", "ab", SyncerState.DOUBTFUL), "+b"),
     "namespace-that-was-not-read": Row(
-        situation("abc", "", State.DOUBTFUL, problems=UNREAD), again=RECHECK_SECONDS
+        situation("abc", "", SyncerState.DOUBTFUL, problems=UNREAD), again=BLOCKED_RECHECK_SECONDS
     ),
     "in doubt, what Eureka forgot comes back": Row(
-        situation("a", "c", State.DOUBTFUL, forgotten={"home": pods("bc")}), "+c <b"
+        situation("a", "c", SyncerState.DOUBTFUL, forgotten_by_registry={"home": pods("bc")}), "+c <b"
     ),
     "in doubt, what ended leaves another Eureka as well": Row(
-        situation("a", "a", State.DOUBTFUL, elsewhere="bc", terminating=ids("c")), "", "-c"
+        situation("a", "a", SyncerState.DOUBTFUL, elsewhere="bc", terminating_ids=ids("c")), "", "-c"
     ),
     "in doubt, what ended lapses where nothing is removed": Row(
-        situation("ab", "", State.DOUBTFUL, terminating=ids("a"), **KEEPS), ".a"
+        situation("ab", "", SyncerState.DOUBTFUL, terminating_ids=ids("a"), **KEEPS), ".a"
     ),
     "paused, what another Eureka forgot comes back": Row(
-        situation("a", "a", State.PAUSED, forgotten={"other": pods("c")}), "", "<c"
+        situation("a", "a", SyncerState.PAUSED, forgotten_by_registry={"other": pods("c")}), "", "<c"
     ),
-    "given-up-by-a-paused-syncer": Row(situation("a", "", State.DOUBTFUL, passes={"home": "a"})),
+    "given-up-by-a-paused-syncer": Row(situation("a", "", SyncerState.DOUBTFUL, passes={"home": "a"})),
     # Paused.
     "paused-syncer": Row(
-        situation("ab", "bc", State.PAUSED, terminating=ids("a")), waiting=2, again=RECHECK_SECONDS
+        situation("ab", "bc", SyncerState.PAUSED, terminating_ids=ids("a")),
+        paused_change_count=2,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "paused, and scaled down": Row(
-        situation("abc", "ab", State.PAUSED, terminating=ids("c")), waiting=1, again=RECHECK_SECONDS
+        situation("abc", "ab", SyncerState.PAUSED, terminating_ids=ids("c")),
+        paused_change_count=1,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
-    "paused, scaled down, and on again": Row(situation("abc", "ab", terminating=ids("c")), "-c"),
+    "paused, scaled down, and on again": Row(situation("abc", "ab", terminating_ids=ids("c")), "-c"),
     "paused, what Eureka forgot comes back": Row(
-        situation("b", "abc", State.PAUSED, forgotten={"home": pods("a")}),
+        situation("b", "abc", SyncerState.PAUSED, forgotten_by_registry={"home": pods("a")}),
         "<a",
-        waiting=1,
-        again=RECHECK_SECONDS,
+        paused_change_count=1,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "paused, and another application's pod has an address by now": Row(
         situation(
-            "abc", "ab", State.PAUSED, taken={pod("b").instance_id: "x/y", pod("c").instance_id: "x/z"}
+            "abc",
+            "ab",
+            SyncerState.PAUSED,
+            taken_by_pod={pod("b").instance_id: "x/y", pod("c").instance_id: "x/z"},
         ),
         ".b .c",
-        waiting=1,
-        again=RECHECK_SECONDS,
+        paused_change_count=1,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "paused, and an address at another Eureka is another's": Row(
-        situation("a", "a", State.PAUSED, elsewhere="b", taken={pod("b").instance_id: "x/y"}),
+        situation("a", "a", SyncerState.PAUSED, elsewhere="b", taken_by_pod={pod("b").instance_id: "x/y"}),
         "",
         ".b",
-        waiting=1,
-        again=RECHECK_SECONDS,
+        paused_change_count=1,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "paused, and named another Eureka": Row(
-        situation("", "a", State.PAUSED, elsewhere="a"), waiting=2, again=RECHECK_SECONDS
+        situation("", "a", SyncerState.PAUSED, elsewhere="a"),
+        paused_change_count=2,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     # Refused.
-    "refused-syncer-loses-all": Row(situation("abc", "", State.REFUSED), again=RECHECK_SECONDS),
+    "refused-syncer-loses-all": Row(situation("abc", "", SyncerState.REFUSED), again=BLOCKED_RECHECK_SECONDS),
     "terminating-of-a-refused-syncer": Row(
-        situation("abc", "", State.REFUSED, terminating=ids("ab")), "-a -b", again=RECHECK_SECONDS
+        situation("abc", "", SyncerState.REFUSED, terminating_ids=ids("ab")),
+        "-a -b",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "refused, and scaled down": Row(
-        situation("abc", "", State.REFUSED, terminating=ids("c"), elsewhere="c"), "-c", "-c", RECHECK_SECONDS
+        situation("abc", "", SyncerState.REFUSED, terminating_ids=ids("c"), elsewhere="c"),
+        "-c",
+        "-c",
+        BLOCKED_RECHECK_SECONDS,
     ),
     "refused, and allowed again": Row(situation("abc", "abc")),
     "refused, and a pod ends while nobody watches": Row(
-        situation("abc", "", State.REFUSED, ended=ids("c")), "-c", again=RECHECK_SECONDS
+        situation("abc", "", SyncerState.REFUSED, ended_ids=ids("c")), "-c", again=BLOCKED_RECHECK_SECONDS
     ),
     "refused, and another application's pod has an address by now": Row(
-        situation("abc", "", State.REFUSED, taken={pod("c").instance_id: "x/y"}), "-c", again=RECHECK_SECONDS
+        situation("abc", "", SyncerState.REFUSED, taken_by_pod={pod("c").instance_id: "x/y"}),
+        "-c",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "refused, paused, and another application's pod has an address by now": Row(
-        situation("abc", "", State.REFUSED, taken={pod("c").instance_id: "x/y"}, policy=UPSERT),
+        situation("abc", "", SyncerState.REFUSED, taken_by_pod={pod("c").instance_id: "x/y"}, policy=UPSERT),
         ".c",
-        again=RECHECK_SECONDS,
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "refused, and others have all addresses by now": Row(
-        situation("abc", "", State.REFUSED, taken=dict.fromkeys(ids("abc"), "x/y")),
-        again=RECHECK_SECONDS,
+        situation("abc", "", SyncerState.REFUSED, taken_by_pod=dict.fromkeys(ids("abc"), "x/y")),
+        again=BLOCKED_RECHECK_SECONDS,
         holds="all 3 instances would go",
     ),
     "refused, and all pods ended unseen": Row(
-        situation("abc", "", State.REFUSED, ended=ids("abc")),
-        again=RECHECK_SECONDS,
+        situation("abc", "", SyncerState.REFUSED, ended_ids=ids("abc")),
+        again=BLOCKED_RECHECK_SECONDS,
         holds="all 3 instances would go",
     ),
     "refused, with a policy that removes nothing": Row(
-        situation("ab", "", State.REFUSED, terminating=ids("a"), policy=UPSERT), ".a", again=RECHECK_SECONDS
+        situation("ab", "", SyncerState.REFUSED, terminating_ids=ids("a"), policy=UPSERT),
+        ".a",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "kept-and-not-put-back": Row(
-        situation("a", "", State.REFUSED, forgotten={"home": pods("b"), "other": pods("c")}),
+        situation(
+            "a", "", SyncerState.REFUSED, forgotten_by_registry={"home": pods("b"), "other": pods("c")}
+        ),
         "<b",
         "<c",
-        RECHECK_SECONDS,
+        BLOCKED_RECHECK_SECONDS,
     ),
     "what is put back gives way to who stands there": Row(
-        situation("", "", State.REFUSED, forgotten={"home": pods("a")}, beside=[pod("a", owner=THEIRS)]),
-        again=RECHECK_SECONDS,
+        situation(
+            "",
+            "",
+            SyncerState.REFUSED,
+            forgotten_by_registry={"home": pods("a")},
+            beside=[pod("a", owner=THEIRS)],
+        ),
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     # Deleted.
-    "a syncer is deleted": Row(situation("abc", state=State.DELETED), "-a -b -c"),
+    "a syncer is deleted": Row(situation("abc", state=SyncerState.DELETED), "-a -b -c"),
     "a syncer is deleted and created again": Row(situation("", "abc"), "+a +b +c"),
     "deleted, though its policy removes nothing": Row(
-        situation("a", state=State.DELETED, policy=UPSERT), "-a"
+        situation("a", state=SyncerState.DELETED, policy=UPSERT), "-a"
     ),
     "deleted, with something at two Eurekas": Row(
-        situation("a", state=State.DELETED, elsewhere="b"), "-a", "-b"
+        situation("a", state=SyncerState.DELETED, elsewhere="b"), "-a", "-b"
     ),
     "release-before-the-registry-was-read": Row(
-        situation("", state=State.DELETED, elsewhere="b", unlisted=pods("a"), unread=AWAY),
+        situation(
+            "", state=SyncerState.DELETED, elsewhere="b", unlisted_instances=pods("a"), home_error=AWAY
+        ),
         "",
         "-b",
         error=AWAY,
     ),
     "deleted, what no list shows goes as well": Row(
-        situation("a", state=State.DELETED, unlisted=pods("b")), "-a -b"
+        situation("a", state=SyncerState.DELETED, unlisted_instances=pods("b")), "-a -b"
     ),
     "what no list shows of a deleted syncer is not taken from who wants it": Row(
-        situation("", state=State.DELETED, unlisted=pods("ab"), passes={"home": "b"}), "-a"
+        situation("", state=SyncerState.DELETED, unlisted_instances=pods("ab"), passes={"home": "b"}), "-a"
     ),
-    "a person lets a deleted syncer go": Row(situation("ab", state=State.DELETED, is_forced=True), ".a .b"),
+    "a person lets a deleted syncer go": Row(
+        situation("ab", state=SyncerState.DELETED, is_force_deleted=True), ".a .b"
+    ),
     # What it has under another name of its cluster.
     "the cluster is renamed": Row(former("", "abc", "abc"), "&a &b &c"),
     "the cluster is renamed, and a pod is new": Row(former("", "ab", "abc"), "&a &b +c"),
     "the cluster is renamed, and a pod ended meanwhile": Row(
-        former("", "ab", "a", terminating=ids("b")), "&a &b"
+        former("", "ab", "a", terminating_ids=ids("b")), "&a &b"
     ),
-    "the cluster is renamed in doubt": Row(former("", "ab", "a", State.DOUBTFUL), "&a &b"),
+    "the cluster is renamed in doubt": Row(former("", "ab", "a", SyncerState.DOUBTFUL), "&a &b"),
     "the cluster of a refused syncer is renamed": Row(
-        former("", "ab", "", State.REFUSED), "&a &b", again=RECHECK_SECONDS
+        former("", "ab", "", SyncerState.REFUSED), "&a &b", again=BLOCKED_RECHECK_SECONDS
     ),
-    "the cluster of a deleted syncer is renamed": Row(former("", "ab", "", State.DELETED), "&a &b"),
+    "the cluster of a deleted syncer is renamed": Row(former("", "ab", "", SyncerState.DELETED), "&a &b"),
     "a pod stands by two names of the cluster": Row(
         situation("", "abc", **holding(*pods("abc"), *TWICE)), "=a =b"
     ),
     "one of them is not UP by the name that it is wanted by": Row(
-        situation("", desired=Desired((pod("a", Status.DOWN),)), **holding(pod("a", Status.DOWN), TWICE[0])),
+        situation(
+            "", desired=DesiredInstances((pod("a", Status.DOWN),)), **holding(pod("a", Status.DOWN), TWICE[0])
+        ),
         "-a",
     ),
-    "renamed-cluster-of-a-paused-syncer": Row(former("", "ab", "ab", State.PAUSED), "*a *b"),
+    "renamed-cluster-of-a-paused-syncer": Row(former("", "ab", "ab", SyncerState.PAUSED), "*a *b"),
     "the cluster is renamed, and a syncer's namespace cannot be read": Row(
-        former("", "ab", "", State.UNKNOWN), "*a *b"
+        former("", "ab", "", SyncerState.UNKNOWN), "*a *b"
     ),
     "taken over, and the brake holds what vanished": Row(
         former("bc", "a", "a"), "&a", holds="all 2 instances would go"
     ),
-    "name-of-the-cluster-that-nobody-reported": Row(unclaimed("abc", "ab"), "*a *b", again=RECHECK_SECONDS),
+    "name-of-the-cluster-that-nobody-reported": Row(
+        unclaimed("abc", "ab"), "*a *b", again=BLOCKED_RECHECK_SECONDS
+    ),
     "another name of the cluster that nobody reported, in doubt": Row(
-        unclaimed("abc", "a", State.DOUBTFUL, terminating=ids("c")), "*a *b", again=RECHECK_SECONDS
+        unclaimed("abc", "a", SyncerState.DOUBTFUL, terminating_ids=ids("c")),
+        "*a *b",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "another name of the cluster, of a deleted syncer": Row(
-        unclaimed("a", "", State.DELETED), again=RECHECK_SECONDS
+        unclaimed("a", "", SyncerState.DELETED), again=BLOCKED_RECHECK_SECONDS
     ),
     # What others want.
-    "a syncer is renamed": Row(situation("abc", state=State.DELETED, passes={"home": "abc"}), ">a >b >c"),
+    "a syncer is renamed": Row(
+        situation("abc", state=SyncerState.DELETED, passes={"home": "abc"}), ">a >b >c"
+    ),
     "a syncer is renamed, the old one first": Row(
-        situation("abc", state=State.DELETED, passes={"home": "ab"}), "-c >a >b"
+        situation("abc", state=SyncerState.DELETED, passes={"home": "ab"}), "-c >a >b"
     ),
     "a StatefulSet's pod is replaced while its syncer is renamed": Row(
-        situation("abc", state=State.DELETED, passes={"home": "ab"}, terminating=ids("c")), "-c >a >b"
+        situation("abc", state=SyncerState.DELETED, passes={"home": "ab"}, terminating_ids=ids("c")),
+        "-c >a >b",
     ),
     "a syncer gives up what another one wants": Row(situation("ab", "c", passes={"home": "ab"}), "+c >a >b"),
     "a syncer gives up what another one wants, and wants it again": Row(
-        situation("", "ab", beside=pods("ab", owner=HEIRS)), again=RECHECK_SECONDS
+        situation("", "ab", beside=pods("ab", owner=HEIRS)), again=BLOCKED_RECHECK_SECONDS
     ),
     "a syncer that removes nothing gives up what another one wants": Row(
         situation("abc", "", passes={"home": "ab"}, **KEEPS),
         ".c >a >b",
     ),
     "what another syncer may want waits until that is known": Row(
-        situation("ab", "", is_awaited=True, terminating=ids("b")), "-b", again=HEIR_POLL_SECONDS
+        situation("ab", "", awaits_next_owners=True, terminating_ids=ids("b")),
+        "-b",
+        again=NEXT_OWNER_POLL_SECONDS,
     ),
     "deleted, and what another syncer may want is not known": Row(
-        situation("ab", state=State.DELETED, is_awaited=True, unlisted=pods("c")), again=HEIR_POLL_SECONDS
+        situation("ab", state=SyncerState.DELETED, awaits_next_owners=True, unlisted_instances=pods("c")),
+        again=NEXT_OWNER_POLL_SECONDS,
     ),
     # Another Eureka.
     "another Eureka is named": Row(
-        situation("", "ab", elsewhere="ab"), "+a +b", again=REPORTED_WITHIN_SECONDS
+        situation("", "ab", elsewhere="ab"), "+a +b", again=REPLICATION_WAIT_SECONDS
     ),
-    "move-without-a-stand": Row(situation("a", "ab", elsewhere="ab"), "+b", "=a", REPORTED_WITHIN_SECONDS),
+    "move-without-a-stand": Row(situation("a", "ab", elsewhere="ab"), "+b", "=a", REPLICATION_WAIT_SECONDS),
     "moved, and it stands": Row(situation("ab", "ab", elsewhere="ab"), "", "=a =b"),
     "another Eureka is named, and the first again": Row(situation("ab", "ab", elsewhere="a"), "", "=a"),
     "another Eureka is named, and another syncer stays": Row(
         situation("ab", "ab", elsewhere="ab", passes={"other": "ab"}), "", ">a >b"
     ),
     "two syncers name another Eureka in turn, and the first comes back": Row(
-        situation("a", "ab", elsewhere="b", passes={"other": "b"}), "+b", ">b", REPORTED_WITHIN_SECONDS
+        situation("a", "ab", elsewhere="b", passes={"other": "b"}), "+b", ">b", REPLICATION_WAIT_SECONDS
     ),
-    "moved-to-where-it-stands": Row(situation("ab", "ab", elsewhere="ab", same_eureka=frozenset({"other"}))),
+    "moved-to-where-it-stands": Row(
+        situation("ab", "ab", elsewhere="ab", connections_to_same_eureka=frozenset({"other"}))
+    ),
     "what is not wanted leaves two connections to one Eureka": Row(
-        situation("abc", "ab", elsewhere="abc", same_eureka=frozenset({"other"})), "-c", "-c"
+        situation("abc", "ab", elsewhere="abc", connections_to_same_eureka=frozenset({"other"})), "-c", "-c"
     ),
     "moved-in-doubt": Row(
-        situation("ab", "ab", elsewhere="ab", doubts={"other": None}), again=REPORTED_WITHIN_SECONDS
+        situation("ab", "ab", elsewhere="ab", uncertain_connections={"other": None}),
+        again=REPLICATION_WAIT_SECONDS,
     ),
     "moved, and the other Eureka cannot be asked": Row(
-        situation("ab", "ab", elsewhere="ab", doubts={"other": AWAY}),
-        again=REPORTED_WITHIN_SECONDS,
+        situation("ab", "ab", elsewhere="ab", uncertain_connections={"other": AWAY}),
+        again=REPLICATION_WAIT_SECONDS,
         error=AWAY,
     ),
     "upsert-only-at-another-eureka": Row(situation("ab", "ab", elsewhere="ab", **KEEPS), "", ".a .b"),
-    "removes nothing": Row(situation("abc", "ab", terminating=ids("c"), **KEEPS), ".c"),
+    "removes nothing": Row(situation("abc", "ab", terminating_ids=ids("c"), **KEEPS), ".c"),
     # Nobody can read whether it is there.
-    "syncers-that-were-not-read": Row(situation("abc", state=State.UNKNOWN, terminating=ids("a"))),
+    "syncers-that-were-not-read": Row(situation("abc", state=SyncerState.UNKNOWN, terminating_ids=ids("a"))),
     # By another id, so that all of these are a removal and a registration under the brake, with what comes.
     "mode service": Row(situation("abc", "s"), "+s -a -b -c"),
     "the application is renamed": Row(situation("abc", "xyz"), "+x +y +z -a -b -c"),
@@ -553,16 +613,16 @@ def test_what_is_decided(fault: str) -> None:
     """
     row = ROWS[fault]
     found = decide(row.situation)
-    done = {name: summary(steps) for name, steps in found.at.items()}
+    done = {name: summary(steps) for name, steps in found.steps_by_registry.items()}
     expected = {name: getattr(row, name) for name in row.situation.held}
-    assert (done, found.waiting, found.error) == (expected, row.waiting, row.error)
+    assert (done, found.paused_change_count, found.error) == (expected, row.paused_change_count, row.error)
     held = found.brake.held
     assert (held is not None) == bool(row.holds)
     if held is not None:
         assert row.holds in held.problem.message
-        assert found.again_seconds is not None
+        assert found.requeue_after_seconds is not None
     else:
-        assert found.again_seconds == row.again
+        assert found.requeue_after_seconds == row.again
 
 
 def test_each_edit_of_the_explorer_is_a_row() -> None:
@@ -593,59 +653,66 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a test
 
-    def situation(self) -> Situation:
+    def situation(self) -> SyncerSituation:
         """Return a random situation of a syncer with two registries."""
         draw = self._random.choice
         registries = {name: self._instances(8) for name in ("home", "other")}
         held = {name: [one for one in there if one.owner == OURS] for name, there in registries.items()}
         desired = self._desired()
-        state, policy = draw(list(State)), draw(list(Policy))
-        if state in (State.SERVED, State.DOUBTFUL):
-            state = State.DOUBTFUL if desired.is_in_doubt else State.SERVED
-        is_asking = state in (State.SERVED, State.DOUBTFUL, State.PAUSED)
+        state, policy = draw(list(SyncerState)), draw(list(Policy))
+        if state in (SyncerState.SERVED, SyncerState.DOUBTFUL):
+            state = SyncerState.DOUBTFUL if desired.is_in_doubt else SyncerState.SERVED
+        is_asking = state in (SyncerState.SERVED, SyncerState.DOUBTFUL, SyncerState.PAUSED)
         wanted = {one.instance_id for one in desired.instances}
         left = {one.instance_id for those in held.values() for one in those} - wanted
-        ended, forgotten = self._some(left), {name: self._wanted() for name in registries}
-        taken = self._some(wanted | left)
-        gone = left | desired.terminating | taken
+        ended_ids, forgotten_by_registry = self._some(left), {name: self._wanted() for name in registries}
+        taken_by_pod = self._some(wanted | left)
+        gone = left | desired.terminating_ids | taken_by_pod
         there = {one.key for one in registries["home"]}
         up = sum(one.status is Status.UP for those in held.values() for one in those)
-        made = Situation(
+        made = SyncerSituation(
             ("shop", "rating"),
             OURS,
             state,
             held,
-            "" if state is State.REFUSED else "home",
+            "" if state is SyncerState.REFUSED else "home",
             replace(SYNCER, policy=policy, on_termination=draw(list(OnTermination))) if is_asking else None,
-            desired=desired if is_asking else Desired(),
+            desired=desired if is_asking else DesiredInstances(),
             policy=policy,
-            neighbours=registries,
-            terminating=self._some(left) | (desired.terminating & left),
-            ended=ended,
-            taken=dict.fromkeys(taken, "other/pod"),
-            forgotten={
-                name: [one for one in lost if one.instance_id not in gone] for name, lost in forgotten.items()
+            application_instances=registries,
+            terminating_ids=self._some(left) | (desired.terminating_ids & left),
+            ended_ids=ended_ids,
+            taken_by_pod=dict.fromkeys(taken_by_pod, "other/pod"),
+            forgotten_by_registry={
+                name: [one for one in lost if one.instance_id not in gone]
+                for name, lost in forgotten_by_registry.items()
             },
-            same_eureka=self._some({"other"}),
-            unlisted=[one for one in self._wanted() if one.key not in there]
-            if state is State.DELETED
+            connections_to_same_eureka=self._some({"other"}),
+            unlisted_instances=[one for one in self._wanted() if one.key not in there]
+            if state is SyncerState.DELETED
             else (),
-            is_awaited=draw([False, False, True]) and RULES[state].removes is Removes.ALL,
+            awaits_next_owners=draw([False, False, True])
+            and RULES_BY_STATE[state].removal_scope is RemovalScope.ALL,
             brake=BrakeHistory(up, 20, is_released=draw([False, False, True])),
         )
-        given_up = [(name, one) for name, those in made.given_up.items() for one in those]
-        given = self._some(range(len(given_up))) if not made.is_awaited else ()
+        available_to_next_owners = [
+            (name, one) for name, those in made.available_to_next_owners.items() for one in those
+        ]
+        given = self._some(range(len(available_to_next_owners))) if not made.awaits_next_owners else ()
         owner = {OWNER_KEY: HEIRS}
-        heirs = {
-            (given_up[at][0], given_up[at][1].key): replace(given_up[at][1], metadata=owner) for at in given
+        next_owners = {
+            (available_to_next_owners[number][0], available_to_next_owners[number][1].key): replace(
+                available_to_next_owners[number][1], metadata=owner
+            )
+            for number in given
         }
-        return replace(made, heirs={place: Heir(HEIR, one) for place, one in heirs.items()})
+        return replace(made, next_owners={place: NextOwner(HEIR, one) for place, one in next_owners.items()})
 
-    def _desired(self) -> Desired:
+    def _desired(self) -> DesiredInstances:
         gone = self._some(f"pod-{number}" for number in range(1, 5))
         instances = tuple(one for one in self._wanted() if one.instance_id not in gone)
         problems = self._random.choice([(), (), doubt(), UNREAD])
-        return Desired(instances, problems, gone, self._random.choice([False, True]))
+        return DesiredInstances(instances, problems, gone, self._random.choice([False, True]))
 
     def _wanted(self) -> list[Instance]:
         """Return instances as the syncer would register them."""
@@ -694,19 +761,22 @@ def after_steps(there: Sequence[Instance], steps: RegistrySteps) -> Registry:
     return applied(changes, before)
 
 
-def carried_out(before: Situation, decision: Decision) -> Situation:
+def carried_out(before: SyncerSituation, decision: Decision) -> SyncerSituation:
     """Return the situation after a decision was carried out, with nothing else changed."""
-    after = {name: after_steps(there, decision.at[name]) for name, there in before.neighbours.items()}
+    after = {
+        name: after_steps(there, decision.steps_by_registry[name])
+        for name, there in before.application_instances.items()
+    }
     held = {name: [one for one in there.values() if one.owner == OURS] for name, there in after.items()}
     up = sum(one.status is Status.UP for there in held.values() for one in there)
     return replace(
         before,
         held=held,
-        neighbours={name: list(there.values()) for name, there in after.items()},
-        forgotten={},
-        unlisted=(),
-        heirs={},
-        brake=replace(before.brake, registered_up=up, held=decision.brake.held),
+        application_instances={name: list(there.values()) for name, there in after.items()},
+        forgotten_by_registry={},
+        unlisted_instances=(),
+        next_owners={},
+        brake=replace(before.brake, syncer_up_count=up, held=decision.brake.held),
     )
 
 
@@ -720,99 +790,112 @@ def test_gifts_at_one_registry_precede_removals_at_another() -> None:
     again.
     """
     both = situation("a", "", elsewhere="a", passes={"other": "a"})
-    assert list(decide(both).at) == ["other", "home"]
-    assert list(decide(situation("a", "", elsewhere="a")).at) == ["home", "other"]
+    assert list(decide(both).steps_by_registry) == ["other", "home"]
+    assert list(decide(situation("a", "", elsewhere="a")).steps_by_registry) == ["home", "other"]
 
 
 @thorough
 @given(situations)
-def test_nothing_in_doubt_is_removed(found: Situation) -> None:
+def test_nothing_in_doubt_is_removed(found: SyncerSituation) -> None:
     """Unless all desired instances are known, only instances of ended pods are removed, and desired ones
     never.
     """
     decision = decide(found)
-    ended = found.terminating | found.ended | found.taken.keys()
+    ended_ids = found.terminating_ids | found.ended_ids | found.taken_by_pod.keys()
     wanted = {one.key for one in found.desired.instances}
-    knows_all = RULES[found.state].removes is Removes.ALL and not found.is_awaited
-    for name, steps in decision.at.items():
-        removes = [*(change.instance for change in (*steps.removals, *steps.moves)), *steps.lapses]
-        assert knows_all or all(one.instance_id in ended for one in removes)
-        assert RULES[found.state].removes is not Removes.NONE or not removes
-        assert not any((name, one.key) in found.heirs for one in removes)
-        if found.state is State.PAUSED:
-            assert {one.instance_id for one in removes} <= found.taken.keys()
-            assert (*steps.removals, *steps.moves) == ()
-        elif name == found.home or name in found.same_eureka:
+    knows_all = RULES_BY_STATE[found.state].removal_scope is RemovalScope.ALL and not found.awaits_next_owners
+    for name, steps in decision.steps_by_registry.items():
+        removes = [
+            *(change.instance for change in (*steps.removals, *steps.removals_after_move)),
+            *steps.instances_to_lapse,
+        ]
+        assert knows_all or all(one.instance_id in ended_ids for one in removes)
+        assert RULES_BY_STATE[found.state].removal_scope is not RemovalScope.NONE or not removes
+        assert not any((name, one.key) in found.next_owners for one in removes)
+        if found.state is SyncerState.PAUSED:
+            assert {one.instance_id for one in removes} <= found.taken_by_pod.keys()
+            assert (*steps.removals, *steps.removals_after_move) == ()
+        elif name == found.home_registry or name in found.connections_to_same_eureka:
             assert wanted.isdisjoint(one.key for one in removes)
         else:
-            at_home = {one.key for one in found.held.get(found.home, ())}
-            others = {one.key for one in removes if one.instance_id not in found.taken}
+            at_home = {one.key for one in found.held.get(found.home_registry, ())}
+            others = {one.key for one in removes if one.instance_id not in found.taken_by_pod}
             assert wanted & others <= at_home
-        if found.policy is Policy.UPSERT_ONLY and found.state is not State.DELETED:
-            assert (*steps.removals, *steps.moves) == ()
+        if found.policy is Policy.UPSERT_ONLY and found.state is not SyncerState.DELETED:
+            assert (*steps.removals, *steps.removals_after_move) == ()
 
 
 @thorough
 @given(situations)
-def test_nothing_of_others_is_touched(found: Situation) -> None:
+def test_nothing_of_others_is_touched(found: SyncerSituation) -> None:
     """No decision changes another owner's instance, not even at an id or address that the syncer wants."""
     decision = decide(found)
-    for name, there in found.neighbours.items():
+    for name, there in found.application_instances.items():
         foreign = {one.key: one for one in there if one.owner != OURS}
-        steps = decision.at[name]
+        steps = decision.steps_by_registry[name]
         assert foreign.keys().isdisjoint(change.instance.key for change in steps.plan.changes)
         after = after_steps(there, steps)
         assert {key: after[key] for key in foreign} == foreign
-        assert foreign.keys().isdisjoint(one.key for one in steps.lapses)
+        assert foreign.keys().isdisjoint(one.key for one in steps.instances_to_lapse)
 
 
 @thorough
 @given(situations)
-def test_a_second_decision_is_empty(found: Situation) -> None:
+def test_a_second_decision_is_empty(found: SyncerSituation) -> None:
     """After a decision was carried out, the next ones change nothing but instances that moved, or that the
     brake held.
     """
     first = decide(found)
-    held = {change.instance.key for change in first.brake.changes}
+    held = {change.instance.key for change in first.brake.held_changes}
     after = carried_out(found, first)
     second = decide(after)
-    for steps in second.at.values():
+    for steps in second.steps_by_registry.values():
         assert not steps.handovers
         assert not steps.restores
         rest = (*steps.registrations, *steps.removals)
         assert {change.instance.key for change in rest} <= held
     third = decide(carried_out(after, second))
-    held |= {change.instance.key for change in second.brake.changes}
-    assert {change.instance.key for steps in third.at.values() for change in steps.plan.changes} <= held
+    held |= {change.instance.key for change in second.brake.held_changes}
+    assert {
+        change.instance.key for steps in third.steps_by_registry.values() for change in steps.plan.changes
+    } <= held
 
 
 @thorough
 @given(situations)
-def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
+def test_each_instance_that_is_held_meets_one_end(found: SyncerSituation) -> None:
     """An instance is handed over, changed, removed, left to lapse or kept, and never two of these."""
-    for steps in decide(found).at.values():
+    for steps in decide(found).steps_by_registry.values():
         given_away = [change.instance.key for change in steps.handovers]
         changed = {change.instance.key for change in (*steps.restores, *steps.registrations)}
-        removed = [change.instance.key for change in (*steps.removals, *steps.moves)]
-        every: list[Key] = [*given_away, *changed, *removed, *(one.key for one in steps.lapses)]
+        removed = [change.instance.key for change in (*steps.removals, *steps.removals_after_move)]
+        every: list[InstanceKey] = [
+            *given_away,
+            *changed,
+            *removed,
+            *(one.key for one in steps.instances_to_lapse),
+        ]
         assert len(every) == len(set(every))
 
 
 @thorough
 @given(situations)
-def test_instances_of_a_former_cluster_name_are_taken_over(found: Situation) -> None:
+def test_instances_of_a_former_cluster_name_are_taken_over(found: SyncerSituation) -> None:
     """Instances under a name that the settings do not list as a former one are not changed."""
-    theirs = {name: [one for one in there if one.owner == THEIRS] for name, there in found.neighbours.items()}
+    theirs = {
+        name: [one for one in there if one.owner == THEIRS]
+        for name, there in found.application_instances.items()
+    }
     for there, is_former in (
-        (replace(found, former=theirs), True),
-        (replace(found, unclaimed=theirs), False),
+        (replace(found, under_former_names=theirs), True),
+        (replace(found, under_undeclared_names=theirs), False),
     ):
-        for name, steps in decide(there).at.items():
+        for name, steps in decide(there).steps_by_registry.items():
             keys = {one.key for one in theirs.get(name, ())}
             touched = [change for change in steps.plan.changes if change.instance.key in keys]
-            is_taken_over = is_former and RULES[found.state].takes_over
+            is_taken_over = is_former and RULES_BY_STATE[found.state].takes_over_former_names
             assert {id(one) for one in touched} == {id(one) for one in steps.takeovers}
             assert len(touched) == (len(keys) if is_taken_over else 0)
             assert all(one.actual is not None and one.instance.owner == OURS for one in touched)
-            assert {one.key for one in steps.renewals} <= keys
-            assert keys.isdisjoint(one.key for one in steps.lapses)
+            assert {one.key for one in steps.instances_to_renew} <= keys
+            assert keys.isdisjoint(one.key for one in steps.instances_to_lapse)

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.derived_syncer import (
-    FIELDS,
+    FIELDS_BY_ANNOTATION,
     Membership,
     ServiceCounts,
     ServiceState,
-    controller_of,
     derived_syncer,
-    is_of_namespace,
+    is_namespace_syncer,
     membership_of,
+    parent_of_derived_syncer,
+    read_service_state,
     split_derived_name,
-    state_of,
 )
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import MIRROR_LABEL
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Syncer
 
-ALL_FIELDS = [*FIELDS.values(), "metadata", "mode"]
+ALL_FIELDS = [*FIELDS_BY_ANNOTATION.values(), "metadata", "mode"]
 
 
 def parent(services: str = "Annotated", **spec: Any) -> dict[str, Any]:
@@ -189,9 +189,9 @@ def test_names() -> None:
         == split_derived_name("all.")
         == ("", "")
     )
-    assert controller_of(derived_syncer(parent(), service(sync="true"))) == ("all", "u")
-    assert controller_of(parent()) == controller_of(None) == ("", "")
-    assert (is_of_namespace(parent()), is_of_namespace(None)) == (True, False)
+    assert parent_of_derived_syncer(derived_syncer(parent(), service(sync="true"))) == ("all", "u")
+    assert parent_of_derived_syncer(parent()) == parent_of_derived_syncer(None) == ("", "")
+    assert (is_namespace_syncer(parent()), is_namespace_syncer(None)) == (True, False)
 
 
 def test_a_namespaces_syncer_registers_nothing_itself() -> None:
@@ -214,7 +214,10 @@ def test_the_order_of_the_worst() -> None:
 
 def test_the_state_of_one_that_is_not_there() -> None:
     """It is awaited, or was refused and callers find nothing."""
-    assert (state_of("a", None, None).is_ready, state_of("a", None, Problem("x", "y")).is_ready) == (
+    assert (
+        read_service_state("a", None, None).is_ready,
+        read_service_state("a", None, Problem("x", "y")).is_ready,
+    ) == (
         None,
         False,
     )
@@ -228,5 +231,5 @@ def test_the_state_of_one_whose_last_change_was_not_seen() -> None:
     ]
     for generation, is_up_to_date, reason in ((1, True, ""), (2, True, "Joining"), (1, False, "Joining")):
         item = {"metadata": {"generation": generation}, "status": {"conditions": conditions}}
-        state = state_of("a", item, None, is_up_to_date=is_up_to_date)
+        state = read_service_state("a", item, None, is_up_to_date=is_up_to_date)
         assert (state.is_ready, state.problem.reason if state.problem else "") == (True, reason)

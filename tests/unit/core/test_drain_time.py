@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.kube.elector import Timing
+from eurekube_provider.kube.elector import ElectionTiming
 
 PARTS = [field.name for field in fields(Drain)]
 SECONDS = st.floats(min_value=0, max_value=600)
@@ -28,7 +28,7 @@ def test_defaults() -> None:
 
 def test_take_over_is_the_operators() -> None:
     """The default take-over time follows from the default timing of the operator's Lease."""
-    timing = Timing()
+    timing = ElectionTiming()
     expected = timing.lease_duration_seconds + timing.retry_period_seconds
     assert expected == Drain().take_over_seconds
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.endpoint_presence import taken_addresses
+from eurekube_provider.core.endpoint_presence import find_address_takers
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.objects import Object
 
@@ -69,11 +69,11 @@ def test_an_address_that_another_pod_has_by_now(described: str) -> None:
         if is_taken
         else None
     )
-    found = taken_addresses([held()], own, slices)
+    found = find_address_takers([held()], own, slices)
     assert found == ({held().instance_id: place} if is_taken else {})
 
 
 @pytest.mark.parametrize("name", ["10.0.0.1", "rating.svc"])
 def test_what_is_no_pod_has_no_address_to_lose(name: str) -> None:
     """An instance of a hand-written endpoint or of a whole Service is never found gone."""
-    assert taken_addresses([held(name)], [], [OTHERS]) == {}
+    assert find_address_takers([held(name)], [], [OTHERS]) == {}

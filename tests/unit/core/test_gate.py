@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.decision import State
-from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
+from eurekube_provider.core.decision import SyncerState
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_HUNG_SERVER_SECONDS
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.gate import (
-    UNWANTED_SECONDS,
+    UNSELECTED_WAIT_SECONDS,
+    GateDecision,
     GateReason,
-    GateStep,
     GateView,
-    as_ready,
+    build_gate_condition,
     decide_gate,
     declares_gate,
-    gate_condition,
-    held_from,
-    is_held,
-    is_opening,
+    format_shown_by,
+    held_since_unix,
+    is_held_by_gate,
+    is_ready_or_becoming_ready,
+    mark_held_pods_ready,
+    parse_shown_by,
     selects_pod,
-    shown_in,
-    shown_text,
 )
 from eurekube_provider.core.syncer import (
-    GATE,
+    READINESS_GATE,
     Mode,
     ReadinessGate,
     Syncer,
@@ -39,18 +39,18 @@ SERVERS = {"http://a/eureka": 100.0, "http://b/eureka": 103.0}
 
 KNOWN = GateView(
     ("shop", "rating"),
-    State.SERVED,
+    SyncerState.SERVED,
     needed_seconds=102,
-    has_registered=True,
-    is_listed=True,
-    is_wanted=True,
+    has_instances=True,
+    is_in_slices=True,
+    is_desired=True,
     shown_since=SERVERS,
     read_at=205.0,
 )
 """A syncer for which both servers have listed the pod for long enough."""
 
 OPEN = ReadinessGate(None, WhenEurekaIsAway.OPEN)
-SILENT: Object = {"shown_since": {}, "is_away": True}
+SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
 
 
 @pytest.mark.parametrize(
@@ -63,35 +63,44 @@ SILENT: Object = {"shown_since": {}, "is_away": True}
         ({"shown_since": {**SERVERS, "http://c/eureka": None}}, GateReason.REGISTERING),
         ({"shown_since": {}}, GateReason.REGISTERING),
         ({"gate": OPEN, "shown_since": {}}, GateReason.REGISTERING),
-        ({"silent": {"http://c/eureka": 204.0}}, GateReason.EUREKA_HANGS),
-        ({"silent": {"http://c/eureka": 204.0}, "gate": OPEN}, GateReason.CALLERS_KNOW),
-        ({"silent": {"http://c/eureka": 205.0 - CALLERS_LEAVE_SECONDS}}, GateReason.CALLERS_KNOW),
-        ({"silent": {"http://c/eureka": 205.1 - CALLERS_LEAVE_SECONDS}}, GateReason.EUREKA_HANGS),
+        ({"silent_since": {"http://c/eureka": 204.0}}, GateReason.EUREKA_HANGS),
+        ({"silent_since": {"http://c/eureka": 204.0}, "gate": OPEN}, GateReason.CALLERS_KNOW),
+        (
+            {"silent_since": {"http://c/eureka": 205.0 - CALLERS_LEAVE_HUNG_SERVER_SECONDS}},
+            GateReason.CALLERS_KNOW,
+        ),
+        (
+            {"silent_since": {"http://c/eureka": 205.1 - CALLERS_LEAVE_HUNG_SERVER_SECONDS}},
+            GateReason.EUREKA_HANGS,
+        ),
         (SILENT, GateReason.EUREKA_AWAY),
         ({**SILENT, "gate": OPEN}, GateReason.OPEN_WITHOUT_EUREKA),
         # A server that answers says more than a list that cannot be read.
-        ({"gate": OPEN, "is_away": True, "shown_since": {"http://a/eureka": None}}, GateReason.REGISTERING),
+        (
+            {"gate": OPEN, "is_eureka_away": True, "shown_since": {"http://a/eureka": None}},
+            GateReason.REGISTERING,
+        ),
         ({"state": None}, GateReason.NOT_READ),
-        ({"state": State.UNKNOWN}, GateReason.NOT_READ),
-        ({"state": State.UNKNOWN, "others_ready": False}, GateReason.NOT_READ),
-        ({"state": State.DOUBTFUL}, GateReason.CALLERS_KNOW),
-        ({"state": State.DELETED}, GateReason.NOT_WANTED),
+        ({"state": SyncerState.UNKNOWN}, GateReason.NOT_READ),
+        ({"state": SyncerState.UNKNOWN, "has_other_ready_pod": False}, GateReason.NOT_READ),
+        ({"state": SyncerState.DOUBTFUL}, GateReason.CALLERS_KNOW),
+        ({"state": SyncerState.DELETED}, GateReason.NOT_WANTED),
         ({"mode": Mode.SERVICE}, GateReason.NOT_WANTED),
-        ({"mode": Mode.SERVICE, "state": State.PAUSED}, GateReason.NOT_WANTED),
-        ({"state": State.REFUSED}, GateReason.REFUSED),
-        ({"state": State.REFUSED, "others_ready": False}, GateReason.REFUSED),
-        ({"state": State.REFUSED, "has_registered": False}, GateReason.NOT_WANTED),
-        ({"state": State.PAUSED}, GateReason.PAUSED),
-        ({"state": State.PAUSED, "gate": OPEN}, GateReason.PAUSED),
-        ({"others_ready": False}, GateReason.NO_OTHER_READY),
-        ({"others_ready": False, "state": State.PAUSED}, GateReason.NO_OTHER_READY),
-        ({"others_ready": False, **SILENT}, GateReason.NO_OTHER_READY),
+        ({"mode": Mode.SERVICE, "state": SyncerState.PAUSED}, GateReason.NOT_WANTED),
+        ({"state": SyncerState.REFUSED}, GateReason.REFUSED),
+        ({"state": SyncerState.REFUSED, "has_other_ready_pod": False}, GateReason.REFUSED),
+        ({"state": SyncerState.REFUSED, "has_instances": False}, GateReason.NOT_WANTED),
+        ({"state": SyncerState.PAUSED}, GateReason.PAUSED),
+        ({"state": SyncerState.PAUSED, "gate": OPEN}, GateReason.PAUSED),
+        ({"has_other_ready_pod": False}, GateReason.NO_OTHER_READY),
+        ({"has_other_ready_pod": False, "state": SyncerState.PAUSED}, GateReason.NO_OTHER_READY),
+        ({"has_other_ready_pod": False, **SILENT}, GateReason.NO_OTHER_READY),
         # Where the source may be broken, that no other pod is ready says nothing.
-        ({"others_ready": False, "is_in_doubt": True, "read_at": 0.0}, GateReason.CALLERS_LEARN),
-        ({"others_ready": False, "is_listed": False, "read_at": 0.0}, GateReason.CALLERS_LEARN),
-        ({"is_wanted": False}, GateReason.NOT_WANTED),
-        ({"is_wanted": False, "is_listed": False}, GateReason.REGISTERING),
-        ({"is_wanted": False, "is_in_doubt": True}, GateReason.REGISTERING),
+        ({"has_other_ready_pod": False, "is_in_doubt": True, "read_at": 0.0}, GateReason.CALLERS_LEARN),
+        ({"has_other_ready_pod": False, "is_in_slices": False, "read_at": 0.0}, GateReason.CALLERS_LEARN),
+        ({"is_desired": False}, GateReason.NOT_WANTED),
+        ({"is_desired": False, "is_in_slices": False}, GateReason.REGISTERING),
+        ({"is_desired": False, "is_in_doubt": True}, GateReason.REGISTERING),
     ],
 )
 def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
@@ -104,7 +113,7 @@ def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
 
 def test_every_syncer_must_agree() -> None:
     """The gate stays closed while one of the pod's syncers waits."""
-    waits = replace(KNOWN, syncer=("shop", "stars"), state=State.PAUSED)
+    waits = replace(KNOWN, syncer=("shop", "stars"), state=SyncerState.PAUSED)
     for views in ([KNOWN, waits], [waits, KNOWN]):
         assert decide_gate(views, 60.0).syncer == ("shop", "stars")
 
@@ -113,20 +122,20 @@ def test_a_pod_of_no_syncer_waits_for_a_moment() -> None:
     """Syncer, Service and pod arrive by different watches: the gate opens only when no syncer has appeared
     for a while.
     """
-    assert decide_gate([], UNWANTED_SECONDS - 0.1).reason is GateReason.NOT_READ
-    assert decide_gate([], UNWANTED_SECONDS).reason is GateReason.NOT_WANTED
+    assert decide_gate([], UNSELECTED_WAIT_SECONDS - 0.1).reason is GateReason.NOT_READ
+    assert decide_gate([], UNSELECTED_WAIT_SECONDS).reason is GateReason.NOT_WANTED
 
 
 def test_reasons_open_or_wait() -> None:
     """Each reason opens the gate or keeps it closed, and no reason that counts as trouble opens it."""
-    assert {one for one in GateReason if one.opens} == {
+    assert {one for one in GateReason if one.opens_gate} == {
         GateReason.CALLERS_KNOW,
         GateReason.NOT_WANTED,
         GateReason.NO_OTHER_READY,
         GateReason.OPEN_WITHOUT_EUREKA,
         GateReason.OPENED_BY_HAND,
     }
-    assert not any(one.opens and one.is_trouble for one in GateReason)
+    assert not any(one.opens_gate and one.needs_intervention for one in GateReason)
 
 
 OTHER = "example.org/other"
@@ -154,21 +163,21 @@ READY = {"ContainersReady": "True"}
 @pytest.mark.parametrize(
     ("item", "held"),
     [
-        (pod(GATE, **READY), True),
-        (pod(GATE, **READY, **{GATE: "False"}), True),
-        (pod(GATE, **READY, **{GATE: "True"}), False),
-        (pod(GATE, ContainersReady="False"), False),
-        (pod(GATE), False),
+        (pod(READINESS_GATE, **READY), True),
+        (pod(READINESS_GATE, **READY, **{READINESS_GATE: "False"}), True),
+        (pod(READINESS_GATE, **READY, **{READINESS_GATE: "True"}), False),
+        (pod(READINESS_GATE, ContainersReady="False"), False),
+        (pod(READINESS_GATE), False),
         (pod(**READY), False),
         (pod(OTHER, **READY), False),
-        (pod(GATE, OTHER, **READY), False),
-        (pod(GATE, OTHER, **READY, **{OTHER: "True"}), True),
-        (deleted(pod(GATE, **READY)), False),
+        (pod(READINESS_GATE, OTHER, **READY), False),
+        (pod(READINESS_GATE, OTHER, **READY, **{OTHER: "True"}), True),
+        (deleted(pod(READINESS_GATE, **READY)), False),
     ],
 )
 def test_a_pod_is_held_by_our_gate_alone(item: Object, *, held: bool) -> None:
     """A pod is held if its containers and all other gates are ready, and it is not being deleted."""
-    assert is_held(item) is held
+    assert is_held_by_gate(item) is held
 
 
 @pytest.mark.parametrize(
@@ -185,18 +194,21 @@ def test_a_pod_whose_gate_opened_counts_until_its_kubelet_says_so(
     ready: str, gate: str, *, opening: bool
 ) -> None:
     """A pod that was ready after its gate opened and no longer is, as on a lost node, does not count."""
-    item = pod(GATE, **READY, Ready=ready, **{GATE: gate})
-    assert is_opening(item) is opening
-    assert not is_opening(deleted(item))
+    item = pod(READINESS_GATE, **READY, Ready=ready, **{READINESS_GATE: gate})
+    assert is_ready_or_becoming_ready(item) is opening
+    assert not is_ready_or_becoming_ready(deleted(item))
 
 
 def test_since_when_a_pod_is_held() -> None:
     """A pod is held since the last of its containers and other gates became ready."""
     item = pod(
-        GATE, OTHER, ContainersReady="True@1970-01-01T00:01:00Z", **{OTHER: "True@1970-01-01T00:02:00Z"}
+        READINESS_GATE,
+        OTHER,
+        ContainersReady="True@1970-01-01T00:01:00Z",
+        **{OTHER: "True@1970-01-01T00:02:00Z"},
     )
-    assert held_from(item) == 120.0
-    assert held_from(pod(GATE, **READY)) == 0.0
+    assert held_since_unix(item) == 120.0
+    assert held_since_unix(pod(READINESS_GATE, **READY)) == 0.0
 
 
 def test_slices_call_held_pods_ready() -> None:
@@ -219,7 +231,7 @@ def test_slices_call_held_pods_ready() -> None:
     }
     same = {"metadata": {"namespace": "other", "name": "b"}, "endpoints": [endpoint("held", ready=False)]}
     held = {("shop", "held"), ("shop", "ends")}
-    first, second = as_ready([changed, same], held)
+    first, second = mark_held_pods_ready([changed, same], held)
     assert [one["conditions"]["ready"] for one in first["endpoints"]] == [True, False, False]
     assert first["endpoints"][1] is changed["endpoints"][1]
     assert second is same
@@ -236,36 +248,38 @@ def test_a_service_selects_a_pod_by_all_its_labels() -> None:
 
 def test_what_the_next_leader_reads_is_what_was_written() -> None:
     """The condition's message yields the servers and the time, in whole seconds."""
-    text = f"callers know the pod after 102 s; {shown_text(['http://b/eureka', 'http://a/eureka'], 120.4)}"
-    assert shown_in(text) == (frozenset({"http://a/eureka", "http://b/eureka"}), 120.0)
-    assert shown_in("callers know the pod after 102 s") is None
+    text = (
+        f"callers know the pod after 102 s; {format_shown_by(['http://b/eureka', 'http://a/eureka'], 120.4)}"
+    )
+    assert parse_shown_by(text) == (frozenset({"http://a/eureka", "http://b/eureka"}), 120.0)
+    assert parse_shown_by("callers know the pod after 102 s") is None
 
 
 def test_what_somebody_else_wrote_stops_nobody() -> None:
     """An impossible date in a message or a condition is read as unknown."""
-    assert shown_in("shown by http://a/eureka since 2026-13-45T12:00:00Z") is None
-    assert held_from(pod(GATE, ContainersReady="True@0000-01-01T00:00:00Z")) == 0.0
+    assert parse_shown_by("shown by http://a/eureka since 2026-13-45T12:00:00Z") is None
+    assert held_since_unix(pod(READINESS_GATE, ContainersReady="True@0000-01-01T00:00:00Z")) == 0.0
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     """``lastTransitionTime`` changes only with the status, as with other controllers of Kubernetes."""
-    wait = GateStep(GateReason.CALLERS_LEARN, "")
-    first = gate_condition(wait, "one", {}, 60.0)
+    wait = GateDecision(GateReason.CALLERS_LEARN, "")
+    first = build_gate_condition(wait, "one", {}, 60.0)
     assert first == {
-        "type": GATE,
+        "type": READINESS_GATE,
         "status": "False",
         "reason": "CallersLearn",
         "message": "one",
         "lastTransitionTime": "1970-01-01T00:01:00Z",
     }
-    assert gate_condition(wait, "two", first, 90.0)["lastTransitionTime"] == "1970-01-01T00:01:00Z"
-    opened = gate_condition(GateStep(GateReason.CALLERS_KNOW, ""), "three", first, 90.0)
+    assert build_gate_condition(wait, "two", first, 90.0)["lastTransitionTime"] == "1970-01-01T00:01:00Z"
+    opened = build_gate_condition(GateDecision(GateReason.CALLERS_KNOW, ""), "three", first, 90.0)
     assert (opened["status"], opened["lastTransitionTime"]) == ("True", "1970-01-01T00:01:30Z")
 
 
 def test_a_template_declares_the_gate() -> None:
     """The gate is found among other readiness gates."""
-    assert declares_gate(pod(OTHER, GATE)["spec"])
+    assert declares_gate(pod(OTHER, READINESS_GATE)["spec"])
     assert not declares_gate(pod(OTHER)["spec"])
     assert not declares_gate({})
 

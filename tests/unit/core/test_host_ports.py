@@ -9,7 +9,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.host_ports import PodOnHost
-from eurekube_provider.core.mapping import Desired, desired_instances, standing
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances, registered_without_address
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from tests.unit.core.test_mapping import CLUSTER, HTTP, endpoint, endpoint_slice, service, syncer
@@ -28,7 +28,7 @@ def pod(address: str = "10.0.0.1", *ports: Object, host: str = "192.0.2.1", **sp
     return PodOnHost.of({"spec": {"containers": [{"ports": given}], **spec}, "status": status})
 
 
-def mapped(slices: list[Object], known: dict[str, PodOnHost] | None, **fields: Any) -> Desired:
+def mapped(slices: list[Object], known: dict[str, PodOnHost] | None, **fields: Any) -> DesiredInstances:
     """Map slices for a syncer that registers host ports; None for pods that were not read."""
     return desired_instances(
         syncer(advertise=Advertise.HOST_PORT, **fields),
@@ -198,9 +198,9 @@ def test_a_pod_that_was_not_read_keeps_its_instance(
         {"a": pod(), "a.1": pod("10.0.0.2", host="192.0.2.2")},
     ).instances
     desired = mapped([one(ready=ready)], known)
-    assert (desired.instances, desired.problems, desired.awaits_pods) == ((), (), True)
+    assert (desired.instances, desired.problems, desired.awaits_unread_pods) == ((), (), True)
     assert desired.left_out == ("1 pod of Service shop/rating, not read yet",)
-    (kept,) = standing(desired, [replace(before, status=held), other])
+    (kept,) = registered_without_address(desired, [replace(before, status=held), other])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "192.0.2.1", status)
 
 
@@ -210,7 +210,7 @@ def test_a_pod_that_is_known_elsewhere_keeps_nothing() -> None:
     slices = [one(), endpoint_slice(endpoint("10.9.0.1", "a", ready=False), name="rating-y")]
     desired = mapped(slices, {"a": pod()})
     assert [each.key for each in desired.instances] == [held.key]
-    assert (standing(desired, [held]), desired.awaits_pods) == ([], False)
+    assert (registered_without_address(desired, [held]), desired.awaits_unread_pods) == ([], False)
 
 
 def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
@@ -230,7 +230,7 @@ def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
         find_pod=lambda name, address: known[name].at(address),
     )
     assert [each.port.number for each in desired.instances] == [30081]
-    assert (standing(desired, [held]), desired.awaits_pods) == ([], False)
+    assert (registered_without_address(desired, [held]), desired.awaits_unread_pods) == ([], False)
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, Status.UP), (False, Status.DOWN)])
@@ -245,7 +245,7 @@ def test_a_pod_without_a_host_port_keeps_the_instance_at_its_own_address(ready: 
     desired = mapped(slices, known)
     assert [each.ip_address for each in desired.instances] == ["192.0.2.2"]
     assert not desired.is_in_doubt
-    (kept,) = standing(desired, [before, replace(before, ip_address="192.0.2.9")])
+    (kept,) = registered_without_address(desired, [before, replace(before, ip_address="192.0.2.9")])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "10.0.0.1", status)
 
 
@@ -266,7 +266,7 @@ def test_host_ports_that_differ_are_no_repacking() -> None:
     item = endpoint_slice(endpoint("10.0.0.1", "a", ready=True), endpoint("10.0.0.2", "b", ready=True))
     item["metadata"]["labels"] |= packed
     known = {"a": pod(), "b": pod("10.0.0.2", {"containerPort": 8080, "hostPort": 30081})}
-    assert not mapped([item], known).is_repacked
+    assert not mapped([item], known).are_slices_repacked
 
 
 def test_a_terminating_pod_that_is_gone_leaves() -> None:
@@ -276,13 +276,13 @@ def test_a_terminating_pod_that_is_gone_leaves() -> None:
     gone = mapped([one(ready=False, terminating=True)], {})
     assert (dict(gone.kept_pods), gone.problems, gone.left_out) == ({}, (), ())
     there = mapped([one(ready=False, terminating=True)], {"a": pod()})
-    assert there.terminating == {"a.shop.eks:rating:30080"}
+    assert there.terminating_ids == {"a.shop.eks:rating:30080"}
 
 
 def test_before_the_pods_were_read_nothing_is_changed() -> None:
     """Until the first list of pods is complete, the mapping is unread."""
     desired = mapped([one()], None)
-    assert (desired.is_unread, desired.instances) == (True, ())
+    assert (desired.awaits_reading, desired.instances) == (True, ())
 
 
 def test_host_ports_are_for_mode_pod() -> None:

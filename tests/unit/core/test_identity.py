@@ -17,15 +17,15 @@ from eurekube_provider.core.identity import (
     StackOwner,
     check_cluster_name,
     check_metadata_key,
+    cluster_part_of_id,
     default_cluster_name,
-    endpoint_of,
-    metadata_key,
+    id_without_cluster,
+    label_to_metadata_key,
     node_instance_id,
     parse_owner,
-    place_mark,
+    pod_and_namespace_of_id,
     pod_instance_id,
     service_instance_id,
-    without_cluster,
 )
 from tests.unit.strategies import names
 
@@ -40,7 +40,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.ENFORCED_KEY == "eurekube.enforced"
     assert identity.INCARNATION_KEY == "eurekube.incarnation"
     assert identity.NODE_KEY == "eurekube.node"
-    assert identity.SELF_RENEWED == "self"
+    assert identity.SELF_RENEWER_VALUE == "self"
 
 
 def test_owners_are_frozen() -> None:
@@ -56,7 +56,7 @@ def test_instance_ids_are_frozen() -> None:
     assert service_instance_id("rating", "shop", "eks", "Rating", 80) == "rating.svc.shop.eks:rating:80"
     at_node = node_instance_id("rating", "n1.dc", "shop", "eks", "Rating", 80)
     assert at_node == "rating.svc.n1.dc.shop.eks:rating:80"
-    assert endpoint_of(at_node) == ("rating.svc.n1.dc", "shop")
+    assert pod_and_namespace_of_id(at_node) == ("rating.svc.n1.dc", "shop")
 
 
 def test_pod_and_service_of_one_name_differ() -> None:
@@ -137,22 +137,22 @@ def test_any_text_may_stand_as_an_owner(text: str) -> None:
 )
 def test_label_keys_are_frozen(label: str, key: str) -> None:
     """A label's key becomes this metadata key."""
-    assert metadata_key(label) == key
+    assert label_to_metadata_key(label) == key
 
 
 @given(st.text())
 def test_label_key_is_an_xml_name(label: str) -> None:
     """Any label's key becomes an XML name, which is a valid metadata key and maps to itself."""
-    key = metadata_key(label)
+    key = label_to_metadata_key(label)
     assert ElementTree.fromstring(f"<{key}/>").tag == key  # noqa: S314 - our own
     assert check_metadata_key(key) == key
-    assert metadata_key(key) == key
+    assert label_to_metadata_key(key) == key
 
 
 @pytest.mark.parametrize("key", ["a/b", "", "1a", "a b", "a\n", "-a", "a_b"])
 def test_metadata_keys_that_would_not_arrive(key: str) -> None:
     """A metadata key that is no XML name is refused, and the error suggests a valid one."""
-    with pytest.raises(InvalidInstance, match=re.escape(repr(metadata_key(key)))):
+    with pytest.raises(InvalidInstance, match=re.escape(repr(label_to_metadata_key(key)))):
         check_metadata_key(key)
 
 
@@ -160,13 +160,16 @@ def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
     """An instance id yields pod and namespace, and the part that is the same under any cluster name."""
     for name in ("eks", "0b2c1d3e", "east"):
         id_ = pod_instance_id("rating-1.x", "shop", name, "RATING", 8080)
-        assert endpoint_of(id_) == ("rating-1.x", "shop")
-        assert without_cluster(id_) == "rating-1.x.shop:rating:8080"
-        assert place_mark("RATING", name) in id_
-        assert place_mark("RATING", "lab") not in id_
-    assert endpoint_of(pod_instance_id("2001:db8::7", "shop", "eks", "rating", 80)) == ("2001:db8::7", "shop")
-    assert endpoint_of("vm:rating:80") == ("", "")
-    assert place_mark("orders.eks", "eks") not in "a.shop.lab:orders.eks:80"
+        assert pod_and_namespace_of_id(id_) == ("rating-1.x", "shop")
+        assert id_without_cluster(id_) == "rating-1.x.shop:rating:8080"
+        assert cluster_part_of_id("RATING", name) in id_
+        assert cluster_part_of_id("RATING", "lab") not in id_
+    assert pod_and_namespace_of_id(pod_instance_id("2001:db8::7", "shop", "eks", "rating", 80)) == (
+        "2001:db8::7",
+        "shop",
+    )
+    assert pod_and_namespace_of_id("vm:rating:80") == ("", "")
+    assert cluster_part_of_id("orders.eks", "eks") not in "a.shop.lab:orders.eks:80"
 
 
 def test_a_cluster_knows_its_syncers_under_other_names() -> None:

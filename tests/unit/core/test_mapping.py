@@ -14,15 +14,19 @@ from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import (
-    Desired,
+    DesiredInstances,
     desired_instances,
+    keep_registered_ids,
     limited_to_registered_ports,
-    standing,
-    under_held_ids,
+    registered_without_address,
 )
-from eurekube_provider.core.mapping_cache import MOST_ZONES, MappingCache
+from eurekube_provider.core.mapping_cache import MAX_CACHED_ZONES, MappingCache
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import MANAGED_BY_LABEL, SLICE_CONTROLLER, app_of
+from eurekube_provider.core.objects import (
+    KUBERNETES_SLICE_MANAGER,
+    SLICE_MANAGED_BY_LABEL,
+    app_name_of_service,
+)
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
@@ -74,17 +78,19 @@ def endpoint_slice(
     }
 
 
-def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> Desired:
+def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> DesiredInstances:
     """Map slices for a syncer in mode pod."""
     return desired_instances(syncer(**fields), services or [service()], slices, CLUSTER)
 
 
-def whole(described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any) -> Desired:
+def whole(
+    described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any
+) -> DesiredInstances:
     """Map a Service for a syncer in mode service."""
     return desired_instances(syncer(Mode.SERVICE, **fields), [described], slices, CLUSTER, nodes=nodes)
 
 
-def statuses(desired: Desired) -> dict[str, str]:
+def statuses(desired: DesiredInstances) -> dict[str, str]:
     """Return the status of each desired instance by its address."""
     return {instance.ip_address: instance.status.value for instance in desired.instances}
 
@@ -128,7 +134,7 @@ def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]
 def test_terminating_ids_are_named() -> None:
     """The mapping lists terminating endpoints, so that they can be told from vanished ones."""
     desired = pods(endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), endpoint("10.0.0.2", "b")))
-    assert desired.terminating == {"a.shop.eks:rating:8080"}
+    assert desired.terminating_ids == {"a.shop.eks:rating:8080"}
     assert statuses(desired) == {"10.0.0.2": "UP"}
 
 
@@ -237,13 +243,13 @@ def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
 
 def test_a_slice_without_endpoints_is_no_problem() -> None:
     """A Service that is scaled to zero yields no instance and no problem."""
-    assert pods(endpoint_slice(ports=())) == Desired()
+    assert pods(endpoint_slice(ports=())) == DesiredInstances()
 
 
 def test_services_are_selected_by_label_then_by_name() -> None:
     """A Service without the label ``app`` is selected by its name."""
-    assert app_of(service("x", app="rating")) == "rating"
-    assert app_of(service("rating", app=None)) == "rating"
+    assert app_name_of_service(service("x", app="rating")) == "rating"
+    assert app_name_of_service(service("rating", app=None)) == "rating"
     slices = [
         endpoint_slice(endpoint("10.0.0.1", "a"), of="labelled"),
         endpoint_slice(endpoint("10.0.0.2", "b"), of="rating"),
@@ -410,7 +416,7 @@ def test_with_ambiguous_services_a_pod_may_replace_another() -> None:
     ]
     desired = pods(*slices, services=services)
     assert (desired.instances, [one.reason for one in desired.problems]) == ((), ["AmbiguousService"])
-    by_pod = {one.instance_id.partition(".")[0]: one for each in desired.undecided for one in each}
+    by_pod = {one.instance_id.partition(".")[0]: one for each in desired.ambiguous_candidates for one in each}
     both = {"10.0.0.1": "UP", "10.0.0.2": "DOWN"}
     for stands, expected in (
         ("", {}),
@@ -532,7 +538,7 @@ def test_who_has_another_port_of_several_is_not_wanted_under_that_one() -> None:
     one = endpoint_slice(endpoint("10.0.0.2", "b"), ports=METRICS["ports"])
     (by_hand,) = pods(one, services=[both]).instances
     assert by_hand.port == Port(9090)
-    one["metadata"]["labels"][MANAGED_BY_LABEL] = SLICE_CONTROLLER
+    one["metadata"]["labels"][SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     others = pods(one, services=[both])
     assert (others.instances, others.is_in_doubt, others.left_out) == ((), True, ())
     (problem,) = others.problems
@@ -711,7 +717,7 @@ def test_a_service_without_an_address_is_up_while_one_is_ready(
     ours = ("rating.svc.shop.eks:rating:80", "rating.svc.n1.shop.former:rating:80")
     ids = (*ours, "rating-svc.shop.eks:rating:80", "rating.svc.other.eks:rating:80")
     there = [Instance("rating", one, "10.96.0.1", "10.96.0.1", Port(80)) for one in ids]
-    assert standing(desired, there) == [replace(one, status=expected) for one in there[:2]]
+    assert registered_without_address(desired, there) == [replace(one, status=expected) for one in there[:2]]
 
 
 @pytest.mark.parametrize("cluster_ip", ["None", "", None], ids=["headless", "empty", "missing"])
@@ -799,7 +805,7 @@ def test_whatever_the_cluster_holds(mode: Mode, services: list[Object], slices: 
     desired = desired_instances(syncer(mode), services, slices, CLUSTER)
     found = [instance.instance_id for instance in desired.instances]
     assert sorted(set(found)) == sorted(found)
-    assert desired.terminating.isdisjoint(found)
+    assert desired.terminating_ids.isdisjoint(found)
     assert all(instance.owner == OWNER for instance in desired.instances)
     assert all(instance.application == "RATING" for instance in desired.instances)
     assert {instance.status for instance in desired.instances} <= {Status.UP, Status.DOWN}
@@ -820,7 +826,7 @@ def test_the_order_of_objects_means_nothing(
     assert {(one.instance_id, one.status) for one in before.instances} == {
         (one.instance_id, one.status) for one in after.instances
     }
-    assert before.terminating == after.terminating
+    assert before.terminating_ids == after.terminating_ids
 
 
 @pytest.mark.parametrize(
@@ -995,9 +1001,11 @@ def test_metadata_are_made_once_for_a_zone_while_nothing_changes() -> None:
     assert other["zone"] == "zone-b"
     (changed,) = seen("2", first)
     assert changed == {**before, "version": "2"}
-    zones = [endpoint(f"10.0.1.{number}", f"p-{number}", f"z-{number}") for number in range(MOST_ZONES + 1)]
-    assert len({one["zone"] for one in seen("2", *zones)}) == MOST_ZONES + 1
-    _, kept = mapped.of("shop/rating", (asking, CLUSTER, {"version": "2"}, None))
+    zones = [
+        endpoint(f"10.0.1.{number}", f"p-{number}", f"z-{number}") for number in range(MAX_CACHED_ZONES + 1)
+    ]
+    assert len({one["zone"] for one in seen("2", *zones)}) == MAX_CACHED_ZONES + 1
+    _, kept = mapped.lookup("shop/rating", (asking, CLUSTER, {"version": "2"}, None))
     assert kept == {}
 
 
@@ -1012,13 +1020,13 @@ def test_an_endpoint_keeps_the_id_by_which_it_is_registered() -> None:
     def earlier(one: Instance, name: str = "lab") -> Instance:
         return replace(one, instance_id=one.instance_id.replace(f".{CLUSTER.name}:", f".{name}:"))
 
-    assert under_held_ids(now, [a, b], CLUSTER.name) is now
-    found = under_held_ids(now, [earlier(a), earlier(b), b], CLUSTER.name)
+    assert keep_registered_ids(now, [a, b], CLUSTER.name) is now
+    found = keep_registered_ids(now, [earlier(a), earlier(b), b], CLUSTER.name)
     assert found.instances == (earlier(a), b, c)
-    leaving = replace(now, instances=(a,), terminating=frozenset({b.instance_id, c.instance_id}))
-    found = under_held_ids(leaving, [earlier(a), earlier(b, "old"), earlier(b)], CLUSTER.name)
+    leaving = replace(now, instances=(a,), terminating_ids=frozenset({b.instance_id, c.instance_id}))
+    found = keep_registered_ids(leaving, [earlier(a), earlier(b, "old"), earlier(b)], CLUSTER.name)
     assert found.instances == (earlier(a),)
     ids = {earlier(b).instance_id, earlier(b, "old").instance_id, b.instance_id, c.instance_id}
-    assert found.terminating == ids
+    assert found.terminating_ids == ids
     others = replace(earlier(a), application="STARS", instance_id=earlier(a).instance_id)
-    assert under_held_ids(now, [others], CLUSTER.name).instances == now.instances
+    assert keep_registered_ids(now, [others], CLUSTER.name).instances == now.instances

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core import address_policy
-from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress, parsed_address
+from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress, parse_ip_address
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_names import assigned_names, mirrored_name
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.mirror_names import assign_service_names, mirrored_service_name
+from eurekube_provider.core.networks import parse_networks
 
 
 def mirror(**spec: Any) -> Mirror:
@@ -32,7 +32,7 @@ def test_one_application_becomes_a_service_of_its_name() -> None:
         443,
         "https",
     )
-    assert [read.means(one) for one in ("REVIEW", "REVIEW2")] == [True, False]
+    assert [read.selects_application(one) for one in ("REVIEW", "REVIEW2")] == [True, False]
 
 
 def test_a_pattern_means_what_the_list_allows() -> None:
@@ -40,7 +40,9 @@ def test_a_pattern_means_what_the_list_allows() -> None:
     Eureka.
     """
     read = mirror(pattern="shop-*", allow=["SHOP-REVIEW", "shop-r?"])
-    assert [one for one in ("SHOP-REVIEW", "SHOP-R1", "SHOP-X", "REVIEW") if read.means(one)] == [
+    assert [
+        one for one in ("SHOP-REVIEW", "SHOP-R1", "SHOP-X", "REVIEW") if read.selects_application(one)
+    ] == [
         "SHOP-REVIEW",
         "SHOP-R1",
     ]
@@ -82,12 +84,12 @@ def test_what_cannot_be_meant_is_refused(spec: dict[str, Any], sentence: str) ->
 )
 def test_names_are_dns_labels(template: str, application: str, name: str | None) -> None:
     """A Service's name is a label of RFC 1035, as Kubernetes requires, or None."""
-    assert mirrored_name(template, application) == name
+    assert mirrored_service_name(template, application) == name
 
 
 def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
     """If one Service merged both applications, calls for the first would reach the second."""
-    found = assigned_names("{application}", ["A_B", "A-B", "C"])
+    found = assign_service_names("{application}", ["A_B", "A-B", "C"])
     assert found.names == {"A-B": "a-b", "C": "c"}
     assert list(found.refused) == ["A_B"]
     assert "A_B and A-B would both be the Service a-b" in found.refused["A_B"]
@@ -97,21 +99,21 @@ def test_who_has_a_name_keeps_it() -> None:
     """An application that has the Service keeps the name; otherwise a newcomer in Eureka could take over
     its calls.
     """
-    found = assigned_names("{application}", ["A_B", "A-B"], {"a-b": "A_B"})
+    found = assign_service_names("{application}", ["A_B", "A-B"], {"a-b": "A_B"})
     assert (found.names, list(found.refused)) == ({"A_B": "a-b"}, ["A-B"])
 
 
 @given(st.sets(st.text(alphabet="AB-_.9", min_size=1, max_size=4)))
 def test_no_two_applications_have_one_service(applications: set[str]) -> None:
     """Each application gets a Service name of its own, or is refused with a reason."""
-    found = assigned_names("{application}", applications)
+    found = assign_service_names("{application}", applications)
     assert len(set(found.names.values())) == len(found.names)
     groups = (found.names, found.refused, found.unnameable)
     assert sorted(application for group in groups for application in group) == sorted(applications)
 
 
 POLICY = AddressPolicy(
-    networks_of(["0.0.0.0/0", "::/0"]), networks_of(["10.96.0.0/12"]), frozenset({"192.0.2.9"})
+    parse_networks(["0.0.0.0/0", "::/0"]), parse_networks(["10.96.0.0/12"]), frozenset({"192.0.2.9"})
 )
 
 
@@ -135,57 +137,59 @@ def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str
     """Anybody may register an address in Eureka, and must not direct the cluster's calls to its own
     Services.
     """
-    parsed = parsed_address(address)
+    parsed = parse_ip_address(address)
     assert parsed is not None
-    said = POLICY.refusal(parsed)
+    said = POLICY.refusal_reason(parsed)
     assert (why in said) if why else said == ""
 
 
 def test_nothing_is_allowed_by_itself() -> None:
     """An address must be in ``--mirror-cidrs``, and in the mirror's ``spec.allowedCIDRs`` if it has any."""
     address = ipaddress.ip_address("192.0.2.1")
-    assert "--mirror-cidrs" in AddressPolicy(()).refusal(address)
-    policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
-    assert policy.refusal(address) == ""
-    assert policy.refusal(address, networks_of(["192.0.2.0/31"])) == ""
-    assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["192.0.2.2/31"]))
-    assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["2001:db8::/32"]))
+    assert "--mirror-cidrs" in AddressPolicy(()).refusal_reason(address)
+    policy = AddressPolicy(parse_networks(["192.0.2.0/24"]))
+    assert policy.refusal_reason(address) == ""
+    assert policy.refusal_reason(address, parse_networks(["192.0.2.0/31"])) == ""
+    assert "spec.allowedCIDRs" in policy.refusal_reason(address, parse_networks(["192.0.2.2/31"]))
+    assert "spec.allowedCIDRs" in policy.refusal_reason(address, parse_networks(["2001:db8::/32"]))
 
 
 def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
     """A cached judgement holds for one address text and one set of networks only."""
-    policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]), own=frozenset({"192.0.2.9"}))
-    narrow = networks_of(["192.0.2.0/31"])
+    policy = AddressPolicy(
+        parse_networks(["192.0.2.0/24", "2001:db8::/32"]), own_addresses=frozenset({"192.0.2.9"})
+    )
+    narrow = parse_networks(["192.0.2.0/31"])
     for _ in range(2):
-        assert policy.judged("192.0.2.1") == JudgedAddress("192.0.2.1", "IPv4", "")
-        assert policy.judged("[2001:DB8::1]") == JudgedAddress("2001:db8::1", "IPv6", "")
-        assert policy.judged("vm-1.example.com") is None
+        assert policy.judge_address("192.0.2.1") == JudgedAddress("192.0.2.1", "IPv4", "")
+        assert policy.judge_address("[2001:DB8::1]") == JudgedAddress("2001:db8::1", "IPv6", "")
+        assert policy.judge_address("vm-1.example.com") is None
         for text, networks, why in (("192.0.2.9", (), "own"), ("192.0.2.2", narrow, "spec.allowedCIDRs")):
-            found = policy.judged(text, networks)
+            found = policy.judge_address(text, networks)
             assert found is not None
-            assert why in found.refusal
-        assert policy.judged("192.0.2.2") == JudgedAddress("192.0.2.2", "IPv4", "")
-    assert policy == AddressPolicy(policy.allowed, own=policy.own)
+            assert why in found.refusal_reason
+        assert policy.judge_address("192.0.2.2") == JudgedAddress("192.0.2.2", "IPv4", "")
+    assert policy == AddressPolicy(policy.allowed_networks, own_addresses=policy.own_addresses)
 
 
 def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of judgements is bounded, since addresses come and go."""
-    monkeypatch.setattr(address_policy, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(address_policy, "MAX_CACHED_JUDGEMENTS", 2)
     judged: list[str] = []
-    parse = address_policy.parsed_address
+    parse = address_policy.parse_ip_address
 
     def noting(text: str) -> address_policy.IpAddress | None:
         judged.append(text)
         return parse(text)
 
-    monkeypatch.setattr(address_policy, "parsed_address", noting)
-    policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
+    monkeypatch.setattr(address_policy, "parse_ip_address", noting)
+    policy = AddressPolicy(parse_networks(["192.0.2.0/24"]))
     for number in (1, 2, 1, 3, 1):
-        policy.judged(f"192.0.2.{number}")
+        policy.judge_address(f"192.0.2.{number}")
     assert [text[-1] for text in judged] == ["1", "2", "3", "1"]
 
 
 def test_addresses_may_be_in_brackets_and_names_are_none() -> None:
     """An IPv6 address in brackets is parsed, a host name yields None."""
-    assert str(parsed_address("[2001:db8::1]")) == "2001:db8::1"
-    assert parsed_address("vm-1.example.com") is None
+    assert str(parse_ip_address("[2001:db8::1]")) == "2001:db8::1"
+    assert parse_ip_address("vm-1.example.com") is None

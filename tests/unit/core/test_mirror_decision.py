@@ -16,26 +16,31 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_decision import (
-    HostAnswer,
+    HostLookup,
     MirrorDecision,
     MirrorOutcome,
     MirrorSituation,
-    decide_mirrored,
+    decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint, host_names
-from eurekube_provider.core.mirror_guard import BRAKE_SECONDS
-from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
+from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_guard import MIRROR_BRAKE_SECONDS
+from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices, plan_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.mirrored_service import has_form, owner_reference, service_body, slice_owner
+from eurekube_provider.core.mirrored_service import (
+    build_slice_metadata,
+    has_cluster_ip_of_form,
+    owner_reference,
+    service_body,
+)
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION
 from tests.unit import strategies
 
 MIRROR = Mirror("shop", "legacy", application="REVIEW")
 ADDED = replace(MIRROR, form=MirrorForm.ATTACHED, attach_to="review")
 HEADLESS = replace(MIRROR, form=MirrorForm.HEADLESS)
-POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
+POLICY = AddressPolicy(parse_networks(["192.0.2.0/24"]))
 OWNER = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaMirror", "name": "legacy", "uid": "uid-legacy"}
 HTTP = EndpointGroup("IPv4", (("http", 8080, ""),))
 ONE, OTHER = "http://one:8761/eureka", "http://other:8761/eureka"
@@ -57,7 +62,7 @@ def shown(names: str, source: str = "") -> tuple[MirrorEndpoint, ...]:
 
 def person(opted_in: str | None = None, port: str = "http") -> dict[str, Any]:
     """Return a person's Service."""
-    annotations = {ATTACH_ANNOTATION: opted_in} if opted_in else {}
+    annotations = {ATTACH_MIRROR_ANNOTATION: opted_in} if opted_in else {}
     metadata = {"namespace": "shop", "name": "review", "labels": {}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"ports": [{"name": port}]}}
 
@@ -78,7 +83,7 @@ def situation(lists: str = "", calls: str = "", mirror: Mirror = MIRROR, **more:
     left = {key: frozenset(("REVIEW", one) for one in more.pop(key, "")) for key in ("gone", "absent")}
     registered = tuple(map(vm, more.pop("registered", "")))
     fields = {
-        "before": shown(calls),
+        "current_endpoints": shown(calls),
         "instances": list(map(vm, lists)),
         "source": ONE,
         "unlisted": UnlistedInstances(registered, left["gone"] | left["absent"], left["absent"]),
@@ -105,12 +110,12 @@ class Row:
     """
 
     situation: MirrorSituation
-    end: MirrorOutcome
+    outcome: MirrorOutcome
     calls: str = ""
     problems: Sequence[str] = ()
 
 
-SHOWS, LEAVES, KEEPS = MirrorOutcome
+SHOWS, REMOVES_SLICES, WRITES_NOTHING = MirrorOutcome
 ROWS = {
     # Eureka is read.
     "a machine comes": Row(situation("abc", "ab"), SHOWS, "abc"),
@@ -122,14 +127,14 @@ ROWS = {
     "it vanished, and time goes on": Row(situation("ab", "abc", held_since={"c": 700.1}), SHOWS, "abc"),
     "all are absent": Row(situation("", "abc", absent="abc"), SHOWS, "abc", ["Braked"]),
     "all are absent for long": Row(
-        situation("", "c", absent="c", held_since={"c": 0.0}, now=BRAKE_SECONDS), SHOWS
+        situation("", "c", absent="c", held_since={"c": 0.0}, now=MIRROR_BRAKE_SECONDS), SHOWS
     ),
     "all are absent, and a person says so": Row(situation("", "abc", absent="abc", is_released=True), SHOWS),
     "another Eureka is read": Row(
-        situation("a", before=shown("bc", source=OTHER), absent="bc"), SHOWS, "abc", ["Braked"]
+        situation("a", current_endpoints=shown("bc", source=OTHER), absent="bc"), SHOWS, "abc", ["Braked"]
     ),
     "a machine is taken out of service": Row(
-        situation(instances=[vm("a", status=OUT), vm("b")], before=shown("ab")), SHOWS, "Ab"
+        situation(instances=[vm("a", status=OUT), vm("b")], current_endpoints=shown("ab")), SHOWS, "Ab"
     ),
     "its network is taken away": Row(
         situation(instances=[vm("a", "10.0.0.1"), vm("b")]), SHOWS, "b", ["AddressRefused"]
@@ -137,21 +142,24 @@ ROWS = {
     "a name resolves nowhere any more": Row(
         situation(
             instances=[vm("a", "a.example")],
-            before=shown("a"),
-            hosts={"a.example": HostAnswer(("192.0.2.97",), "no answer")},
+            current_endpoints=shown("a"),
+            host_lookups={"a.example": HostLookup(("192.0.2.97",), "no answer")},
         ),
         SHOWS,
         "a",
         ["Unresolvable"],
     ),
     "a name was never resolved": Row(
-        situation(instances=[vm("a", "a.example")], before=shown("a")), SHOWS, "a", ["Unresolvable"]
+        situation(instances=[vm("a", "a.example")], current_endpoints=shown("a")),
+        SHOWS,
+        "a",
+        ["Unresolvable"],
     ),
     "a syncer of this cluster registered it": Row(
         situation(instances=[vm("a", metadata={OWNER_KEY: "cluster/eks/shop/review"})]), SHOWS
     ),
     "an endpoint is written by hand": Row(
-        situation("a", before=(*shown("a"), replace(shown("b")[0], instance_id=""))),
+        situation("a", current_endpoints=(*shown("a"), replace(shown("b")[0], instance_id=""))),
         SHOWS,
         "a",
         ["ForeignEndpoints"],
@@ -160,33 +168,45 @@ ROWS = {
         situation("a", service=ours(selector={"app": "x"})), SHOWS, "a", ["ForeignEndpoints"]
     ),
     "somebody wrote a slice for it": Row(
-        situation("a", service=ours(), strangers=("review-1",)), SHOWS, "a", ["ForeignEndpoints"]
+        situation("a", service=ours(), foreign_slices=("review-1",)), SHOWS, "a", ["ForeignEndpoints"]
     ),
     # Eureka is silent.
-    "it is silent": Row(situation("a", "abc", is_silent=True, absent="bc"), SHOWS, "abc"),
-    "it is silent, and a slice is gone": Row(situation("abc", "", is_silent=True), SHOWS, "abc"),
+    "it is silent": Row(situation("a", "abc", is_eureka_silent=True, absent="bc"), SHOWS, "abc"),
+    "it is silent, and a slice is gone": Row(situation("abc", "", is_eureka_silent=True), SHOWS, "abc"),
     "it is silent since this replica leads": Row(
-        situation("a", "abc", is_silent=True, is_known=False), KEEPS
+        situation("a", "abc", is_eureka_silent=True, was_shown_by_replica=False), WRITES_NOTHING
     ),
     "it is silent, and a person has the name": Row(
-        situation("a", "a", is_silent=True, standing=person()), KEEPS, problems=["NameTaken"]
+        situation("a", "a", is_eureka_silent=True, service_of_any_owner=person()),
+        WRITES_NOTHING,
+        problems=["NameTaken"],
     ),
     # Whose the Service is.
     "another mirror has the name": Row(
-        situation("a", holder="other", standing=ours()), KEEPS, problems=["NameTaken"]
+        situation("a", holding_mirror="other", service_of_any_owner=ours()),
+        WRITES_NOTHING,
+        problems=["NameTaken"],
     ),
-    "a person has the name": Row(situation("a", standing=person()), LEAVES, problems=["NameTaken"]),
-    "the watch of Services is behind": Row(situation("a", holder="legacy", standing=ours()), SHOWS, "a"),
-    "a person's Service opted in": Row(situation("a", mirror=ADDED, standing=person("legacy")), SHOWS, "a"),
+    "a person has the name": Row(
+        situation("a", service_of_any_owner=person()), REMOVES_SLICES, problems=["NameTaken"]
+    ),
+    "the watch of Services is behind": Row(
+        situation("a", holding_mirror="legacy", service_of_any_owner=ours()), SHOWS, "a"
+    ),
+    "a person's Service opted in": Row(
+        situation("a", mirror=ADDED, service_of_any_owner=person("legacy")), SHOWS, "a"
+    ),
     "a person's Service opted out": Row(
-        situation("a", "a", ADDED, standing=person()), LEAVES, problems=["NotAttached"]
+        situation("a", "a", ADDED, service_of_any_owner=person()), REMOVES_SLICES, problems=["NotAttached"]
     ),
     "a person's Service is another mirror's": Row(
-        situation("a", "a", ADDED, standing=person("beside")), LEAVES, problems=["NotAttached"]
+        situation("a", "a", ADDED, service_of_any_owner=person("beside")),
+        REMOVES_SLICES,
+        problems=["NotAttached"],
     ),
-    "a person's Service is gone": Row(situation("a", "a", ADDED), LEAVES, problems=["NotAttached"]),
+    "a person's Service is gone": Row(situation("a", "a", ADDED), REMOVES_SLICES, problems=["NotAttached"]),
     "a mirrored Service is to be added to": Row(
-        situation("a", mirror=ADDED, standing=ours()), LEAVES, problems=["NotAttached"]
+        situation("a", mirror=ADDED, service_of_any_owner=ours()), REMOVES_SLICES, problems=["NotAttached"]
     ),
 }
 
@@ -195,15 +215,15 @@ ROWS = {
 def test_what_is_decided(fault: str) -> None:
     """The rows are known faults in Eureka's lists, and in the owner of the Service's name."""
     row = ROWS[fault]
-    found = decide_mirrored(row.situation)
+    found = decide_mirrored_service(row.situation)
     problems = [one.reason for one in found.problems]
-    assert (found.end, called(found), problems) == (row.end, row.calls, list(row.problems))
-    is_made = row.end is SHOWS and row.situation.mirror.form is not MirrorForm.ATTACHED
+    assert (found.outcome, called(found), problems) == (row.outcome, row.calls, list(row.problems))
+    is_made = row.outcome is SHOWS and row.situation.mirror.form is not MirrorForm.ATTACHED
     assert (found.service is not None) == is_made
 
 
 @pytest.mark.parametrize(
-    ("mirror", "stands", "is_replaced", "is_renamed"),
+    ("mirror", "stands", "must_replace_service", "renames_ports"),
     [
         (MIRROR, ours(), False, False),
         (MIRROR, ours(port="web"), False, True),
@@ -212,33 +232,35 @@ def test_what_is_decided(fault: str) -> None:
     ],
 )
 def test_how_a_service_is_changed(
-    mirror: Mirror, stands: dict[str, Any], is_replaced: bool, is_renamed: bool
+    mirror: Mirror, stands: dict[str, Any], must_replace_service: bool, renames_ports: bool
 ) -> None:
     """Another form replaces the Service, since its address is fixed; a port's new name is written after
     its slices.
     """
-    found = decide_mirrored(situation("a", mirror=mirror, service=stands))
-    assert (found.is_replaced, found.is_renamed) == (is_replaced, is_renamed)
+    found = decide_mirrored_service(situation("a", mirror=mirror, service=stands))
+    assert (found.must_replace_service, found.renames_ports) == (must_replace_service, renames_ports)
     assert found.service is not None
-    assert has_form(found.service, mirror.form)
+    assert has_cluster_ip_of_form(found.service, mirror.form)
 
 
 @pytest.mark.parametrize(
-    ("more", "is_final"),
+    ("more", "is_time_independent"),
     [
         ({}, True),
         ({"calls": "b"}, False),
         ({"registered": "b", "calls": "b"}, False),
-        ({"is_silent": True}, False),
+        ({"is_eureka_silent": True}, False),
         ({"instances": [vm("a", "a.example")]}, False),
         ({"instances": [vm("a", "10.0.0.1")]}, False),
     ],
 )
-def test_what_depends_on_time_or_answers_is_decided_again(more: dict[str, Any], is_final: bool) -> None:
+def test_what_depends_on_time_or_answers_is_decided_again(
+    more: dict[str, Any], is_time_independent: bool
+) -> None:
     """A decision that depends on time or on answers is not final, although lists and cluster are
     unchanged.
     """
-    assert decide_mirrored(situation("a", **more)).is_final == is_final
+    assert decide_mirrored_service(situation("a", **more)).is_time_independent == is_time_independent
 
 
 class Drawn:
@@ -252,14 +274,16 @@ class Drawn:
         draw = self._random.choice
         mirror = draw([MIRROR, MIRROR, HEADLESS, ADDED])
         source = draw([ONE, ONE, ONE, ""])
-        owner = slice_owner(mirror, "REVIEW", "review", {"uid": "uid-review"}, draw([ONE, ONE, OTHER]))
-        before = [replace(one, source="") for one in shown(self._some("abcdefghijklmno"))]
-        slices = written(plan_slices(owner, before, []), [])
+        owner = build_slice_metadata(
+            mirror, "REVIEW", "review", {"uid": "uid-review"}, draw([ONE, ONE, OTHER])
+        )
+        current_endpoints = [replace(one, source="") for one in shown(self._some("abcdefghijklmno"))]
+        slices = written(plan_slices(owner, current_endpoints, []), [])
         names = self._some("abcdefghijklmno")
         instances = [vm(one, draw(["", "", "", "10.0.0.1", f"{one}.example"])) for one in names]
-        hosts = {
-            one: draw([HostAnswer(), HostAnswer((f"192.0.2.{ord(one[0])}",)), HostAnswer((), "no")])
-            for one in sorted(host_names(mirror, instances, Cluster("eks", "uid"), POLICY))
+        host_lookups = {
+            one: draw([HostLookup(), HostLookup((f"192.0.2.{ord(one[0])}",)), HostLookup((), "no")])
+            for one in sorted(host_names_to_resolve(mirror, instances, Cluster("eks", "uid"), POLICY))
         }
         absent = self._some("abcdefghijklmno")
         return situation(
@@ -267,16 +291,18 @@ class Drawn:
             instances=instances,
             service=draw([None, ours(), ours(HEADLESS), ours(port="web")]),
             slices=slices,
-            before=shown_endpoints(slices),
-            standing=draw([None, person(), person("legacy"), person("beside"), person("legacy", "web")]),
-            holder=draw(["", "", "legacy", "other"]),
+            current_endpoints=endpoints_in_slices(slices),
+            service_of_any_owner=draw(
+                [None, person(), person("legacy"), person("beside"), person("legacy", "web")]
+            ),
+            holding_mirror=draw(["", "", "legacy", "other"]),
             source=source,
-            is_known=draw([True, True, False]),
-            is_silent=draw([True, False, False]),
+            was_shown_by_replica=draw([True, True, False]),
+            is_eureka_silent=draw([True, False, False]),
             is_released=draw([True, False, False, False]),
             gone=self._some("abcdefghijklmno"),
             absent=absent,
-            hosts=hosts,
+            host_lookups=host_lookups,
             held_since={one: draw([0.0, 699.0, 701.0]) for one in self._some("abcdefghijklmno")},
         )
 
@@ -285,9 +311,9 @@ class Drawn:
         return "".join(one for one in those if self._random.random() < share)
 
 
-def written(plan: SlicePlan, before: Sequence[Any]) -> list[Any]:
+def written(plan: SlicePlan, current_endpoints: Sequence[Any]) -> list[Any]:
     """Return the slices after a plan was carried out."""
-    there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in before}
+    there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in current_endpoints}
     for one in (*plan.creations, *plan.updates):
         there[one["metadata"]["name"]] = one
     for gone in plan.deletions:
@@ -306,20 +332,22 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
     """A called endpoint stays until its end is proved, its hold time is over, or a person releases it; while
     Eureka is silent all endpoints stay.
     """
-    decision = decide_mirrored(found)
-    if decision.end is not SHOWS:
+    decision = decide_mirrored_service(found)
+    if decision.outcome is not SHOWS:
         return
     called_now = {one.address for one in decision.verdict.endpoints if one.is_ready}
     listed = {one.instance_id for one in found.instances}
     proved = {instance_id for _, instance_id in found.unlisted.gone - found.unlisted.absent}
     absent = {instance_id for _, instance_id in found.unlisted.absent}
-    for one in found.before:
-        if found.is_silent:
+    for one in found.current_endpoints:
+        if found.is_eureka_silent:
             assert one.address in {each.address for each in decision.verdict.endpoints}
         elif not (found.is_released or one.instance_id in listed or one.instance_id in proved):
             held_for = found.now - found.held_since.get(one.instance_id, found.now)
-            if one.is_from_elsewhere(found.source) or held_for < found.mirror.hold_seconds:
-                is_absent = one.instance_id in absent and one.instance_id not in decision.verdict.held
+            if one.is_from_another_eureka(found.source) or held_for < found.mirror.hold_seconds:
+                is_absent = (
+                    one.instance_id in absent and one.instance_id not in decision.verdict.held_since_by_id
+                )
                 assert one.address in called_now or is_absent
 
 
@@ -329,26 +357,30 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
     """A Service of a person that did not opt in, or of another mirror, gets no endpoint; no address outside
     the allowed networks is called.
     """
-    decision = decide_mirrored(found)
-    if decision.end is not SHOWS:
+    decision = decide_mirrored_service(found)
+    if decision.outcome is not SHOWS:
         assert decision.service is None
         assert decision.verdict.endpoints == ()
     elif found.mirror.form is MirrorForm.ATTACHED:
-        assert found.standing is not None
-        assert found.standing["metadata"]["annotations"] == {ATTACH_ANNOTATION: "legacy"}
+        assert found.service_of_any_owner is not None
+        assert found.service_of_any_owner["metadata"]["annotations"] == {ATTACH_MIRROR_ANNOTATION: "legacy"}
         assert decision.service is None
     else:
-        assert found.service is not None or found.holder == "legacy" or found.standing is None
-    judged = [POLICY.judged(one.address) for one in decision.verdict.endpoints]
-    assert all(one is not None and not one.refusal for one in judged)
+        assert (
+            found.service is not None
+            or found.holding_mirror == "legacy"
+            or found.service_of_any_owner is None
+        )
+    judge_address = [POLICY.judge_address(one.address) for one in decision.verdict.endpoints]
+    assert all(one is not None and not one.refusal_reason for one in judge_address)
 
 
 @thorough
 @given(situations)
 def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
     """After the first decision was carried out and nothing else changed, the second plan is empty."""
-    first = decide_mirrored(found)
-    if first.end is not SHOWS:
+    first = decide_mirrored_service(found)
+    if first.outcome is not SHOWS:
         return
     service: Any = copy.deepcopy(first.service)
     if service:
@@ -359,12 +391,12 @@ def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
         found,
         service=service,
         slices=slices,
-        before=shown_endpoints(slices),
-        held_since=found.held_since if found.is_silent else first.verdict.held,
-        holder="legacy" if service else found.holder,
+        current_endpoints=endpoints_in_slices(slices),
+        held_since=found.held_since if found.is_eureka_silent else first.verdict.held_since_by_id,
+        holding_mirror="legacy" if service else found.holding_mirror,
         is_released=False,
     )
-    again = decide_mirrored(second)
-    assert (again.is_replaced, again.is_renamed) == (False, False)
+    again = decide_mirrored_service(second)
+    assert (again.must_replace_service, again.renames_ports) == (False, False)
     plan = again.slices(second, owner)
     assert not plan, plan

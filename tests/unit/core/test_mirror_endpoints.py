@@ -18,29 +18,29 @@ from eurekube_provider.core.mirror_conditions import (
     MirrorCondition,
     MirroredService,
     MirrorReport,
-    gathered,
+    group_by_reason,
 )
 from eurekube_provider.core.mirror_endpoints import (
     EndpointGroup,
-    Mapped,
+    MappedEndpoints,
     MirrorEndpoint,
     mirrored_endpoints,
-    named_after,
+    with_service_port_names,
 )
 from eurekube_provider.core.mirror_guard import (
-    BRAKE_SECONDS,
-    Unlisted,
-    guarded,
-    is_too_much,
-    vanished,
+    MIRROR_BRAKE_SECONDS,
+    UnlistedFacts,
+    find_unlisted_ids,
+    guard_endpoints,
+    removes_too_many,
 )
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.networks import ambiguity, networks_of
+from eurekube_provider.core.networks import describe_ambiguous_address, parse_networks
 from eurekube_provider.core.problem import Problem
 
 MIRROR = Mirror("shop", "legacy", application="REVIEW")
 CLUSTER = Cluster("eks", "uid")
-POLICY = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
+POLICY = AddressPolicy(parse_networks(["192.0.2.0/24", "2001:db8::/32"]))
 HTTP = EndpointGroup("IPv4", (("http", 8080, ""),))
 
 
@@ -52,7 +52,7 @@ def instance(number: int = 1, address: str = "", **more: Any) -> Instance:
 
 def mapped(
     *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
-) -> Mapped:
+) -> MappedEndpoints:
     """Map these instances to the mirror's endpoints."""
     return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
 
@@ -88,12 +88,14 @@ def test_what_no_request_can_name_is_shown_and_reported() -> None:
     assert [(one.reason, one.message) for one in found.problems] == [
         (MirrorCondition.UNREADABLE, "REVIEW a/b is not safe: no request can name the id 'a/b'")
     ]
-    assert not MirrorReport(problems=gathered(found.problems)).synced[0]
+    assert not MirrorReport(problems=group_by_reason(found.problems)).synced[0]
 
 
 def test_an_ambiguous_address_is_not_shown() -> None:
     """An address with leading zeros, which resolvers read differently, is left out and reported once."""
-    odd = instance(1, "192.0.2.071", unreadable=f"ipAddr '192.0.2.071' {ambiguity('192.0.2.071')}")
+    odd = instance(
+        1, "192.0.2.071", unreadable=f"ipAddr '192.0.2.071' {describe_ambiguous_address('192.0.2.071')}"
+    )
     found = mapped(odd, instance(2), names={"192.0.2.071": ("192.0.2.57",)})
     assert [one.instance_id for one in found.endpoints] == ["vm-2"]
     assert [one.reason for one in found.problems] == [MirrorCondition.UNREADABLE]
@@ -147,7 +149,7 @@ def test_one_bad_instance_keeps_no_other_away() -> None:
     ]
     assert "REVIEW vm-2 is at 127.0.0.1, which is a loopback address" in found.problems[0].message
     assert "REVIEW vm-3 is at 'vm-3.example.com'" in found.problems[1].message
-    assert found.unresolved == {"vm-3": True}
+    assert found.up_by_unresolved_id == {"vm-3": True}
 
 
 def test_names_become_the_addresses_that_they_resolve_to() -> None:
@@ -175,10 +177,10 @@ def test_zones_are_those_of_the_nodes() -> None:
 
 def test_ports_are_named_as_the_service_that_they_join() -> None:
     """Attached slices use the name of the Service's only port."""
-    assert named_after([{"name": "web", "port": 80}], MIRROR).port == ServicePort("web", 80)
-    assert named_after([{"port": 80}], MIRROR).port == ServicePort("", 80)
+    assert with_service_port_names([{"name": "web", "port": 80}], MIRROR).port == ServicePort("web", 80)
+    assert with_service_port_names([{"port": 80}], MIRROR).port == ServicePort("", 80)
     for ports in ([{"name": "web"}, {"name": "admin"}], [{"name": "http"}], [{"name": "https"}]):
-        assert named_after(ports, MIRROR) == MIRROR
+        assert with_service_port_names(ports, MIRROR) == MIRROR
 
 
 def shown(number: int, **more: Any) -> MirrorEndpoint:
@@ -189,36 +191,38 @@ def shown(number: int, **more: Any) -> MirrorEndpoint:
 def test_what_vanishes_waits_for_its_proof() -> None:
     """The endpoint of a vanished instance is held, and goes at once when its end is proved."""
     listed = mapped(instance(1))
-    verdict = guarded(listed, [shown(1), shown(2)], Unlisted(), 100.0, 300.0)
+    verdict = guard_endpoints(listed, [shown(1), shown(2)], UnlistedFacts(), 100.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1", "vm-2"]
-    assert (verdict.held, verdict.expired) == ({"vm-2": 100.0}, ())
-    verdict = guarded(listed, [shown(1), shown(2)], Unlisted({"vm-2"}, (), verdict.held), 101.0, 300.0)
+    assert (verdict.held_since_by_id, verdict.expired_ids) == ({"vm-2": 100.0}, ())
+    verdict = guard_endpoints(
+        listed, [shown(1), shown(2)], UnlistedFacts({"vm-2"}, (), verdict.held_since_by_id), 101.0, 300.0
+    )
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1"]
-    assert (verdict.held, verdict.expired) == ({}, ())
+    assert (verdict.held_since_by_id, verdict.expired_ids) == ({}, ())
 
 
 def test_nothing_waits_for_ever() -> None:
     """A held endpoint goes after the hold time, and is named as expired."""
-    since = Unlisted(held_since={"vm-1": 100.0})
+    since = UnlistedFacts(held_since={"vm-1": 100.0})
     there, listed = [shown(1), shown(2)], mapped(instance(2))
-    verdict = guarded(listed, there, since, 399.9, 300.0)
-    assert verdict.held == {"vm-1": 100.0}
-    verdict = guarded(listed, there, since, 400.0, 300.0)
-    assert ([one.instance_id for one in verdict.endpoints], verdict.held) == (["vm-2"], {})
-    assert verdict.expired == ("vm-1",)
+    verdict = guard_endpoints(listed, there, since, 399.9, 300.0)
+    assert verdict.held_since_by_id == {"vm-1": 100.0}
+    verdict = guard_endpoints(listed, there, since, 400.0, 300.0)
+    assert ([one.instance_id for one in verdict.endpoints], verdict.held_since_by_id) == (["vm-2"], {})
+    assert verdict.expired_ids == ("vm-1",)
 
 
 def test_what_is_not_called_need_not_wait() -> None:
     """An unready endpoint goes without proof; a listed instance that is DOWN becomes unready at once."""
-    assert guarded(mapped(), [shown(1, is_ready=False)], Unlisted(), 0.0, 300.0).endpoints == ()
+    assert guard_endpoints(mapped(), [shown(1, is_ready=False)], UnlistedFacts(), 0.0, 300.0).endpoints == ()
     down = mapped(instance(1, status=Status.DOWN))
-    (endpoint,) = guarded(down, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
+    (endpoint,) = guard_endpoints(down, [shown(1)], UnlistedFacts(), 0.0, 300.0).endpoints
     assert not endpoint.is_ready
 
 
 def test_an_instance_that_moved_leaves_its_old_address() -> None:
     """A listed instance's former address goes without a wait."""
-    verdict = guarded(mapped(instance(1, "192.0.2.99")), [shown(1)], Unlisted(), 0.0, 300.0)
+    verdict = guard_endpoints(mapped(instance(1, "192.0.2.99")), [shown(1)], UnlistedFacts(), 0.0, 300.0)
     assert [one.address for one in verdict.endpoints] == ["192.0.2.99"]
 
 
@@ -226,14 +230,14 @@ def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
     """The addresses are taken from the slices, so that they survive a restart; the status is Eureka's."""
     for status in (Status.UP, Status.DOWN):
         listed = mapped(instance(1, "vm-1.example.com", status=status))
-        (endpoint,) = guarded(listed, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
+        (endpoint,) = guard_endpoints(listed, [shown(1)], UnlistedFacts(), 0.0, 300.0).endpoints
         assert (endpoint.address, endpoint.is_ready) == ("192.0.2.1", status is Status.UP)
 
 
 def test_proof_is_asked_for_what_is_called_and_not_listed() -> None:
     """Each instance with a ready endpoint that is missing from the list is asked about once."""
     there = [shown(1), shown(2), replace(shown(2), address="192.0.2.22"), shown(3, is_ready=False)]
-    assert vanished(there, {"vm-1"}) == ["vm-2"]
+    assert find_unlisted_ids(there, {"vm-1"}) == ["vm-2"]
 
 
 _numbers = st.sets(st.integers(1, 12))
@@ -252,26 +256,28 @@ def test_nothing_is_removed_without_proof_before_its_time(
     began, now = 0.0, 0.0
     for step in steps:
         now += step
-        unlisted = Unlisted({f"vm-{one}" for one in gone}, (), held)
-        verdict = guarded(mapped(*map(instance, listed)), there, unlisted, now, 300.0)
+        unlisted = UnlistedFacts({f"vm-{one}" for one in gone}, (), held)
+        verdict = guard_endpoints(mapped(*map(instance, listed)), there, unlisted, now, 300.0)
         ids = {one.instance_id for one in verdict.endpoints}
         assert ids >= {f"vm-{one}" for one in listed}
         assert not ids & {f"vm-{one}" for one in gone}
         unproved = {f"vm-{one}" for one in standing - listed - gone}
         if step == steps[0] and now == step:
             began = now
-        is_braked = is_too_much(len(unproved), len(unproved | {f"vm-{one}" for one in listed}))
-        if now - began < (BRAKE_SECONDS if is_braked else 300.0):
+        is_braked = removes_too_many(len(unproved), len(unproved | {f"vm-{one}" for one in listed}))
+        if now - began < (MIRROR_BRAKE_SECONDS if is_braked else 300.0):
             assert unproved <= ids
         else:
             assert not unproved & ids
-        there, held = list(verdict.endpoints), verdict.held
+        there, held = list(verdict.endpoints), verdict.held_since_by_id
 
 
 def test_a_report_says_what_is_wrong_first() -> None:
     """Ready is True if callers reach each Service, Synced if the endpoints match Eureka."""
     some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
-    report = MirrorReport(some, gathered([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)]))
+    report = MirrorReport(
+        some, group_by_reason([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)])
+    )
     unresolvable = Problem("Unresolvable", "x0; x1; x2; and 2 more", MIRROR_REMEDIES["Unresolvable"])
     assert report.problems == {"Unresolvable": unresolvable}
     assert report.synced == (False, unresolvable)

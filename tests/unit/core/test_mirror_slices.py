@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
 from eurekube_provider.core.mirror_slices import (
-    MOST_ENDPOINTS,
+    MAX_ENDPOINTS_PER_SLICE,
     SliceMetadata,
     SlicePlan,
-    group_of,
+    endpoints_in_slices,
     plan_slices,
-    shown_endpoints,
+    slice_group,
 )
-from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_MANAGER, SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import MIRROR_SLICE_MANAGER, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 
 Slices = dict[str, dict[str, Any]]
 
 OWNER = SliceMetadata(
     "shop",
     "review",
-    {SERVICE_NAME_LABEL: "review", MANAGED_BY_LABEL: MIRROR_MANAGER},
+    {SERVICE_NAME_LABEL: "review", SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER},
     {"eurekube.io/application": "REVIEW"},
     {"apiVersion": "v1", "kind": "Service", "name": "review", "uid": "u-1"},
 )
@@ -150,7 +150,7 @@ def test_a_slice_that_somebody_emptied_is_filled_again() -> None:
     one["endpoints"] = []
     plan, after = plan_and_carry_out([endpoint(1)], slices)
     assert (len(plan.updates), len(plan)) == (1, 1)
-    assert shown_endpoints(after.values()) == [endpoint(1)]
+    assert endpoints_in_slices(after.values()) == [endpoint(1)]
 
 
 def test_what_somebody_changed_is_put_right() -> None:
@@ -170,7 +170,7 @@ def test_what_somebody_changed_is_put_right() -> None:
     one["ports"][0]["port"] = 22
     plan, after = plan_and_carry_out([endpoint(1)], slices)
     assert (len(plan.creations), len(plan.deletions)) == (1, 1)
-    assert shown_endpoints(after.values()) == [endpoint(1)]
+    assert endpoints_in_slices(after.values()) == [endpoint(1)]
 
 
 _endpoints = st.dictionaries(
@@ -204,11 +204,11 @@ def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> 
     slices: Slices = {}
     for wanted in steps:
         plan, slices = plan_and_carry_out(wanted, slices)
-        found = shown_endpoints(slices.values())
+        found = endpoints_in_slices(slices.values())
         assert len(found) == len(wanted)
         assert set(found) == set(wanted)
         for one in slices.values():
-            assert 1 <= len(one["endpoints"]) <= MOST_ENDPOINTS
+            assert 1 <= len(one["endpoints"]) <= MAX_ENDPOINTS_PER_SLICE
             versions = {":" in each["addresses"][0] for each in one["endpoints"]}
             assert versions == {one["addressType"] == "IPv6"}
         assert len(plan_and_carry_out(wanted, slices)[0]) == 0
@@ -281,7 +281,7 @@ def test_whatever_somebody_does_to_the_slices_is_put_right(
     for number, act in acts if slices else ():
         act(list(slices.values())[number % len(slices)])
     _, after = plan_and_carry_out(wanted, slices)
-    found = shown_endpoints(after.values())
+    found = endpoints_in_slices(after.values())
     assert (len(found), set(found)) == (len(wanted), set(wanted))
     for one in after.values():
         assert {port["protocol"] for port in one["ports"]} == {"TCP"}
@@ -307,18 +307,21 @@ def test_only_slices_that_must_change_are_written(
         return  # then every endpoint changes
     stays = {(one.group, one.address): one for one in after}
     places = {(one.group, one.address) for one in before}
-    for group in {group_of(one) for one in slices.values()} | {one.group for one in after}:
-        mine = [one for one in slices.values() if group_of(one) == group]
+    for group in {slice_group(one) for one in slices.values()} | {one.group for one in after}:
+        mine = [one for one in slices.values() if slice_group(one) == group]
         must = [
             one
             for one in mine
-            if any(stays.get((each.group, each.address)) != each for each in shown_endpoints([one]))
+            if any(stays.get((each.group, each.address)) != each for each in endpoints_in_slices([one]))
         ]
         news = sum(one.group == group and (one.group, one.address) not in places for one in after)
         room = sum(
-            MOST_ENDPOINTS - sum((each.group, each.address) in stays for each in shown_endpoints([one]))
+            MAX_ENDPOINTS_PER_SLICE
+            - sum((each.group, each.address) in stays for each in endpoints_in_slices([one]))
             for one in must
         )
-        more = math.ceil(max(0, news - room) / MOST_ENDPOINTS)
-        written = [one for one in (*plan.creations, *plan.updates, *plan.deletions) if group_of(one) == group]
+        more = math.ceil(max(0, news - room) / MAX_ENDPOINTS_PER_SLICE)
+        written = [
+            one for one in (*plan.creations, *plan.updates, *plan.deletions) if slice_group(one) == group
+        ]
         assert len(written) <= len(must) + more

@@ -70,5 +70,5 @@ def test_wanted_leaves_out_what_the_server_computes(instance: Instance) -> None:
     seen = replace(
         instance, overridden_status=Status.DOWN, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2
     )
-    assert seen.wanted() == instance.wanted()
+    assert seen.without_server_fields() == instance.without_server_fields()
     assert seen.is_overridden

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.networks import ambiguity, check_address
+from eurekube_provider.core.networks import check_unambiguous_address, describe_ambiguous_address
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ from eurekube_provider.core.networks import ambiguity, check_address
 )
 def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) -> None:
     """A resolver parses leading zeros or hexadecimal digits as one address, libraries as another or none."""
-    assert f"some read {read}, others something else" in ambiguity(address)
+    assert f"some read {read}, others something else" in describe_ambiguous_address(address)
     with pytest.raises(InvalidInstance, match="ip_address"):
-        check_address(address)
+        check_unambiguous_address(address)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) 
 )
 def test_what_all_read_alike_is_none(address: str) -> None:
     """A plain address, a host name, and a text that no reader parses as an address are not ambiguous."""
-    assert ambiguity(address) == ""
-    check_address(address)
+    assert describe_ambiguous_address(address) == ""
+    check_unambiguous_address(address)
 
 
 @given(st.text("0123456789abx.", max_size=16))
@@ -55,4 +55,4 @@ def test_whatever_a_resolver_reads_otherwise_is_reported(text: str) -> None:
     try:
         assert str(ipaddress.IPv4Address(text)) == text
     except ValueError:
-        assert ambiguity(text)
+        assert describe_ambiguous_address(text)

@@ -9,20 +9,20 @@ import pytest
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.objects import (
-    MANAGED_BY_LABEL,
     MIRROR_LABEL,
-    MIRROR_MANAGER,
+    MIRROR_SLICE_MANAGER,
     SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
     is_mirrored,
-    service_of,
+    service_name_of_slice,
 )
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from eurekube_provider.registrations.discovered import map_endpoints
 
 Object = dict[str, Any]
-OURS = {MANAGED_BY_LABEL: MIRROR_MANAGER}
+OURS = {SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER}
 
 
 def service(**labels: str) -> Object:
@@ -47,13 +47,13 @@ def endpoint_slice(address: str, name: str = "review-1", **labels: str) -> Objec
 
 def registered(mode: Mode, services: list[Object], slices: list[Object]) -> list[str]:
     """Return the addresses that the syncer ``review`` registers for these Services and slices."""
-    index = Index()
+    index = ServiceIndex()
     for one in services:
-        index.service_changed(None, trim_service(one))
+        index.update_service(None, trim_service(one))
     for one in slices:
-        index.slice_changed(None, trim_slice(one))
+        index.update_slice(None, trim_slice(one))
     syncer = Syncer("shop", "review", mode, Selector("shop", "review"), "review")
-    desired = desired_instances(syncer, *index.selected(syncer.selector), Cluster("eks", "uid"))
+    desired = desired_instances(syncer, *index.services_and_slices(syncer.selector), Cluster("eks", "uid"))
     return [one.ip_address for one in desired.instances]
 
 
@@ -78,10 +78,10 @@ def test_a_mirrors_slice_is_of_no_service() -> None:
     syncers.
     """
     ours = endpoint_slice("192.0.2.1", **OURS)
-    assert (is_mirrored(ours), service_of(ours)) == (True, None)
+    assert (is_mirrored(ours), service_name_of_slice(ours)) == (True, None)
     assert trim_slice(ours)["endpoints"] == []
     others = endpoint_slice("10.0.0.1")
-    assert (is_mirrored(others), service_of(others)) == (False, "review")
+    assert (is_mirrored(others), service_name_of_slice(others)) == (False, "review")
 
 
 def test_a_lookup_of_endpoints_leaves_a_mirrors_out() -> None:

@@ -22,8 +22,8 @@ from eurekube_provider.core.plan import (
     Refusal,
     RefusalReason,
     differences,
-    handover,
     plan,
+    plan_handover,
 )
 from eurekube_provider.core.registry_kinds import ZOOKEEPER
 from tests.unit import strategies
@@ -202,13 +202,13 @@ def test_a_self_registered_twin_is_reported_and_both_are_left() -> None:
     itself = replace(RATING, instance_id="x", metadata={})
     steps = plan([RATING], [RATING, itself], OURS)
     assert (steps.changes, steps.refusals) == ((), ())
-    assert [(one.reason, one.actual) for one in steps.doubled] == [(RefusalReason.SELF_REGISTERED, itself)]
+    assert [(one.reason, one.actual) for one in steps.duplicates] == [(RefusalReason.SELF_REGISTERED, itself)]
     for other in (
         replace(itself, status=Status.OUT_OF_SERVICE),
         replace(itself, ip_address="x"),
         replace(itself, metadata={"eurekube.owner": THEIRS}),
     ):
-        assert plan([RATING], [RATING, other], OURS).doubled == ()
+        assert plan([RATING], [RATING, other], OURS).duplicates == ()
 
 
 @pytest.mark.parametrize("change", [{"application": "other"}, {"ip_address": "x"}, {"port": Port(1)}])
@@ -273,7 +273,7 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
     mark = {LEAVING_KEY: "true"} if is_ours else {}
     have = replace(RATING, metadata={"eurekube.owner": OURS, **mark}, **out)  # type: ignore[arg-type]
     want = replace(RATING, metadata={"eurekube.owner": THEIRS})
-    (change,) = handover([(want, have)]).changes
+    (change,) = plan_handover([(want, have)]).changes
     assert (change.action, change.actual) == (Action.UPDATE, have)
     passed = change.instance
     assert (passed.owner, passed.is_leaving) == (THEIRS, is_ours)

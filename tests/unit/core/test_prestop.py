@@ -11,8 +11,13 @@ import pytest
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.prestop import PreStopHook, drained_workload, serving_seconds, with_gate
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.prestop import (
+    PreStopHook,
+    add_drain_to_workload,
+    serving_seconds,
+    with_readiness_gate,
+)
+from eurekube_provider.core.syncer import READINESS_GATE
 
 TUNED = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
 
@@ -100,7 +105,7 @@ def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None
     """
     before = workload(container(), container("proxy"), grace=60, replicas=3)
     untouched = copy.deepcopy(before)
-    after = drained_workload(kind, before, TUNED, hook)
+    after = add_drain_to_workload(kind, before, TUNED, hook)
     assert before == untouched
     pod = after["template"]["spec"]
     assert serving_seconds(pod) == TUNED.prestop_seconds == 60
@@ -113,7 +118,9 @@ def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None
 def test_what_is_longer_already_stays() -> None:
     """A longer ``minReadySeconds`` and a postStart are kept."""
     started = {"postStart": {"exec": {"command": ["/warm-up"]}}}
-    after = drained_workload("Deployment", workload(container(lifecycle=started), minReadySeconds=300), TUNED)
+    after = add_drain_to_workload(
+        "Deployment", workload(container(lifecycle=started), minReadySeconds=300), TUNED
+    )
     assert after["minReadySeconds"] == 300
     (made,) = after["template"]["spec"]["containers"]
     assert made["lifecycle"] == {**started, "preStop": {"sleep": {"seconds": 60}}}
@@ -137,7 +144,7 @@ def test_a_rollout_may_take_as_long_as_its_pods_need(
 ) -> None:
     """``progressDeadlineSeconds`` is raised above ``minReadySeconds``, since the API server requires that."""
     drain = Drain(client_fetch_seconds=client_fetch_seconds, load_balancer_cache_seconds=0)
-    after = drained_workload("Deployment", workload(**given), drain)
+    after = add_drain_to_workload("Deployment", workload(**given), drain)
     assert after.get("progressDeadlineSeconds") == expected
     assert after["minReadySeconds"] < (expected or 600)
 
@@ -149,17 +156,17 @@ def test_pods_may_wait_for_callers_instead() -> None:
     other = {"conditionType": "example.org/other"}
     before = workload(container(), progressDeadlineSeconds=90)
     before["template"]["spec"]["readinessGates"] = [other]
-    after = drained_workload("Deployment", before, Drain(), declares_gate=True)
+    after = add_drain_to_workload("Deployment", before, Drain(), declares_gate=True)
     assert "minReadySeconds" not in after
     assert after["progressDeadlineSeconds"] == 102 + 600
-    assert after["template"]["spec"]["readinessGates"] == [other, {"conditionType": GATE}]
+    assert after["template"]["spec"]["readinessGates"] == [other, {"conditionType": READINESS_GATE}]
     assert serving_seconds(after["template"]["spec"]) == 120
-    assert with_gate(after["template"]["spec"]) == after["template"]["spec"]
+    assert with_readiness_gate(after["template"]["spec"]) == after["template"]["spec"]
 
 
 def test_a_stateful_set_has_no_deadline() -> None:
     """StatefulSets have no field ``progressDeadlineSeconds``."""
-    after = drained_workload("StatefulSet", workload(), Drain(client_fetch_seconds=600))
+    after = add_drain_to_workload("StatefulSet", workload(), Drain(client_fetch_seconds=600))
     assert "progressDeadlineSeconds" not in after
 
 
@@ -167,17 +174,17 @@ def test_a_prestop_that_is_there_is_refused() -> None:
     """An existing preStop is not replaced; the error names its container."""
     there = workload(container(), container("proxy", prestop={"exec": {"command": ["/drain"]}}))
     with pytest.raises(ConfigurationError, match="the container 'proxy' has a preStop already"):
-        drained_workload("Deployment", there, TUNED)
+        add_drain_to_workload("Deployment", there, TUNED)
 
 
 def test_containers_can_be_named() -> None:
     """Only the named containers get a preStop, the others keep their own; an unknown name is refused."""
     theirs = {"exec": {"command": ["/drain"]}}
     there = workload(container(), container("proxy", prestop=theirs))
-    app, proxy = drained_workload("Deployment", there, TUNED, containers=("app",))["template"]["spec"][
+    app, proxy = add_drain_to_workload("Deployment", there, TUNED, containers=("app",))["template"]["spec"][
         "containers"
     ]
     assert app["lifecycle"]["preStop"] == {"sleep": {"seconds": 60}}
     assert proxy["lifecycle"]["preStop"] == theirs
     with pytest.raises(ConfigurationError, match="there is no container 'web'; there are app, proxy"):
-        drained_workload("Deployment", there, TUNED, containers=("web",))
+        add_drain_to_workload("Deployment", there, TUNED, containers=("web",))

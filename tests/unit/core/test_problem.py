@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 
 
 @pytest.mark.parametrize("remedy", ["", "set spec.paused to false", "wait; if it stays: ask"])
@@ -26,9 +26,9 @@ def test_a_condition_that_lacks_something_is_read_all_the_same() -> None:
 def test_a_problem_keeps_what_it_knows_better_than_a_table() -> None:
     """A problem's own remedy wins over the table's; without either it has none."""
     plain, exact = Problem("Paused", "waits"), Problem("Paused", "waits", "go on")
-    assert plain.with_remedy(REMEDIES) == Problem("Paused", "waits", REMEDIES["Paused"])
-    assert exact.with_remedy(REMEDIES) == exact
-    assert Problem("Synced", "all there").with_remedy(REMEDIES).text == "all there"
+    assert plain.with_remedy(SYNCER_REMEDIES) == Problem("Paused", "waits", SYNCER_REMEDIES["Paused"])
+    assert exact.with_remedy(SYNCER_REMEDIES) == exact
+    assert Problem("Synced", "all there").with_remedy(SYNCER_REMEDIES).text == "all there"
 
 
 def test_one_line_of_it_leaves_out_what_fixes_it() -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.cli.terminal import complain, say
+from eurekube_provider.cli.terminal import print_error_line, print_line
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
-from eurekube_provider.eureka.notes import not_ours
-from eurekube_provider.operator.status import condition
+from eurekube_provider.eureka.notes import ownership_conflict
+from eurekube_provider.operator.status import make_condition
 from eurekube_provider.runtime.logs import JsonFormatter, TextFormatter
 
 EVIL = "i-1\x1b[2K\reurekube drain: safe\u202e\x9b1A\u2066\x7f\u2028\x85x"
@@ -32,8 +32,8 @@ def is_harmless(text: str) -> bool:
 def test_nothing_is_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     """Escape sequences and bidirectional controls become spaces on both outputs; the words stay."""
     assert printable(EVIL) == "i-1 [2K eurekube drain: safe  1A    x"
-    say(EVIL)
-    complain(f"not safe: {EVIL}\nsafe")
+    print_line(EVIL)
+    print_error_line(f"not safe: {EVIL}\nsafe")
     printed = capsys.readouterr()
     assert is_harmless(printed.out + printed.err)
     assert printed.err.count("\n") == 1
@@ -56,12 +56,14 @@ def test_no_refusal_carries_them(reason: RefusalReason) -> None:
     mine = Instance("A", "i", "h", "h", Port(1), metadata={OWNER_KEY: "me"})
     theirs = replace(mine, instance_id=EVIL, host_name=EVIL, metadata={OWNER_KEY: f"x\n{EVIL}"})
     assert Refusal(reason, mine, theirs).describe().isprintable()
-    assert str(not_ours(theirs, "me")).isprintable()
+    assert str(ownership_conflict(theirs, "me")).isprintable()
 
 
 def test_no_condition_carries_them() -> None:
     """A condition's message, which may repeat a server's answer, is printable."""
-    written = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
+    written = make_condition(
+        {"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False
+    )
     assert written["message"].isprintable()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EurekaLease
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY, fitted
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY, adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA, ZOOKEEPER, Capabilities
 from eurekube_provider.core.syncer import NotReady, Syncer
 
@@ -28,7 +28,7 @@ def asked(registry: Capabilities, *annotations: str, **spec: Any) -> Syncer:
         },
         "spec": {"mode": "pod", "selector": {"app": "Rating"}, "eureka": "zk", **spec},
     }
-    return fitted(Syncer.from_object(item), item, registry)
+    return adapt_to_registry(Syncer.from_object(item), item, registry)
 
 
 def test_eureka_has_all_that_can_be_asked_for() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eurekube_provider.core.condition_types import (
-    PROGRESS,
+    PROGRESS_CONDITIONS,
     ConditionType,
     MirrorReason,
     Reason,
@@ -11,24 +11,24 @@ from eurekube_provider.core.condition_types import (
     RefreshReason,
 )
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, SYNCER_REMEDIES
 
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
     """Each fault of a syncer has a remedy, and no remedy names an unknown reason."""
     names = {*map(str, ConditionType), *map(str, Reason)}
-    assert set(map(str, REMEDIES)) == names - {"Ready", "Synced", "InstancesUp", *PROGRESS}
+    assert set(map(str, SYNCER_REMEDIES)) == names - {"Ready", "Synced", "InstancesUp", *PROGRESS_CONDITIONS}
 
 
 def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     """The reasons that a mirror shares with syncers have remedies, too."""
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
-    fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS}
+    fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS_CONDITIONS}
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
 
 
 def test_each_obstacle_of_a_stack_refresh_has_a_remedy() -> None:
     """States that pass by themselves and failed runs, whose own message says more, have none."""
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
-    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS}
+    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS_CONDITIONS}
     assert set(map(str, REFRESH_REMEDIES)) == names - passing

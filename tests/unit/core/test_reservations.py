@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.reservations import Reservations, names_of
+from eurekube_provider.core.reservations import Reservations, lookup_names
 from eurekube_provider.core.syncer import claimed_names
-from eurekube_provider.operator.conditions import ConditionInput, report
-from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.conditions import ConditionInput, build_report
+from eurekube_provider.operator.status import syncer_status
 
 
 def test_names_are_the_applications_and_the_vip_addresses() -> None:
     """The names are in lower case and without duplicates."""
-    assert names_of("RATING", "Stars, best", "stars") == {"rating", "stars", "best"}
+    assert lookup_names("RATING", "Stars, best", "stars") == {"rating", "stars", "best"}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,6 @@ def test_what_an_older_operator_left_in_sync_keeps_all_its_names(
     """
     before = written({"application": "RATING", "lastSyncTime": AT, "conditions": [synced]}, spec)
     assert claimed_names(before) == names
-    failure = report(ConditionInput("RATING", [], 0, failure=Problem("EurekaUnreachable", "no answer")))
-    after = status_of(before, failure, datetime.now(UTC))
+    failure = build_report(ConditionInput("RATING", [], 0, failure=Problem("EurekaUnreachable", "no answer")))
+    after = syncer_status(before, failure, datetime.now(UTC))
     assert claimed_names(written(after, spec)) == names

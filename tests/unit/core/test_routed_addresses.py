@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.addresses import Address
-from eurekube_provider.core.mapping import Desired, desired_instances, standing
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances, registered_without_address
 from eurekube_provider.core.model import Port, Status
 from eurekube_provider.core.ports import Ports
 from eurekube_provider.core.problem import Problem
@@ -549,7 +549,7 @@ def test_why_a_gateway_gives_none(routes: list[Object], at: Object, words: str) 
 
 def mapped(
     read: Routes | None, *endpoints: Object, advertise: Advertise = Advertise.INGRESS, **fields: Any
-) -> Desired:
+) -> DesiredInstances:
     """Map the Service ``rating`` for a syncer that advertises an Ingress or a Gateway."""
     wanted = syncer(Mode.SERVICE, advertise=advertise, **fields)
     slices = [endpoint_slice(*endpoints)]
@@ -603,7 +603,7 @@ def test_the_address_is_lost(read: Routes | None, reason: str, not_ready: NotRea
         desired = mapped(read, there, not_ready=not_ready)
         (problem,) = desired.problems
         assert (problem.reason, desired.instances, desired.is_in_doubt) == (reason, (), True)
-        assert standing(desired, [before]) == [replace(before, status=status)]
+        assert registered_without_address(desired, [before]) == [replace(before, status=status)]
 
 
 def test_what_has_not_been_read_is_named() -> None:

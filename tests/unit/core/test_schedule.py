@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from eurekube_provider.core.schedule import (
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
-    LONGEST_WAIT_FACTOR,
-    Pace,
+    MAX_DEBOUNCE_FACTOR,
+    RunLimits,
     Schedule,
     retry_delay,
 )
 
-PACE = Pace(debounce_seconds=2.0, interval_seconds=30.0)
+PACE = RunLimits(debounce_seconds=2.0, interval_seconds=30.0)
 
 
 @dataclass
@@ -37,30 +37,30 @@ def play(
     changes: Sequence[tuple[float, str]],
     until: float,
     *,
-    pace: Pace = PACE,
+    pace: RunLimits = PACE,
     run_seconds: float = 3.0,
     failing_until: float = -1.0,
-    served: str = "a",
+    served_digest: str = "a",
 ) -> Played:
     """Change the wanted state at these times, with runs of this length; runs that begin before
     ``failing_until`` fail.
     """
-    played = Played(Schedule(served=served))
+    played = Played(Schedule(served_digest=served_digest))
     wanted, ends_at = "a", 0.0
     left = sorted(changes)
     for tick in range(round(until * 10)):
         now, schedule = tick / 10, played.schedule
         while left and left[0][0] <= now:
             wanted = left.pop(0)[1]
-            schedule = schedule.touched(now)
-        if schedule.running is not None and now >= ends_at:
-            failed = schedule.begun_at < failing_until
-            schedule = schedule.failed(now, 0.5) if failed else schedule.succeeded()
-        debounced, due = schedule.debounced_at(pace), schedule.due_at(pace)
-        if debounced is not None and debounced <= now and wanted == schedule.served:
-            schedule = schedule.settled()
+            schedule = schedule.after_change(now)
+        if schedule.running_digest is not None and now >= ends_at:
+            failed = schedule.run_began_at < failing_until
+            schedule = schedule.after_failure(now, 0.5) if failed else schedule.after_success()
+        debounced, due = schedule.debounce_ends_at(pace), schedule.run_due_at(pace)
+        if debounced is not None and debounced <= now and wanted == schedule.served_digest:
+            schedule = schedule.after_no_difference()
         elif due is not None and due <= now:
-            schedule = schedule.begun(now, wanted)
+            schedule = schedule.after_start(now, wanted)
             played.ran.append((now, wanted))
             ends_at = now + run_seconds
         played.schedule = schedule
@@ -71,7 +71,7 @@ def test_a_change_runs_after_the_quiet_time() -> None:
     """One run begins when nothing has changed for the debounce time."""
     played = play([(1.0, "b")], 60)
     assert played.ran == [(3.0, "b")]
-    assert (played.schedule.served, played.schedule.is_pending) == ("b", False)
+    assert (played.schedule.served_digest, played.schedule.is_pending) == ("b", False)
 
 
 def test_what_comes_back_to_what_was_served_runs_nothing() -> None:
@@ -84,16 +84,16 @@ def test_two_hundred_changes_in_ten_seconds_are_at_most_two_runs() -> None:
     """The last state is served by those runs."""
     changes = [(number / 20, f"state-{number}") for number in range(200)]
     for debounce in (0.1, 1.0, 2.0, 5.0):
-        played = play(changes, 120, pace=Pace(debounce, 10.0))
+        played = play(changes, 120, pace=RunLimits(debounce, 10.0))
         assert 1 <= len(played.ran) <= 2
-        assert played.schedule.served == "state-199"
+        assert played.schedule.served_digest == "state-199"
 
 
 def test_endless_change_does_not_postpone_a_run_for_ever() -> None:
     """A run begins after ten debounce times, although the state keeps changing."""
     changes = [(number / 2, f"state-{number}") for number in range(2, 200)]
     first, _ = play(changes, 90).ran[0]
-    assert first == pytest.approx(1.0 + LONGEST_WAIT_FACTOR * PACE.debounce_seconds)
+    assert first == pytest.approx(1.0 + MAX_DEBOUNCE_FACTOR * PACE.debounce_seconds)
 
 
 def test_runs_keep_their_distance() -> None:
@@ -110,11 +110,13 @@ def test_what_changes_during_a_run_comes_together_after_it() -> None:
 
 def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
     """The delay grows with each failure until a run succeeds."""
-    played = play([(1.0, "b")], 400, pace=Pace(1.0, 1.0), failing_until=100.0)
-    begun = [at for at, _ in played.ran]
-    waits = [later - earlier - 3.0 for earlier, later in pairwise(begun)]
-    assert waits == pytest.approx([0.75 * retry_delay(number) for number in range(1, len(begun))], abs=0.2)
-    assert (played.schedule.served, played.schedule.failures) == ("b", 0)
+    played = play([(1.0, "b")], 400, pace=RunLimits(1.0, 1.0), failing_until=100.0)
+    after_start = [at for at, _ in played.ran]
+    waits = [later - earlier - 3.0 for earlier, later in pairwise(after_start)]
+    assert waits == pytest.approx(
+        [0.75 * retry_delay(number) for number in range(1, len(after_start))], abs=0.2
+    )
+    assert (played.schedule.served_digest, played.schedule.failures) == ("b", 0)
 
 
 def test_after_a_failure_what_was_served_before_is_not_trusted() -> None:
@@ -142,10 +144,10 @@ def test_whatever_happens_the_end_is_served(
 ) -> None:
     """The last wanted state is served, and runs neither overlap nor come closer than the interval."""
     played = play(
-        changes, 1500, pace=Pace(debounce, interval), run_seconds=run_seconds, failing_until=failing
+        changes, 1500, pace=RunLimits(debounce, interval), run_seconds=run_seconds, failing_until=failing
     )
     wanted = sorted(changes, key=lambda change: change)[-1][1] if changes else "a"
-    assert (played.schedule.served, played.schedule.is_pending) == (wanted, False)
-    begun = [at for at, _ in played.ran]
-    apart = min((later - earlier for earlier, later in pairwise(begun)), default=1e9)
+    assert (played.schedule.served_digest, played.schedule.is_pending) == (wanted, False)
+    after_start = [at for at, _ in played.ran]
+    apart = min((later - earlier for earlier, later in pairwise(after_start)), default=1e9)
     assert apart >= max(interval, run_seconds) - 0.11

@@ -10,16 +10,16 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, RefusalReason, plan
 from eurekube_provider.core.self_registered import (
-    MOST_REMEMBERED,
+    MAX_REGISTRATIONS_IN_STATUS,
     SelfRegistration,
-    dead_message,
-    in_status,
+    dead_registrations_problem,
+    find_own_client_instances,
+    find_pods_to_verify,
     is_unrenewed,
-    registrations_in,
-    remembered,
-    suspects,
-    twins_of,
-    unreadable_message,
+    merge_self_registrations,
+    read_self_registrations,
+    to_status_entries,
+    unreadable_instances_problem,
 )
 
 OWNER = "cluster/eks/shop/rating"
@@ -121,24 +121,24 @@ def test_what_a_pod_registered_itself(name: str) -> None:
     want = wanted(row.pod)
     desired = [want, *([row.beside] if row.beside else [])]
     own = {(row.pod, ADDRESS)} if row.own else set()
-    twins = twins_of(desired, [row.unowned], own)
-    assert twins == ({want.key: row.unowned} if row.is_twin else {})
-    steps = plan([want], [row.unowned], OWNER, twins=twins)
-    reported = [*steps.refusals, *steps.doubled]
+    own_client_instances = find_own_client_instances(desired, [row.unowned], own)
+    assert own_client_instances == ({want.key: row.unowned} if row.is_twin else {})
+    steps = plan([want], [row.unowned], OWNER, own_client_instances=own_client_instances)
+    reported = [*steps.refusals, *steps.duplicates]
     assert [one.reason for one in reported] == [RefusalReason.SELF_REGISTERED] * row.is_twin
     stays_alone = row.is_twin and row.stays_alone
     assert [change.action for change in steps.changes] == [Action.REGISTER] * (not stays_alone)
-    settled = plan([want], [want, row.unowned], OWNER, twins=twins)
-    assert (settled.changes, len(settled.doubled)) == ((), row.is_twin)
+    settled = plan([want], [want, row.unowned], OWNER, own_client_instances=own_client_instances)
+    assert (settled.changes, len(settled.duplicates)) == ((), row.is_twin)
 
 
 def test_which_pods_are_to_be_asked_for() -> None:
     """Pods are read if a foreign instance is UP at their address, unless two pods share the address."""
     one, two = wanted(), wanted("rating-6b5774c5df-bbbbb", "10.0.0.6")
     unowned = [itself(port=9090), replace(itself("b", address="10.0.0.6"), status=Status.DOWN)]
-    assert suspects([one, two], unowned) == {(DEPLOYED, ADDRESS)}
-    assert suspects([one, two, wanted("rating-6b5774c5df-ccccc")], unowned) == set()
-    assert suspects([wanted(ADDRESS), wanted("rating.svc", "10.0.0.7")], unowned) == set()
+    assert find_pods_to_verify([one, two], unowned) == {(DEPLOYED, ADDRESS)}
+    assert find_pods_to_verify([one, two, wanted("rating-6b5774c5df-ccccc")], unowned) == set()
+    assert find_pods_to_verify([wanted(ADDRESS), wanted("rating.svc", "10.0.0.7")], unowned) == set()
 
 
 def test_what_a_pod_registered_is_remembered_while_it_stands() -> None:
@@ -146,15 +146,15 @@ def test_what_a_pod_registered_is_remembered_while_it_stands() -> None:
     moves.
     """
     want, own = wanted(), itself()
-    seen = remembered({want.key: own}, (), [want], [own])
+    seen = merge_self_registrations({want.key: own}, (), [want], [own])
     assert seen == (SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS),)
-    before = registrations_in({"status": {"selfRegistered": in_status(seen)}})
+    before = read_self_registrations({"status": {"selfRegistered": to_status_entries(seen)}})
     assert before == seen
-    assert remembered({}, before, [], [own]) == seen
-    assert remembered({want.key: own}, before, [want], [own]) == seen
-    assert remembered({}, before, [], []) == ()
-    assert remembered({}, before, [], [itself(address="10.0.0.9")]) == ()
-    assert registrations_in({}) == ()
+    assert merge_self_registrations({}, before, [], [own]) == seen
+    assert merge_self_registrations({want.key: own}, before, [want], [own]) == seen
+    assert merge_self_registrations({}, before, [], []) == ()
+    assert merge_self_registrations({}, before, [], [itself(address="10.0.0.9")]) == ()
+    assert read_self_registrations({}) == ()
 
 
 def test_no_more_is_remembered_than_a_status_holds() -> None:
@@ -163,8 +163,8 @@ def test_no_more_is_remembered_than_a_status_holds() -> None:
     own = {one.key: itself(f"own-{one.ip_address}", address=one.ip_address) for one in pods}
     dead = SelfRegistration("dead", "10.0.0.9", "rating-1", "10.0.0.9")
     unowned = [*own.values(), itself("dead", address="10.0.0.9")]
-    seen = remembered(own, [dead], pods, unowned)
-    assert (seen[0], len(seen)) == (dead, MOST_REMEMBERED)
+    seen = merge_self_registrations(own, [dead], pods, unowned)
+    assert (seen[0], len(seen)) == (dead, MAX_REGISTRATIONS_IN_STATUS)
 
 
 def test_an_instance_is_over_when_nobody_renews_it() -> None:
@@ -184,20 +184,25 @@ def test_an_instance_is_over_when_nobody_renews_it() -> None:
 def test_the_dead_are_named() -> None:
     """The message names each registration with its pod."""
     one = SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS)
-    problem = dead_message([one], "RATING", "a pod has its address")
+    problem = dead_registrations_problem([one], "RATING", "a pod has its address")
     assert problem.reason == "DeadSelfRegistered"
     assert (
         f"RATING own at {ADDRESS} of pod {DEPLOYED} registered itself, and is an endpoint no more"
         in problem.message
     )
     assert problem.message.endswith("; a pod has its address")
-    assert "themselves, and are endpoints no more" in dead_message([one, one], "RATING", "").message
+    assert (
+        "themselves, and are endpoints no more"
+        in dead_registrations_problem([one, one], "RATING", "").message
+    )
 
 
 def test_what_cannot_be_read_is_named() -> None:
     """With the reason, on one line; where there is nothing of that kind, nothing is wrong."""
-    problem = unreadable_message([replace(itself("theirs"), unreadable="node /a/theirs:\nit is no object")])
+    problem = unreadable_instances_problem(
+        [replace(itself("theirs"), unreadable="node /a/theirs:\nit is no object")]
+    )
     assert problem is not None
     assert problem.reason == "UnreadableInstance"
     assert problem.message.endswith("RATING theirs (node /a/theirs: it is no object)")
-    assert unreadable_message([]) is None
+    assert unreadable_instances_problem([]) is None

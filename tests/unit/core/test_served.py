@@ -10,12 +10,12 @@ import pytest
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.served import (
-    instances_of,
-    is_said_not_served,
-    renewed_at,
-    status_not_served,
+    filter_instances_of_syncer,
+    last_renewed_unix,
+    not_served_problem,
+    not_served_status,
+    status_says_not_served,
     syncers_not_watched,
-    why_not_served,
 )
 
 NOW = 1_800_000_000.0
@@ -67,7 +67,7 @@ def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "eas
 )
 def test_who_is_served(there: list[Instance], registered: int, was_there: bool, words: str) -> None:
     """A syncer is served if somebody renews one of its instances."""
-    why = why_not_served(syncer(registered=registered), there, NOW, was_there=was_there)
+    why = not_served_problem(syncer(registered=registered), there, NOW, was_there=was_there)
     assert (why is not None) == bool(words)
     assert why is None or (words in why.message and "--watch-namespace" in why.remedy)
 
@@ -75,15 +75,15 @@ def test_who_is_served(there: list[Instance], registered: int, was_there: bool, 
 def test_a_namespaces_syncer_has_nothing_itself() -> None:
     """It counts the instances of derived syncers, which report by themselves."""
     item = {**syncer(registered=3), "spec": {"selector": {"services": "All"}}}
-    assert why_not_served(item, [], NOW, was_there=True) is None
+    assert not_served_problem(item, [], NOW, was_there=True) is None
 
 
 def test_a_status_says_no_more_that_all_is_well() -> None:
     """Ready and Synced turn Unknown once, with the reason NotServed; other conditions stay."""
     item = syncer()
-    why = why_not_served(item, [renewed(120)], NOW, was_there=True)
+    why = not_served_problem(item, [renewed(120)], NOW, was_there=True)
     assert why is not None
-    said = status_not_served(item, why, "2026-01-31T12:00:00Z")
+    said = not_served_status(item, why, "2026-01-31T12:00:00Z")
     assert said is not None
     changed = {**item, "status": {**item["status"], **said}}
     found = {one["type"]: (one["status"], one["reason"]) for one in changed["status"]["conditions"]}
@@ -92,9 +92,9 @@ def test_a_status_says_no_more_that_all_is_well() -> None:
         "Synced": ("Unknown", "NotServed"),
         "DrainTooShort": ("True", "NoPreStop"),
     }
-    assert (is_said_not_served(item), is_said_not_served(changed)) == (False, True)
-    assert status_not_served(changed, why, "2026-01-31T12:01:00Z") is None
-    assert status_not_served({"metadata": item["metadata"]}, why, "") is None  # nobody ever looked
+    assert (status_says_not_served(item), status_says_not_served(changed)) == (False, True)
+    assert not_served_status(changed, why, "2026-01-31T12:01:00Z") is None
+    assert not_served_status({"metadata": item["metadata"]}, why, "") is None  # nobody ever looked
 
 
 def test_which_syncers_and_instances_are_meant() -> None:
@@ -106,5 +106,5 @@ def test_which_syncers_and_instances_are_meant() -> None:
     assert syncers_not_watched(items, ()) == []
     ours, earlier = renewed(1), renewed(1, cluster="earlier")
     other = replace(ours, metadata={**ours.metadata, CLUSTER_UID_KEY: "uid-2"})
-    assert instances_of(items[1], CLUSTER, [ours, earlier, other]) == [ours, earlier]
-    assert renewed_at(ours) == NOW - 1
+    assert filter_instances_of_syncer(items[1], CLUSTER, [ours, earlier, other]) == [ours, earlier]
+    assert last_renewed_unix(ours) == NOW - 1

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stack_refresh import StackAction, StackRefresh, addresses_of, ready_endpoints
+from eurekube_provider.core.stack_refresh import (
+    StackAction,
+    StackRefresh,
+    find_ready_endpoints,
+    group_addresses_by_service,
+)
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
@@ -89,7 +94,7 @@ def test_ready_addresses_of_every_selected_service() -> None:
         endpoint_slice("foreign", at("10.0.0.9", ready=True)),
     ]
     services = [service("rating"), service("empty")]
-    assert addresses_of(services, ready_endpoints(services, slices)) == {
+    assert group_addresses_by_service(services, find_ready_endpoints(services, slices)) == {
         "shop/rating": ("10.0.0.1:8080", "10.0.0.2:8080", "[2001:db8::1]:8080"),
         "shop/empty": (),
     }
@@ -99,7 +104,9 @@ def test_a_service_without_ports_has_its_addresses() -> None:
     """A headless Service may have no port; its addresses are listed without one."""
     slices = [{**endpoint_slice("rating", at("10.0.0.1")), "ports": []}]
     services = [service("rating")]
-    assert addresses_of(services, ready_endpoints(services, slices)) == {"shop/rating": ("10.0.0.1",)}
+    assert group_addresses_by_service(services, find_ready_endpoints(services, slices)) == {
+        "shop/rating": ("10.0.0.1",)
+    }
 
 
 def test_the_digest_tells_what_is_wanted() -> None:

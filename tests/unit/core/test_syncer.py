@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
-from eurekube_provider.core.brake import BrakeHistory, judge
+from eurekube_provider.core.brake import BrakeHistory, judge_removals
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
@@ -18,16 +18,16 @@ from eurekube_provider.core.identity import (
     NODE_KEY,
     OWNER_KEY,
     Cluster,
-    metadata_key,
+    label_to_metadata_key,
 )
-from eurekube_provider.core.mapping import desired_instances, leaving
+from eurekube_provider.core.mapping import desired_instances, terminating_as_out_of_service
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.operator.watches import trim_service
 from tests.unit import strategies
 from tests.unit.core.test_mapping import (
@@ -277,7 +277,7 @@ def test_labels_become_metadata_the_same_way_every_time(wanted: list[str], label
     found = pods(
         endpoint_slice(endpoint("10.0.0.1", "a")), services=[described], metadata_from_labels=tuple(wanted)
     ).instances[0]
-    expected = {metadata_key(label) for label in wanted if labels.get(label)}
+    expected = {label_to_metadata_key(label) for label in wanted if labels.get(label)}
     assert set(found.metadata) == expected | {OWNER_KEY, CLUSTER_UID_KEY}
 
 
@@ -443,7 +443,7 @@ def test_a_node_port_is_registered_at_several_nodes() -> None:
 def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
     """Return the node addresses of the Service with this number, in a cluster of nine nodes."""
     nodes = [node(f"n-{one}", InternalIP=f"10.64.0.{one}") for one in range(9)]
-    found = node_addresses(service(f"rating-{number}"), [], nodes, most=3)
+    found = node_addresses(service(f"rating-{number}"), [], nodes, max_nodes=3)
     assert not isinstance(found, Problem)
     return found
 
@@ -454,12 +454,15 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
     """
     nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
     ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
-    view = Table()
+    view = InstanceTable()
     for instance in ready:
-        view.registered(instance)
+        view.exchange_for_written(instance)
     steps = plan(unready, ready, OWNER)
-    assert (len(steps.changes), view.up(owner=OWNER)) == (3, 1)
-    assert judge(steps, BrakeHistory(view.up(owner=OWNER), 1), lambda _: False, 0.0, 0.0).held is None
+    assert (len(steps.changes), view.count_up(owner=OWNER)) == (3, 1)
+    assert (
+        judge_removals(steps, BrakeHistory(view.count_up(owner=OWNER), 1), lambda _: False, 0.0, 0.0).held
+        is None
+    )
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:
@@ -505,10 +508,10 @@ def test_on_the_way_out_of_service() -> None:
             endpoint("10.0.0.3", "c", terminating=True),
         )
     )
-    first, second = leaving(going, [here[0], persons])
+    first, second = terminating_as_out_of_service(going, [here[0], persons])
     assert (first.status, first.metadata[LEAVING_KEY]) == (Status.OUT_OF_SERVICE, "true")
     assert second == persons
-    assert leaving(going, [first, second]) == [first, second]
+    assert terminating_as_out_of_service(going, [first, second]) == [first, second]
     steps = plan([first, second], [here[0], persons], OWNER)
     assert [change.action for change in steps.changes] == [Action.UPDATE, Action.SET_STATUS]
     assert {change.instance.key for change in steps.changes} == {first.key}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.text import (
-    MOST_METADATA_BYTES,
-    MOST_NAME_LETTERS,
+    MAX_METADATA_BYTES,
+    MAX_NAME_LENGTH_IN_URL,
     check_metadata,
     metadata_problem,
     name_problem,
@@ -54,17 +54,17 @@ def test_names_that_servers_read_back_are_taken(name: str) -> None:
 @pytest.mark.parametrize(("letter", "in_a_url"), [("a", 1), (":", 3), ("\u00e4", 6), ("\U0001f600", 12)])
 def test_names_have_a_bound_as_a_url_has_them(letter: str, in_a_url: int) -> None:
     """The bound counts a name's letters as they are encoded in a URL, so that the longest request fits."""
-    most = MOST_NAME_LETTERS // in_a_url
+    most = MAX_NAME_LENGTH_IN_URL // in_a_url
     assert name_problem(letter * most) == ""
-    assert f"more than {MOST_NAME_LETTERS}" in name_problem(letter * (most + 1))
+    assert f"more than {MAX_NAME_LENGTH_IN_URL}" in name_problem(letter * (most + 1))
 
 
 def test_metadata_have_a_bound_in_sum() -> None:
     """The bound counts the bytes of keys and values, without Eurekube's own keys."""
-    full = {"a": "b" * (MOST_METADATA_BYTES - 1), OWNER_KEY: "stack/" + "x" * 300}
+    full = {"a": "b" * (MAX_METADATA_BYTES - 1), OWNER_KEY: "stack/" + "x" * 300}
     assert metadata_problem(full) == ""
-    assert f"{MOST_METADATA_BYTES + 1} bytes" in metadata_problem({**full, "c": ""})
-    assert metadata_problem({"a": "\u00e4" * (MOST_METADATA_BYTES // 2)})
+    assert f"{MAX_METADATA_BYTES + 1} bytes" in metadata_problem({**full, "c": ""})
+    assert metadata_problem({"a": "\u00e4" * (MAX_METADATA_BYTES // 2)})
 
 
 def test_a_refusal_does_not_repeat_the_value() -> None:

@@ -8,24 +8,26 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.demo.board import Board
+from eurekube_provider.demo.board import EndpointTable
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 
 
 @pytest.fixture
-def board() -> Board:
+def board() -> EndpointTable:
     """Return a table that observes no server."""
     access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
     peers = Peers(Connection.parse("http://127.0.0.1:9/eureka"))
-    return Board(access, peers, "shop", "rating", 8080, "lab", None)
+    return EndpointTable(access, peers, "shop", "rating", 8080, "lab", None)
 
 
-def test_the_picture_has_the_table_and_loads_nothing(board: Board) -> None:
+def test_the_picture_has_the_table_and_loads_nothing(board: EndpointTable) -> None:
     """The picture has the table's row and the step as its title, and loads no font from another server."""
-    board.follow("billing", Instance("billing", "vm:billing:8080", "192.0.2.10", "192.0.2.10", Port(8080)))
-    drawn = board.picture("3. It is scaled to 5")
+    board.add_stack_registration(
+        "billing", Instance("billing", "vm:billing:8080", "192.0.2.10", "192.0.2.10", Port(8080))
+    )
+    drawn = board.render_svg("3. It is scaled to 5")
     words = re.sub(r"<[^>]+>|&#160;", " ", drawn)
     for expected in ("billing", "192.0.2.10", "(stack)", "scaled", "Kubernetes"):
         assert expected in words

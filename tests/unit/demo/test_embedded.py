@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.demo.embedded import EmbeddedStage, program_directory
-from eurekube_provider.demo.interruption import Interruption
+from eurekube_provider.demo.interruption import InterruptionHandler
 from eurekube_provider.demo.stage import APP, NAMESPACE, StoryFailed
 from eurekube_provider.kube.access import ENDPOINT_SLICES, NAMESPACES, PODS, KubeAccess
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[EmbeddedStage]:
     """Yield a stage with the demo's namespace."""
-    with EmbeddedStage(tmp_path, Interruption()) as running:
+    with EmbeddedStage(tmp_path, InterruptionHandler()) as running:
         access = KubeAccess.load(running.kubeconfig)
         access.request("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
         yield running

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from eurekube_provider.demo.interruption import Interrupted, Interruption
+from eurekube_provider.demo.interruption import Interrupted, InterruptionHandler
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_raised_by_the_next_pause(number: signal.Signals) -> None:
     """A signal raises Interrupted at the next pause and not before, so that a started step completes."""
-    with Interruption() as interruption:
+    with InterruptionHandler() as interruption:
         interruption.pause(0.01)
         signal.raise_signal(number)
         time.sleep(0.01)
@@ -27,7 +27,7 @@ def test_a_signal_is_raised_by_the_next_pause(number: signal.Signals) -> None:
 def test_a_signal_ends_a_long_pause() -> None:
     """A signal during a long pause ends the pause at once."""
     sender = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
-    with Interruption() as interruption:
+    with InterruptionHandler() as interruption:
         began = time.monotonic()
         sender.start()
         with pytest.raises(Interrupted):
@@ -39,7 +39,7 @@ def test_a_signal_ends_a_long_pause() -> None:
 def test_later_signals_do_not_disturb_the_clearing_up() -> None:
     """Further signals during the clean-up are ignored; afterwards the former handlers are restored."""
     before = signal.getsignal(signal.SIGTERM)
-    with Interruption() as interruption:
+    with InterruptionHandler() as interruption:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(Interrupted):
             interruption.pause()

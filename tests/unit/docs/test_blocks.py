@@ -9,13 +9,13 @@ import pytest
 
 from scripts import blocks, links
 
-ALL = [block for page in links.pages() for block in blocks.blocks(page)]
+ALL = [block for page in links.list_markdown_files() for block in blocks.find_code_blocks(page)]
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: f"{block.page.relative_to(links.ROOT)}:{block.line}")
-def test_each_block_can_be_right(block: blocks.Block) -> None:
+def test_each_block_can_be_right(block: blocks.CodeBlock) -> None:
     """Each block has valid syntax, and calls only subcommands and flags that exist."""
-    assert blocks.complaints(block) == []
+    assert blocks.find_block_errors(block) == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_each_block_can_be_right(block: blocks.Block) -> None:
 )
 def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> None:
     """Unknown commands and flags, syntax errors and unknown languages are reported."""
-    (said,) = blocks.complaints(blocks.Block(Path("page.md"), 1, language, text + "\n"))
+    (said,) = blocks.find_block_errors(blocks.CodeBlock(Path("page.md"), 1, language, text + "\n"))
     assert said.startswith(complaint)
 
 
@@ -54,4 +54,4 @@ def test_a_command_in_a_sentence_is_executed_in_a_block(page: str) -> None:
 def test_the_words_of_a_here_document_are_no_commands() -> None:
     """Neither the text of a here-document nor a command substitution is read as a command of its own."""
     script = "kubectl apply -f - <<'EOF'\nkubectl dance\nEOF\nkubectl get pods \"$(kubectl sing)\"\n"
-    assert [words[1] for words in blocks.commands(script)] == ["apply", "get"]
+    assert [words[1] for words in blocks.split_commands(script)] == ["apply", "get"]

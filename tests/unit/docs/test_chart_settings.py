@@ -11,24 +11,33 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.operator.options import FILE, NETWORKS, Option, SourcedText, variable
-from eurekube_provider.operator.settings import OPTIONS
-from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND
-from scripts.chart_settings import rules
+from eurekube_provider.operator.options import (
+    FILE_TYPE,
+    NETWORKS_TYPE,
+    Option,
+    SourcedText,
+    environment_variable,
+)
+from eurekube_provider.operator.settings import ALL_OPTIONS
+from eurekube_provider.operator.triggers.targets import COMMON_TARGET_OPTIONS, OPTIONS_BY_TARGET_KIND
+from scripts.chart_settings import make_chart_rules
 
-RULES = rules()
+RULES = make_chart_rules()
 PATIENT = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Settings of Hypothesis for a busy machine."""
 
 BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
 """Variables that only chart values of their own set."""
 
-SETTINGS = {variable(one.name): one for one in OPTIONS if one.variable}
+SETTINGS = {environment_variable(one.name): one for one in ALL_OPTIONS if one.has_variable}
 KEYS = {
     f"{kind}: {one.name}": (one, rules[one.name])
     for kind, options, rules in (
-        ("all", COMMON_KEYS, RULES["target"]["common"]),
-        *((kind, options, RULES["target"]["kinds"][kind]) for kind, options in KEYS_OF_KIND.items()),
+        ("all", COMMON_TARGET_OPTIONS, RULES["target"]["common"]),
+        *(
+            (kind, options, RULES["target"]["kinds"][kind])
+            for kind, options in OPTIONS_BY_TARGET_KIND.items()
+        ),
     )
     for one in options
 }
@@ -68,8 +77,8 @@ def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) 
     """Each setting that the operator can refuse has a rule, except files and directories, which only the pod
     has, and networks, which a template checks.
     """
-    only_the_pod = option.kind is FILE or option.name == "work-dir"
-    can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS
+    only_the_pod = option.kind is FILE_TYPE or option.name == "work-dir"
+    can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS_TYPE
     assert (name in RULED) is (can_be_refused and name not in BY_VALUES)
 
 
@@ -144,4 +153,4 @@ def test_each_proxy_that_is_let_through_can_be_used(text: str) -> None:
     """The operator accepts every proxy, with or without a scheme, that the chart's pattern matches."""
     assume("[" not in text and "\n" not in text)
     known: dict[str, Any] = {"url": "http://eureka:8761/eureka", "proxy": text}
-    assert Connection.configured(known.get).proxy == text
+    assert Connection.from_settings(known.get).proxy == text

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from scripts.commit_subject import LONGEST, VERBS, fault_of, main
+from scripts.commit_subject import MAX_SUBJECT_LETTERS, VERBS, find_subject_fault, main
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("subject", ["Fix a lease that ended", "add P16", "Remove " + "x" * (LONGEST - 7)])
+@pytest.mark.parametrize(
+    "subject", ["Fix a lease that ended", "add P16", "Remove " + "x" * (MAX_SUBJECT_LETTERS - 7)]
+)
 def test_a_good_subject_is_taken(subject: str) -> None:
     """A subject with an allowed verb in upper or lower case is accepted up to the maximum length."""
-    assert fault_of(subject) is None
+    assert find_subject_fault(subject) is None
 
 
 @pytest.mark.parametrize(
@@ -23,12 +25,12 @@ def test_a_good_subject_is_taken(subject: str) -> None:
         ("Let a lease end", "begins with 'let'"),
         ("fix: a lease", "begins with 'fix:'"),
         ("", "begins with ''"),
-        ("Remove " + "x" * (LONGEST - 6), f"has {LONGEST + 1} letters"),
+        ("Remove " + "x" * (MAX_SUBJECT_LETTERS - 6), f"has {MAX_SUBJECT_LETTERS + 1} letters"),
     ],
 )
 def test_a_bad_subject_is_refused(subject: str, fault: str) -> None:
     """A subject with another first word, or too many letters, is refused with the reason."""
-    assert fault in (fault_of(subject) or "")
+    assert fault in (find_subject_fault(subject) or "")
 
 
 def test_the_hook_reads_the_first_line_of_a_message(

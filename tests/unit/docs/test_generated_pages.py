@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generated_pages import ROOT, pages, put_table
+from scripts.generated_pages import ROOT, render_pages, replace_table
 from scripts.measured import quoted_figures
 
-PAGES = pages()
+PAGES = render_pages()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -32,6 +32,6 @@ def test_a_table_is_found_by_its_first_cell() -> None:
     raised.
     """
     page = "before\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nafter\n"
-    assert put_table(page, "a", "| a |\n") == "before\n\n| a |\n\nafter\n"
+    assert replace_table(page, "a", "| a |\n") == "before\n\n| a |\n\nafter\n"
     with pytest.raises(LookupError, match=r"begins with '\| c \|'"):
-        put_table(page, "c", "| c |\n")
+        replace_table(page, "c", "| c |\n")

@@ -9,10 +9,12 @@ import pytest
 from scripts import links
 
 
-@pytest.mark.parametrize("page", links.pages(), ids=lambda page: str(page.relative_to(links.ROOT)))
+@pytest.mark.parametrize(
+    "page", links.list_markdown_files(), ids=lambda page: str(page.relative_to(links.ROOT))
+)
 def test_each_link_leads_somewhere(page: Path) -> None:
     """Each link of a page leads to a file of the repository and, where given, to a heading in it."""
-    assert links.complaints(page) == []
+    assert links.find_broken_links(page) == []
 
 
 def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +28,7 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "[good](there.md#a-heading-quoted) [gone](gone.md) [bad](there.md#no-heading) [out](../x.md)\n"
         "![picture](gone.png) `[code](code.md)` [web](https://example.com/x)\n\n```\n[block](block.md)\n```\n"
     )
-    assert links.complaints(page) == [
+    assert links.find_broken_links(page) == [
         "page.md: gone.md is not there",
         "page.md: there.md#no-heading names a heading that is not there",
         "page.md: ../x.md leaves the repository",
@@ -36,4 +38,4 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_equal_headings_are_distinguished() -> None:
     """The second of two equal headings has a numbered anchor."""
-    assert links.anchors("# Two\n## Two\n") == {"two", "two-1"}
+    assert links.find_anchors("# Two\n## Two\n") == {"two", "two-1"}

@@ -18,7 +18,7 @@ KOPF = {"p50_ms": 24.2, "p99_ms": 95.4}
 @pytest.fixture
 def slow_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Record a P8 in which a kopf handler is faster, so that its bar is not held."""
-    records = {name: found for name in TITLES if (found := record.find(name))}
+    records = {name: found for name in TITLES if (found := record.find_record(name))}
     ours = records["P8"]["ours"] | OURS
     headlines = {part: {"ours": ours[part], "kopf": KOPF[part]} for part in ("p99_ms", "p50_ms")}
     records["P8"] |= {
@@ -30,9 +30,9 @@ def slow_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "repeated": [{"held": False, "figures": headlines}],
         "measured": {"date": "2026-11-27", "commit": "abc1234", "tree": "as committed"},
     }
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS_FOLDER", tmp_path)
     for each in records.values():
-        record.write(each)
+        record.write_record(each)
 
 
 @pytest.mark.usefixtures("slow_churn")
@@ -65,5 +65,5 @@ def test_each_bar_that_is_not_held_has_its_cause_among_the_weaknesses() -> None:
     """The hand-written table of weaknesses names each benchmark whose bar is not held."""
     page = (ROOT / "docs" / "about" / "weaknesses.md").read_text(encoding="utf-8")
     causes = page.partition("## ")[0]
-    missed = [name for name in TITLES if (found := record.find(name)) and not found["held"]]
+    missed = [name for name in TITLES if (found := record.find_record(name)) and not found["held"]]
     assert [name for name in missed if f"({name})" not in causes] == []

@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.provider.served_schema import COMMITTED, served_schema
-from scripts.plugin_archives import PLATFORMS, PYTHONS, STARTERS, Target, every, missing
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA, served_schema
+from scripts.plugin_archives import (
+    PLATFORM_TAGS,
+    PYTHON_VERSIONS,
+    STARTER_FOLDER,
+    Target,
+    missing_requirements,
+    release_targets,
+)
 from scripts.release import ROOT
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -27,7 +34,7 @@ def test_under_another_python_one_sentence_names_the_right_archive(
     """Under another Python the plugin ends, before any import, with one sentence that names the right archive
     or says that none exists.
     """
-    for each in STARTERS.iterdir():
+    for each in STARTER_FOLDER.iterdir():
         shutil.copy(each, tmp_path)
     (tmp_path / "python-version").write_text("3.1")
     right = f"pulumi-resource-eurekube-v1.2.3-linux-amd64-cp{MINOR.replace('.', '')}.tar.gz"
@@ -48,11 +55,11 @@ def test_under_another_python_one_sentence_names_the_right_archive(
 def test_there_is_an_archive_for_each_system_and_python() -> None:
     """Each Python of the package's metadata has an archive, with a name of its own, for each platform."""
     named = (ROOT / "pyproject.toml").read_text()
-    assert all(f"Python :: {python}" in named for python in PYTHONS)
-    assert named.count("Programming Language :: Python :: 3.") == len(PYTHONS)
-    assert len({each.archive for each in every()}) == len(PYTHONS) * len(PLATFORMS)
+    assert all(f"Python :: {python}" in named for python in PYTHON_VERSIONS)
+    assert named.count("Programming Language :: Python :: 3.") == len(PYTHON_VERSIONS)
+    assert len({each.archive_name for each in release_targets()}) == len(PYTHON_VERSIONS) * len(PLATFORM_TAGS)
     page = (ROOT / "docs" / "reference" / "native-provider.md").read_text()
-    assert f"A release has {len(every())} archives" in page
+    assert f"A release has {len(release_targets())} archives" in page
 
 
 def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
@@ -76,18 +83,18 @@ def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
         lines += [f"Requires-Dist: {each}" for each in requires]
         folder.joinpath("METADATA").write_text("\n".join(lines))
-    lacking = {target: missing(tmp_path, target) for target in every()}
+    lacking = {target: missing_requirements(tmp_path, target) for target in release_targets()}
     assert {len(each) for each in lacking.values()} == {1, 2}
     assert all("typing-extensions>4.1" in each for each in lacking.values())
     assert any("winio" in each for each in lacking[Target("windows-amd64", "3.12")])
     assert any("darwinio" in each for each in lacking[Target("darwin-arm64", "3.14")])
     shutil.rmtree(tmp_path / "grpcio-1.76.0.dist-info")
-    assert "grpcio>=1.60" in missing(tmp_path, Target("linux-amd64", "3.11"))
+    assert "grpcio>=1.60" in missing_requirements(tmp_path, Target("linux-amd64", "3.11"))
 
 
 def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
     """A release's schema has homepage, repository and download URL; the committed schema has none of them."""
-    assert served_schema("") == COMMITTED.read_text()
+    assert served_schema("") == COMMITTED_SCHEMA.read_text()
     document = json.loads(served_schema("https://forge.example.com/o/n"))
     assert {name: document[name] for name in ("homepage", "repository")} == dict.fromkeys(
         ("homepage", "repository"), "https://forge.example.com/o/n"

@@ -8,50 +8,58 @@ from typing import Any
 import pytest
 
 from eurekube_provider.provider.components import COMPONENTS
-from eurekube_provider.provider.configuration import KEYS
-from eurekube_provider.provider.functions import FUNCTIONS
-from eurekube_provider.provider.native_resource import INSTANCE_IDS, KINDS, OURS
-from eurekube_provider.provider.served_schema import COMMITTED
-from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
-from eurekube_provider.registrations.names import camel
-from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES
-from scripts.provider_schema import schema, schema_text
+from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
+from eurekube_provider.provider.functions import FUNCTIONS_BY_TOKEN
+from eurekube_provider.provider.native_resource import (
+    ADDED_BY_PROVIDER,
+    INSTANCE_IDS_OUTPUT,
+    RESOURCE_TYPES_BY_TOKEN,
+)
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA
+from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, MEMBER_PROPERTIES
+from eurekube_provider.registrations.names import to_camel_case
+from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, PROPERTIES
+from scripts.provider_schema import make_schema, schema_text
 
 
 def inputs_of(token: str) -> dict[str, Any]:
     """Return the inputs that a program may write."""
-    found: dict[str, Any] = schema()["resources"][token]["inputProperties"]
+    found: dict[str, Any] = make_schema()["resources"][token]["inputProperties"]
     return found
 
 
 def test_the_committed_schema_is_that_of_the_code() -> None:
     """The committed schema equals the code's; else run ``make properties`` and generate the SDKs again."""
-    assert COMMITTED.read_text(encoding="utf-8") == schema_text()
-    assert json.loads(schema_text()) == schema()
+    assert COMMITTED_SCHEMA.read_text(encoding="utf-8") == schema_text()
+    assert json.loads(schema_text()) == make_schema()
 
 
 @pytest.mark.parametrize(
     ("token", "inputs", "outputs"),
     [
-        ("eurekube:index:Instance", INPUTS, OUTPUTS),
-        ("eurekube:index:Application", MEMBER_INPUTS, (*MEMBER_OUTPUTS, INSTANCE_IDS)),
+        ("eurekube:index:Instance", INPUT_NAMES, OUTPUT_ONLY_NAMES),
+        ("eurekube:index:Application", MEMBER_INPUTS, (*MEMBER_OUTPUTS, INSTANCE_IDS_OUTPUT)),
     ],
 )
 def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
     """A resource has all properties of the provider, with a description, and no input that the provider
     decides itself.
     """
-    known = schema()["resources"][token]
-    assert set(known["inputProperties"]) == {camel(name) for name in inputs if name not in OURS}
+    known = make_schema()["resources"][token]
+    assert set(known["inputProperties"]) == {
+        to_camel_case(name) for name in inputs if name not in ADDED_BY_PROVIDER
+    }
     reported = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
-    assert set(known["properties"]) == {camel(name) for name in (*inputs, *outputs) if name not in reported}
+    assert set(known["properties"]) == {
+        to_camel_case(name) for name in (*inputs, *outputs) if name not in reported
+    }
     assert all(each["description"] for each in known["inputProperties"].values())
 
 
 def test_an_instance_of_an_application_has_what_is_its_own() -> None:
     """An application's instance has exactly the properties that the check accepts for one instance."""
-    found = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
-    assert set(found) == {camel(name) for name in OWN}
+    found = make_schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
+    assert set(found) == {to_camel_case(name) for name in MEMBER_PROPERTIES}
 
 
 FIXED_OF_A_RESOURCE = {"onConflict": "fail", "drainSeconds": "0", "connection": "default"}
@@ -62,13 +70,13 @@ def test_no_default_says_what_a_person_did_not() -> None:
     """Defaults stand in descriptions only, because an SDK would send a declared default and store it in
     each state.
     """
-    for token in KINDS:
+    for token in RESOURCE_TYPES_BY_TOKEN:
         assert not any("default" in each for each in inputs_of(token).values())
         descriptions = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
         assert {
             name: f"Default: `{value}`." in descriptions[name] for name, value in FIXED_OF_A_RESOURCE.items()
         } == (dict.fromkeys(descriptions, True))
-    member = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
+    member = make_schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
     assert not any("default" in each for each in member.values())
 
 
@@ -82,24 +90,26 @@ def test_choices_are_enums() -> None:
 
 def test_credentials_are_secrets() -> None:
     """Credentials in the stack's and the program's provider configuration are secrets."""
-    for keys in (schema()["config"]["variables"], schema()["provider"]["inputProperties"]):
+    for keys in (make_schema()["config"]["variables"], make_schema()["provider"]["inputProperties"]):
         secret = {name for name, each in keys.items() if each.get("secret")}
         assert {"password", "token", "proxy", "connections"} == secret
-        assert keys.keys() == KEYS.keys()
+        assert keys.keys() == CONFIGURATION_KEYS.keys()
 
 
 def test_all_functions_and_resources_are_served() -> None:
     """The schema has all functions, resources and components that the plugin serves."""
-    assert schema()["functions"].keys() == FUNCTIONS.keys()
-    assert schema()["resources"].keys() == {*KINDS, *COMPONENTS}
+    assert make_schema()["functions"].keys() == FUNCTIONS_BY_TOKEN.keys()
+    assert make_schema()["resources"].keys() == {*RESOURCE_TYPES_BY_TOKEN, *COMPONENTS}
 
 
 def test_components_are_described_as_their_classes_are() -> None:
     """Components have their classes' required inputs, defaults, secrets and descriptions, also in nested
     types.
     """
-    types = schema()["types"]
-    operator, syncer = (schema()["resources"][f"eurekube:index:{name}"] for name in ("Operator", "Syncer"))
+    types = make_schema()["types"]
+    operator, syncer = (
+        make_schema()["resources"][f"eurekube:index:{name}"] for name in ("Operator", "Syncer")
+    )
     assert (operator["isComponent"], syncer["isComponent"]) == (True, True)
     assert (operator["requiredInputs"], syncer["requiredInputs"]) == (["eurekaUrls"], ["namespace"])
     inputs = operator["inputProperties"]
@@ -124,7 +134,7 @@ def test_components_are_described_as_their_classes_are() -> None:
 
 def test_sdks_have_names_that_people_can_read() -> None:
     """Enum values have readable names, and outputs that every state has are required."""
-    made = schema()
+    made = make_schema()
     names = {each["value"]: each["name"] for each in made["types"]["eurekube:index:Status"]["enum"]}
     assert names == {
         "UP": "Up",

@@ -14,7 +14,7 @@ import yaml
 from eurekube_provider import __version__
 from hatch_build import long_description
 from scripts import release
-from scripts.links import targets
+from scripts.links import find_link_targets
 
 WORKFLOWS = sorted((release.ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -32,13 +32,13 @@ def test_a_tag_that_is_the_version_is_released(tree: Path) -> None:
     """A tree whose tag, changelog and chart have the version may be released; a trial without a tag may,
     too.
     """
-    assert release.disagreements("v1.2.3", tree, "1.2.3") == []
-    assert release.disagreements("", tree, "1.2.3") == []
+    assert release.find_version_mismatches("v1.2.3", tree, "1.2.3") == []
+    assert release.find_version_mismatches("", tree, "1.2.3") == []
 
 
 def test_each_disagreement_is_named(tree: Path) -> None:
     """Each disagreement about the version is reported with the right value."""
-    assert release.disagreements("v1.2.4", tree, "1.2.30") == [
+    assert release.find_version_mismatches("v1.2.4", tree, "1.2.30") == [
         "the tag is v1.2.4, and eurekube_provider/version.py says 1.2.30: it should be v1.2.30",
         "CHANGELOG.md has no heading `## 1.2.30`",
         "Chart.yaml has the appVersion 1.2.3: it should be 1.2.30",
@@ -50,20 +50,22 @@ def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -
     (tree / "docs").mkdir()
     (tree / "docs" / "page.md").write_text("No image is published yet.\n")
     (tree / "README.md").write_text("Package and chart are not published yet.\n")
-    assert release.disagreements("v1.2.3", tree, "1.2.3") == [
+    assert release.find_version_mismatches("v1.2.3", tree, "1.2.3") == [
         "README.md says that something is not published yet",
         "docs/page.md says that something is not published yet",
     ]
-    assert release.disagreements("", tree, "1.2.3") == []
+    assert release.find_version_mismatches("", tree, "1.2.3") == []
 
 
 def test_a_release_is_refused_with_old_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release with outdated measurements is refused before anything is built."""
     old = "the record of P8 is older than v1.1.0"
-    monkeypatch.setattr(release, "too_old", lambda names, tag: [old] if "P8" in names and tag else [])
-    monkeypatch.setattr(release, "disagreements", lambda _: [])
+    monkeypatch.setattr(
+        release, "find_outdated_records", lambda names, tag: [old] if "P8" in names and tag else []
+    )
+    monkeypatch.setattr(release, "find_version_mismatches", lambda _: [])
     with pytest.raises(release.NotReleasable, match=old):
-        release.dry_run("v1.2.0")
+        release.make_release_files("v1.2.0")
 
 
 @pytest.mark.parametrize("repository", ["", "https://forge.example.com/o/n"])
@@ -73,8 +75,8 @@ def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> 
     """
     readme = (release.ROOT / "README.md").read_text()
     text = long_description(readme, repository, "1.2.3")
-    assert len(targets(readme)) > 30
-    assert [one for one in targets(text) if not one.startswith("https://")] == []
+    assert len(find_link_targets(readme)) > 30
+    assert [one for one in find_link_targets(text) if not one.startswith("https://")] == []
     assert ("[Concepts](https://forge.example.com/o/n/blob/v1.2.3/docs/concepts.md)" in text) is bool(
         repository
     )
@@ -84,12 +86,12 @@ def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> 
 
 def test_this_tree_agrees_with_itself() -> None:
     """This tree has no disagreement about its version; the changelog's heading is needed only with a tag."""
-    assert release.disagreements("") == []
+    assert release.find_version_mismatches("") == []
 
 
 def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
     """The manifest has the CRDs, the namespace and the operator of this version, each object once."""
-    made, health_checks = release.manifests(tmp_path)
+    made, health_checks = release.write_manifests(tmp_path)
     assert health_checks.name == "argocd-cm.yaml"
     objects = [item for item in yaml.safe_load_all(made.read_text()) if item]
     keys = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
@@ -103,7 +105,7 @@ def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
 def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> None:
     """The provenance is an in-toto statement with each artefact's digest, and marks a dry run as unsigned."""
     (tmp_path / "a.whl").write_bytes(b"content")
-    said = release.provenance([tmp_path / "a.whl"], "c0ffee", "")
+    said = release.make_provenance([tmp_path / "a.whl"], "c0ffee", "")
     assert said["_type"] == "https://in-toto.io/Statement/v1"
     digest = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
     assert said["subject"] == [{"name": "a.whl", "digest": {"sha256": digest}}]
@@ -115,10 +117,10 @@ def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> Non
 
 def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
     """The bill of materials lists each package of the image's lock file by name and version."""
-    listed = json.loads(release.bill_of_materials(tmp_path).read_text())
+    listed = json.loads(release.write_bill_of_materials(tmp_path).read_text())
     assert listed["bomFormat"] == "CycloneDX"
     assert listed["metadata"]["component"]["version"] == __version__
-    locked = set(re.findall(r"^([\w.-]+)==([\w.]+)", release.LOCK.read_text(), re.M))
+    locked = set(re.findall(r"^([\w.-]+)==([\w.]+)", release.LOCK_FILE.read_text(), re.M))
     assert {(one["name"], one["version"]) for one in listed["components"]} == locked
 
 

@@ -49,14 +49,14 @@ def test_a_link_out_of_the_site_is_words_or_an_address(
         "[why](../decisions)"
     )
     stay = "`[a](../../b)`, [out](https://example.com), [why](../decisions/index.md)"
-    assert site.page_for_the_site(page, repository) == f"[there](other.md#x), {expected}, {stay}"
+    assert site.prepare_page(page, repository) == f"[there](other.md#x), {expected}, {stay}"
 
 
 def test_a_bar_in_code_of_a_table_has_no_backslash(tmp_path: Path) -> None:
     """In a table's code the backslash before a bar, which a forge needs, is removed for the site."""
     page = tmp_path / "page.md"
     page.write_text("| `a\\|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n")
-    assert site.page_for_the_site(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"
+    assert site.prepare_page(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"
 
 
 MERMAID = "https://cdn.example.com/mermaid@12/dist/mermaid.min.js"
@@ -67,7 +67,7 @@ def test_the_site_carries_what_draws_its_diagrams() -> None:
     """The generator's script is changed to load the site's own Mermaid, and nothing else from other hosts."""
     ask = "ask(`https://api.example.com/${name}`)"
     script = f'{BUNDLE};other("https://cdn.example.com/lightbox.css");{ask}'
-    assert site_scripts.carried(script) == (
+    assert site_scripts.replace_foreign_addresses(script) == (
         'load(new URL("assets/javascripts/mermaid.min.js",__md_scope).href);'
         f'svg("http://www.w3.org/2000/svg");other("data:,");{ask}'
     )
@@ -76,23 +76,23 @@ def test_the_site_carries_what_draws_its_diagrams() -> None:
 @pytest.mark.parametrize("script", ["load(x)", BUNDLE * 2])
 def test_another_generator_is_not_changed_blindly(script: str) -> None:
     """A generator's script that does not load Mermaid exactly once is refused."""
-    with pytest.raises(site_scripts.Unexpected, match="names Mermaid's address"):
-        site_scripts.carried(script)
+    with pytest.raises(site_scripts.UnexpectedContent, match="names Mermaid's address"):
+        site_scripts.replace_foreign_addresses(script)
 
 
 def test_another_mermaid_is_refused(tmp_path: Path) -> None:
     """A Mermaid file with another SHA-256 than its authors' is refused."""
     with zipfile.ZipFile(tmp_path / "mermaidx-1.0-py3-none-any.whl", "w") as archive:
-        archive.writestr(site_scripts.MERMAID, "alert(1)")
-    with pytest.raises(site_scripts.Unexpected, match="has the SHA-256"):
-        site_scripts.mermaid(tmp_path)
+        archive.writestr(site_scripts.MERMAID_IN_PACKAGE, "alert(1)")
+    with pytest.raises(site_scripts.UnexpectedContent, match="has the SHA-256"):
+        site_scripts.read_mermaid_script(tmp_path)
 
 
 def test_what_scripts_and_styles_would_load_is_found(tmp_path: Path) -> None:
     """URLs of other hosts in scripts and styles are reported, except XML namespaces."""
     (tmp_path / "bundle.0.min.js").write_text(BUNDLE)
     (tmp_path / "site.css").write_text("a{background:url(//cdn.example.com/x.png)}b{background:url(y.png)}")
-    assert site_links.complaints(tmp_path) == [
+    assert site_links.find_broken_links(tmp_path) == [
         f"bundle.0.min.js: {MERMAID} is loaded from elsewhere",
         "site.css: //cdn.example.com/x.png is loaded from elsewhere",
     ]
@@ -113,7 +113,7 @@ def test_dead_links_of_the_built_site_are_found(tmp_path: Path) -> None:
         '<a href="https://example.com/">web</a><a href="start/#here">good</a>'
         '<a href="start/#there">bad</a><img src="gone.png">'
     )
-    assert site_links.complaints(tmp_path) == [
+    assert site_links.find_broken_links(tmp_path) == [
         "index.html: gone.png is not there",
         "index.html: https://cdn.example.com/x.js is loaded from elsewhere",
         "index.html: start/#there names a heading that is not there",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.type_check import check
+from scripts.type_check import check_types
 
 
 @pytest.fixture(autouse=True)
@@ -41,20 +41,20 @@ def cache_content(project: Path) -> str:
 def test_the_first_check_begins_with_what_another_clone_left(tmp_path: Path) -> None:
     """A clone's first check starts with another clone's cache, its later ones with its own."""
     one, other = clone(tmp_path / "one"), clone(tmp_path / "other")
-    assert check(one, mypy()) == 0
-    assert check(one, mypy()) == 0
-    assert check(other, mypy()) == 0
+    assert check_types(one, mypy()) == 0
+    assert check_types(one, mypy()) == 0
+    assert check_types(other, mypy()) == 0
     assert cache_content(one) == "checked " * 2
     assert cache_content(other) == "checked " * 2
-    assert check(other, mypy()) == 0
+    assert check_types(other, mypy()) == 0
     assert cache_content(other) == "checked " * 3
 
 
 def test_a_check_that_fails_says_so_and_leaves_nothing_to_others(tmp_path: Path) -> None:
     """A failed check returns its exit code and shares no cache."""
     one, other = clone(tmp_path / "one"), clone(tmp_path / "other")
-    assert check(one, mypy(1)) == 1
-    assert check(other, mypy()) == 0
+    assert check_types(one, mypy(1)) == 1
+    assert check_types(other, mypy()) == 0
     assert cache_content(other) == "checked "
 
 
@@ -64,4 +64,4 @@ def test_without_a_cache_folder_types_are_checked_all_the_same(
     """Without a cache folder types are checked without a shared cache."""
     for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    assert check(clone(tmp_path / "one"), mypy(2)) == 2
+    assert check_types(clone(tmp_path / "one"), mypy(2)) == 2

@@ -7,7 +7,7 @@ from typing import Any
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.objects import MIRROR_LABEL
-from eurekube_provider.doctor.checks import Requirements, findings_of
+from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import Snapshot
@@ -117,4 +117,4 @@ def test_mirrors_that_may_not_be_read_are_not_judged() -> None:
     slices = (mirror_slice("review"),)
     for mirrors, faults in ((None, []), ((), [Fault.MIRROR_LEFTOVER])):
         snapshot = Snapshot(CLUSTER, mirrors=mirrors, slices=slices)
-        assert [one.fault for one in findings_of(snapshot, Requirements(), NOW)] == faults
+        assert [one.fault for one in check_snapshot(snapshot, WorkloadRequirements(), NOW)] == faults

@@ -76,8 +76,8 @@ def test_leases_of_all_versions_and_names_are_found() -> None:
         lease("west-leader", 1),
         lease("eurekube-leader", 1),
     ]
-    assert [one.lease for one in found(Api(leases)).states] == ["ops/eurekube-leader", "ops/west-leader"]
-    assert found(Api(error=KubernetesError("forbidden", status_code=403))).error == "forbidden"
+    assert [one.lease_name for one in found(Api(leases)).states] == ["ops/eurekube-leader", "ops/west-leader"]
+    assert found(Api(error=KubernetesError("forbidden", status_code=403))).lease_error == "forbidden"
 
 
 def test_a_lease_that_seems_old_is_looked_at_again() -> None:
@@ -86,12 +86,12 @@ def test_a_lease_that_seems_old_is_looked_at_again() -> None:
     """
     now = time.time()
     lives = found(Api([lease("a", 40)], [lease("a", 36)]))
-    assert [one.is_alive(now) for one in lives.states] == [True]
+    assert [one.is_leading(now) for one in lives.states] == [True]
     api = Api([lease("a", 40)])
-    assert [one.is_alive(now) for one in found(api).states] == [False]
+    assert [one.is_leading(now) for one in found(api).states] == [False]
     assert len(api.asked) == 4
     api = Api([lease("a", 1), lease("b", 1000)])
-    assert [one.is_alive(now) for one in found(api).states] == [True, False]
+    assert [one.is_leading(now) for one in found(api).states] == [True, False]
     assert len(api.asked) == 2
 
 
@@ -114,8 +114,8 @@ def test_when_an_instance_was_renewed_last_is_read_past_the_caches() -> None:
     listed = [one(name, 200 + number) for number, name in enumerate("abcde")]
     other = one("x", 0, metadata={**listed[0].metadata, CLUSTER_UID_KEY: "uid-2"})
     eureka = Eureka(one("a", 20), one("b", 10), other)
-    at = found(Api([]), (eureka, [*reversed(listed), other])).renewed_at
+    at = found(Api([]), (eureka, [*reversed(listed), other])).instances_renewed_at
     assert round(time.time() - at) == 10
     assert [name.partition(".")[0] for name in eureka.asked] == ["a", "b", "c"]
-    assert found(Api([]), (eureka, listed), namespaces=("shop",)).renewed_at is None
-    assert found(Api([]), (Eureka(fails=True), listed)).renewed_at is None
+    assert found(Api([]), (eureka, listed), namespaces=("shop",)).instances_renewed_at is None
+    assert found(Api([]), (Eureka(fails=True), listed)).instances_renewed_at is None

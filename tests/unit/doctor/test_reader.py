@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.doctor.reader import attributed
+from eurekube_provider.doctor.reader import match_pods_to_workloads
 from eurekube_provider.doctor.workload_checks import Workload
 
 
@@ -29,10 +29,10 @@ def test_each_workload_has_its_newest_pod() -> None:
         pod("gone", created="2026-01-03T00:00:00Z", deletionTimestamp="x"),
         pod("alone", "other"),
     ]
-    (workload, alone), _ = attributed(pods, [rating])
+    (workload, alone), _ = match_pods_to_workloads(pods, [rating])
     assert (workload.subject, workload.live_pod) == (rating.subject, pods[0])
     assert (alone.kind, alone.live_pod) == ("Pod", None)
-    (idle,), _ = attributed([], [rating])
+    (idle,), _ = match_pods_to_workloads([], [rating])
     assert idle.live_pod is None
 
 
@@ -40,7 +40,7 @@ def test_a_pod_is_found_by_each_address_of_its_own() -> None:
     """A pod is found by its addresses of both IP families, but not by its node's address."""
     both = {**pod("both"), "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
     of_node = {**pod("of-node"), "spec": {"hostNetwork": True}, "status": {"podIP": "10.0.0.9"}}
-    _, by_address = attributed([both, of_node], [])
+    _, by_address = match_pods_to_workloads([both, of_node], [])
     assert {address: one.name for address, one in by_address.items()} == {
         "10.0.0.1": "both",
         "fd00::1": "both",

@@ -9,11 +9,11 @@ import pytest
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor import registry_checks
-from eurekube_provider.doctor.checks import Requirements, findings_of
+from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.syncer_checks import (
@@ -52,7 +52,9 @@ def test_who_registered_itself_out_of_service_is_found() -> None:
     out = Status.OUT_OF_SERVICE
     by_person = held("person", status=out, overridden_status=out)
     by_stack = held("stack", status=out, metadata={"eurekube.owner": "stack/a/b/c/d"})
-    (found,) = registry_checks.stuck_findings([held("up"), by_person, by_stack, held("stuck", status=out)])
+    (found,) = registry_checks.stuck_out_of_service_findings(
+        [held("up"), by_person, by_stack, held("stuck", status=out)]
+    )
     assert (found.fault, found.subject) == (Fault.STUCK_OUT_OF_SERVICE, "application ORDER")
     assert "(stuck)" in found.problem
     assert "eurekube undrain" in found.remedy
@@ -250,7 +252,7 @@ def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("message", "remedy"),
-    [("why", REMEDIES["NoPort"]), ("why; to fix it: set spec.port to 8080", "set spec.port to 8080")],
+    [("why", SYNCER_REMEDIES["NoPort"]), ("why; to fix it: set spec.port to 8080", "set spec.port to 8080")],
 )
 def test_what_fixes_it_is_not_said_twice(message: str, remedy: str) -> None:
     """A remedy at the end of the operator's message becomes the finding's remedy; else the doctor's own is
@@ -299,8 +301,8 @@ def test_host_names_of_what_registered_itself() -> None:
     """
     pods = {"10.0.0.1": registry_checks.Pod("rating-1", "10.0.0.1", deployment())}
 
-    def found(one: Instance, served: frozenset[str] = frozenset()) -> list[Finding]:
-        return list(registry_checks.host_name_findings([one], pods, served, "corp.example"))
+    def found(one: Instance, syncer_addresses: frozenset[str] = frozenset()) -> list[Finding]:
+        return list(registry_checks.host_name_findings([one], pods, syncer_addresses, "corp.example"))
 
     (finding,) = found(instance(host="rating-1"))
     assert (finding.subject, finding.patch is not None) == ("Deployment shop/rating", True)
@@ -327,19 +329,21 @@ def test_vip_addresses_that_differ_in_case() -> None:
     ours = instance("10.0.0.2", vip_address="rating,stars", owner="cluster/lab/shop/rating")
     theirs = instance("192.0.2.1", vip_address="Rating")
     held = [ours, theirs]
-    (finding,) = registry_checks.vip_findings(held, [syncer(vipAddress="rating,stars")], CLUSTER)
+    (finding,) = registry_checks.vip_case_findings(held, [syncer(vipAddress="rating,stars")], CLUSTER)
     assert finding.patch is not None
     assert finding.patch.body == {"spec": {"vipAddress": "Rating,stars"}}
-    (finding,) = registry_checks.vip_findings(held, [], CLUSTER)
+    (finding,) = registry_checks.vip_case_findings(held, [], CLUSTER)
     assert (finding.subject, finding.patch) == ("VIP address Rating", None)
-    assert list(registry_checks.vip_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
+    assert (
+        list(registry_checks.vip_case_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
+    )
 
 
 def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
     """One foreign instance with another spelling does not decide the spelling for many of ours."""
     ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
     theirs = instance("192.0.2.1", vip_address="RaTiNg")
-    (finding,) = registry_checks.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
+    (finding,) = registry_checks.vip_case_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
     assert (finding.subject, finding.patch) == ("VIP address rating", None)
     assert "spell it rating everywhere" in finding.remedy
 
@@ -351,7 +355,7 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
 
     def found(figures: FrontPage, stamp: int) -> list[Finding]:
         held = [instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp) for number in range(10)]
-        return list(registry_checks.preservation_findings("http://e", figures, held, NOW))
+        return list(registry_checks.self_preservation_findings("http://e", figures, held, NOW))
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
@@ -381,8 +385,8 @@ def test_a_namespace_is_not_blamed_for_others() -> None:
         syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
         eurekas={"default": EurekaSnapshot("default", (strange, related))},
     )
-    assert len(findings_of(snapshot, Requirements(), NOW)) == 2
-    (finding,) = findings_of(snapshot, Requirements(), NOW, ["shop"])
+    assert len(check_snapshot(snapshot, WorkloadRequirements(), NOW)) == 2
+    (finding,) = check_snapshot(snapshot, WorkloadRequirements(), NOW, ["shop"])
     assert finding.subject == "RATING 192.0.2.2:Rating"
 
 
@@ -390,7 +394,7 @@ def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
     """A syncer with an invalid spec, as an older CRD accepted, is a finding and does not end the check."""
     bad = item()
     bad["spec"]["mode"] = "both"
-    (finding,) = findings_of(Snapshot(CLUSTER, syncers=(bad,)), Requirements(), NOW)
+    (finding,) = check_snapshot(Snapshot(CLUSTER, syncers=(bad,)), WorkloadRequirements(), NOW)
     assert "spec.mode is 'both'" in finding.problem
 
 
@@ -407,7 +411,7 @@ def test_all_checks_see_what_a_syncer_selects() -> None:
         workloads=(deployment(),),
         eurekas={"default": EurekaSnapshot("default", (instance(),))},
     )
-    found = findings_of(snapshot, Requirements(), NOW)
+    found = check_snapshot(snapshot, WorkloadRequirements(), NOW)
     assert {one.fault for one in found} == {
         Fault.SELF_REGISTERED,
         Fault.NO_READINESS_PROBE,
@@ -430,7 +434,7 @@ def test_a_patch_is_for_what_a_person_writes() -> None:
     }
     derived = {**plain, "metadata": {**plain["metadata"], "ownerReferences": [reference]}}
     for syncer_, has_patch in ((plain, True), (derived, False)):
-        found = findings_of(Snapshot(CLUSTER, syncers=(syncer_,)), Requirements(), NOW)
+        found = check_snapshot(Snapshot(CLUSTER, syncers=(syncer_,)), WorkloadRequirements(), NOW)
         (finding,) = (one for one in found if one.fault is Fault.LEASE_TOO_SHORT)
         assert (finding.patch is not None) is has_patch
         assert ("in EurekaSyncer shop/all, or by an annotation" in finding.remedy) is not has_patch
@@ -444,5 +448,5 @@ def test_a_namespaces_syncer_is_found_where_a_service_is_refused() -> None:
     for refused in (0, 1):
         status = {"conditions": conditions, "applications": {"refused": refused}}
         namespaces = {**item(selector={"services": "All"}), "status": status}
-        found = findings_of(Snapshot(CLUSTER, syncers=(namespaces,)), Requirements(), NOW)
+        found = check_snapshot(Snapshot(CLUSTER, syncers=(namespaces,)), WorkloadRequirements(), NOW)
         assert [one.fault for one in found] == [Fault.SYNCER_TROUBLE] * refused

@@ -10,15 +10,15 @@ import pytest
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import PreStopHook
-from eurekube_provider.core.syncer import GATE
-from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, combined
+from eurekube_provider.core.syncer import READINESS_GATE
+from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, merge_patches
 from eurekube_provider.doctor.workload_checks import (
     Workload,
     drain_findings,
     environment_patch,
     gate_findings,
+    is_probed_by_http,
     readiness_findings,
-    speaks_http,
 )
 
 SOUND = {"preStop": {"sleep": {"seconds": 120}}}
@@ -208,14 +208,16 @@ def test_a_rollout_that_is_too_fast() -> None:
 
 
 def test_pods_that_wait_for_callers_need_no_time() -> None:
-    """The readiness gate replaces minReadySeconds, and with ``wants_gate`` the patch declares the gate."""
-    gates = [{"conditionType": "example.org/other"}, {"conditionType": GATE}]
+    """The readiness gate replaces minReadySeconds, and with ``prefers_readiness_gate`` the patch declares the
+    gate.
+    """
+    gates = [{"conditionType": "example.org/other"}, {"conditionType": READINESS_GATE}]
     gated = workload(container(lifecycle=SOUND), minReadySeconds=0)
     gated.item["spec"]["template"]["spec"]["readinessGates"] = gates
     assert found(gated) == []
     gated.item["spec"]["template"]["spec"]["readinessGates"] = gates[:1]
     gated.item["spec"]["progressDeadlineSeconds"] = 60
-    (finding,) = drain_findings(gated, Drain(), PreStopHook.SLEEP, wants_gate=True)
+    (finding,) = drain_findings(gated, Drain(), PreStopHook.SLEEP, prefers_readiness_gate=True)
     template = {"spec": {"readinessGates": gates}}
     assert body(finding) == {"spec": {"progressDeadlineSeconds": 720, "template": template}}
     assert finding.remedy.startswith("declare the readiness gate eurekube.io/callers-know")
@@ -227,7 +229,7 @@ def test_a_pod_that_waits_unnoticed() -> None:
     ready = {"type": "ContainersReady", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"}
     pod: dict[str, Any] = {
         "metadata": {"namespace": "shop", "name": "rating-1"},
-        "spec": {"readinessGates": [{"conditionType": GATE}]},
+        "spec": {"readinessGates": [{"conditionType": READINESS_GATE}]},
         "status": {"conditions": [ready]},
     }
     waits = replace(workload(container()), live_pod=pod)
@@ -236,7 +238,7 @@ def test_a_pod_that_waits_unnoticed() -> None:
     assert "--gate-namespace shop" in finding.remedy
     assert list(gate_findings(waits, 110.0)) == [], "it has been ready for a moment"
     assert list(gate_findings(workload(container()), 200.0)) == [], "no pod runs"
-    pod["status"]["conditions"].append({"type": GATE, "status": "False"})
+    pod["status"]["conditions"].append({"type": READINESS_GATE, "status": "False"})
     assert list(gate_findings(waits, 200.0)) == [], "an operator looks at it"
 
 
@@ -278,7 +280,7 @@ def test_a_probe_that_speaks_http() -> None:
         ({"httpGet": {"port": "admin"}}, False),
         ({"tcpSocket": {"port": 8080}}, False),
     ):
-        assert speaks_http(workload(container(livenessProbe=probe)), 8080) is expected
+        assert is_probed_by_http(workload(container(livenessProbe=probe)), 8080) is expected
 
 
 def test_one_patch_for_each_object() -> None:
@@ -287,7 +289,7 @@ def test_one_patch_for_each_object() -> None:
     findings = [*found(one), *readiness_findings(one)]
     patch = environment_patch(one, "X", "1")
     findings.append(Finding(Fault.SELF_REGISTERED, one.subject, "", "", patch))
-    (merged,) = combined(findings)
+    (merged,) = merge_patches(findings)
     spec = merged.body["spec"]
     assert spec["minReadySeconds"] == 120
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 150
@@ -295,7 +297,7 @@ def test_one_patch_for_each_object() -> None:
         ("app", ["env", "lifecycle", "name", "readinessProbe"]),
         ("proxy", ["lifecycle", "name", "readinessProbe"]),
     ]
-    assert combined([Finding(Fault.PEERS_DISAGREE, "", "", "")]) == []
+    assert merge_patches([Finding(Fault.PEERS_DISAGREE, "", "", "")]) == []
 
 
 def test_a_command_for_a_shell() -> None:

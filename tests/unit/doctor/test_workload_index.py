@@ -34,25 +34,25 @@ def test_a_service_selects_the_pods_of_workloads() -> None:
     """A Service finds the workloads of its namespace whose pods have all labels of its selector; without
     one, none.
     """
-    assert INDEX.of_service(service(app="rating")) == [ONE, OTHER]
-    assert INDEX.of_service(service(app="rating", track="canary")) == [OTHER]
-    assert INDEX.of_service(service(app="rating", track="none")) == []
-    assert INDEX.of_service(service()) == []
-    assert WorkloadIndex([ELSEWHERE]).of_service(service(app="rating")) == []
+    assert INDEX.find_by_service(service(app="rating")) == [ONE, OTHER]
+    assert INDEX.find_by_service(service(app="rating", track="canary")) == [OTHER]
+    assert INDEX.find_by_service(service(app="rating", track="none")) == []
+    assert INDEX.find_by_service(service()) == []
+    assert WorkloadIndex([ELSEWHERE]).find_by_service(service(app="rating")) == []
 
 
 def test_a_pod_belongs_to_the_workload_whose_selector_it_fits() -> None:
     """A pod belongs to the first workload whose selector its labels fulfil."""
-    assert INDEX.of_pod(pod(app="rating", track="canary", part="shop", hash="1")) is OTHER
-    assert INDEX.of_pod(pod(app="rating", part="shop")) is None
-    assert INDEX.of_pod({"metadata": {"namespace": "shop"}}) is None
+    assert INDEX.find_by_pod(pod(app="rating", track="canary", part="shop", hash="1")) is OTHER
+    assert INDEX.find_by_pod(pod(app="rating", part="shop")) is None
+    assert INDEX.find_by_pod({"metadata": {"namespace": "shop"}}) is None
     twice = WorkloadIndex([workload("b", app="rating"), ONE])
-    assert twice.of_pod(pod(app="rating", track="stable", part="shop")) == workload("b", app="rating")
+    assert twice.find_by_pod(pod(app="rating", track="stable", part="shop")) == workload("b", app="rating")
 
 
 def test_a_pod_without_a_workload_is_its_own() -> None:
     """A workload of the kind Pod is found by Services, and matches no other pod."""
     alone = Workload("Pod", {"metadata": {"namespace": "shop", "name": "a", "labels": {"app": "rating"}}})
     index = WorkloadIndex([alone])
-    assert index.of_service(service(app="rating")) == [alone]
-    assert index.of_pod(pod(app="rating")) is None
+    assert index.find_by_service(service(app="rating")) == [alone]
+    assert index.find_by_pod(pod(app="rating")) is None

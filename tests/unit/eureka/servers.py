@@ -62,10 +62,10 @@ class TwoServers(Peers):
         """Number of status requests to the first server."""
         for peer, listed in zip(self.peers, ([], held), strict=True):
             peer.list_instances = partial(self._list, peer.url, listed)  # type: ignore[method-assign]
-            peer.status = partial(self._status, peer.url)  # type: ignore[method-assign]
+            peer.read_status = partial(self._status, peer.url)  # type: ignore[method-assign]
 
     @property
-    def asked_first(self) -> tuple[Peer, ...]:
+    def preferred_peers(self) -> tuple[Peer, ...]:
         """The servers that are not silent."""
         return tuple(peer for peer in self.peers if peer.url not in self.silent)
 
@@ -77,7 +77,7 @@ class TwoServers(Peers):
         self.looks += url == self.peers[0].url
         return STATUS
 
-    def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+    def list_with(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """Return the first server's list, which is empty."""
         assert callable(read)
         return []
@@ -86,7 +86,7 @@ class TwoServers(Peers):
         """Return the instance, as the second server holds it."""
         return next((one for one in self._held if one.key == (application, instance_id)), None)
 
-    def each(
+    def ask_all(
         self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, RegistryError]]:
         """Ask every server that is not silent, and return answers and failures by URL."""
@@ -107,7 +107,7 @@ class Holding(Peers):
             peer.read = partial(self.read_at, number)  # type: ignore[method-assign]
             peer.register = partial(self._register, number)  # type: ignore[method-assign]
             peer.renew = partial(self._renew, number)  # type: ignore[method-assign]
-            peer.status = partial(self._status, number)  # type: ignore[method-assign]
+            peer.read_status = partial(self._status, number)  # type: ignore[method-assign]
 
     def _status(self, number: int) -> ServerStatus:
         self._answer(number)
@@ -135,7 +135,7 @@ class Holding(Peers):
     def registry(self) -> EurekaRegistry:
         """Return a registry of these servers that is not started."""
         found = EurekaRegistry(self, Cluster("lab", "u"), "operator", 600.0)
-        found.restarts.notice()
+        found.restarts.detect_restarts()
         return found
 
 
@@ -148,17 +148,17 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """Learn this list, check stacks' instances, and return the ids that are renewed."""
-    registry.reader.learn(list(listed), is_complete=True)
-    registry.stacks.check()
-    return {one.instance_id for one in registry.renewals.held()}
+    registry.reader.process_list(list(listed), is_complete=True)
+    registry.stacks.renew_suggested()
+    return {one.instance_id for one in registry.renewals.renewed_instances()}
 
 
 def after_a_restart(servers: TwoServers) -> EurekaRegistry:
     """Return a registry, not started, whose first server has restarted without its notice."""
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.restarts.notice()
+    registry.restarts.detect_restarts()
     again = started_now()
-    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    servers.peers[0].read_status = lambda: again  # type: ignore[method-assign]
     return registry
 
 
@@ -172,7 +172,7 @@ class Balanced(Peers):
         self.restored: list[Instance] = []
         self._turns = itertools.count()
         peer = self.peers[0]
-        peer.status = self._status  # type: ignore[method-assign]
+        peer.read_status = self._status  # type: ignore[method-assign]
         peer.read = self._read  # type: ignore[method-assign]
         peer.register = self.restored.append  # type: ignore[assignment, method-assign]
 
@@ -195,7 +195,7 @@ def behind_a_balancer(
         servers, Cluster("lab", "u"), "operator", 600.0, follows_another=follows_another
     )
     for _ in range(looks):
-        registry.restarts.notice()
+        registry.restarts.detect_restarts()
     return registry
 
 

@@ -7,7 +7,10 @@ from unittest import mock
 
 import pytest
 
-from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS, CALLERS_RETURN_SECONDS
+from eurekube_provider.core.drain_time import (
+    CALLERS_LEAVE_HUNG_SERVER_SECONDS,
+    CALLERS_RETURN_TO_SERVER_SECONDS,
+)
 from eurekube_provider.core.errors import RegistrySilent, RegistryUnreachable
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
@@ -29,7 +32,7 @@ def test_a_silence_lasts_while_the_server_is_asked(clock: Any) -> None:
     avoided = AvoidedPeers([A, B])
     for at in range(1000, 1400, 100):
         clock.return_value = float(at)
-        avoided.add(A, "does not answer", SILENT)
+        avoided.avoid(A, "does not answer", SILENT)
     assert avoided.silent_since(A.url) == 1000.0
     assert avoided.silent_since(B.url) == 1300.0
 
@@ -39,12 +42,12 @@ def test_a_moment_long_ago_is_not_the_same_silence(clock: Any) -> None:
     not left it.
     """
     avoided = AvoidedPeers([A, B])
-    avoided.add(A, "is slow", SILENT)
-    clock.return_value += CALLERS_LEAVE_SECONDS + 1.0
+    avoided.avoid(A, "is slow", SILENT)
+    clock.return_value += CALLERS_LEAVE_HUNG_SERVER_SECONDS + 1.0
     assert avoided.silent_since(A.url) == clock.return_value
-    avoided.add(A, "does not answer", SILENT)
+    avoided.avoid(A, "does not answer", SILENT)
     assert avoided.silent_since(A.url) == clock.return_value
-    assert windows.ONE_SILENCE < CALLERS_LEAVE_SECONDS
+    assert windows.SAME_SILENCE_SECONDS < CALLERS_LEAVE_HUNG_SERVER_SECONDS
 
 
 def test_callers_come_back_as_late_as_the_server_was_away(clock: Any) -> None:
@@ -52,15 +55,15 @@ def test_callers_come_back_as_late_as_the_server_was_away(clock: Any) -> None:
     connections is not late.
     """
     avoided = AvoidedPeers([A, B])
-    avoided.add(A, "does not answer", SILENT)
-    avoided.add(B, "does not answer", RegistryUnreachable("refused"))
+    avoided.avoid(A, "does not answer", SILENT)
+    avoided.avoid(B, "does not answer", RegistryUnreachable("refused"))
     clock.return_value += 40.0
-    avoided.answered(A)
-    avoided.answered(B)
-    assert avoided.late() == {A.url: clock.return_value + 40.0}
+    avoided.stop_avoiding(A)
+    avoided.stop_avoiding(B)
+    assert avoided.callers_late_until() == {A.url: clock.return_value + 40.0}
     clock.return_value += 41.0
-    assert avoided.late() == {}
-    avoided.add(A, "does not answer", SILENT)
+    assert avoided.callers_late_until() == {}
+    avoided.avoid(A, "does not answer", SILENT)
     clock.return_value += 4000.0
-    avoided.answered(A)
-    assert avoided.late() == {A.url: clock.return_value + CALLERS_RETURN_SECONDS}
+    avoided.stop_avoiding(A)
+    assert avoided.callers_late_until() == {A.url: clock.return_value + CALLERS_RETURN_TO_SERVER_SECONDS}

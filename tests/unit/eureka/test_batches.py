@@ -19,9 +19,9 @@ from eurekube_provider.core.plan import Action, Change, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.batches import Failures, change_many
+from eurekube_provider.eureka.batches import ErrorByKey, apply_orders_in_batches
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.notes import Notes, Order
+from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.batch import ItemResponse
@@ -47,19 +47,24 @@ class InlineExecutor:
 
 
 def change_in_batches(
-    peers: Peers, wanted: Sequence[Instance], leaving: Sequence[Instance] = (), notes: Notes | None = None
-) -> Failures:
+    peers: Peers,
+    wanted: Sequence[Instance],
+    leaving: Sequence[Instance] = (),
+    notes: WriteNotes | None = None,
+) -> ErrorByKey:
     """Register and remove these instances in batches, and return the failures by key."""
     changes = [Change(Action.REGISTER, one) for one in wanted]
     changes += [Change(Action.DEREGISTER, one, one) for one in leaving]
-    return change_many(peers, notes or Notes(peers.table), [Order(change, OURS) for change in changes])
+    return apply_orders_in_batches(
+        peers, notes or WriteNotes(peers.table), [ChangeOrder(change, OURS) for change in changes]
+    )
 
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow server that is no longer waited for still gets the batch soon, because servers do not forward
     batches.
     """
-    monkeypatch.setattr(windows, "GRACE", 0.05)
+    monkeypatch.setattr(windows, "GRACE_SECONDS", 0.05)
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
@@ -77,7 +82,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
                 answers.append(ItemResponse(200 if item["id"] in there else 404))
         return answers
 
-    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "send_batch", carry_out)
     monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
     assert change_in_batches(peers, [one]) == {}
@@ -92,7 +97,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
     """A batch sends no request at all once this replica may no longer lead."""
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), lambda: False)
-    with mock.patch.object(Peer, "batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
+    with mock.patch.object(Peer, "send_batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
         change_in_batches(peers, [instance(OURS, 1)], [instance(OURS, 2)])
     asked.assert_not_called()
     peers.close()
@@ -166,7 +171,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         theirs = instance(THEIRS, number, cluster.clock.now_ms)
-        send = peers.peers[0].batch
+        send = peers.peers[0].send_batch
         looks = iter([True])
 
         def comes_between(items: list[bytes]) -> object:
@@ -176,7 +181,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
             return answers
 
         wanted = [instance(OURS, each) for each in (0, 1)]
-        with mock.patch.object(peers.peers[0], "batch", comes_between):
+        with mock.patch.object(peers.peers[0], "send_batch", comes_between):
             failures = change_in_batches(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert list(failures) == [theirs.key]
@@ -263,7 +268,7 @@ def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
         assert not change_in_batches(peers, both)
 
         class Two(RecordingNotes):
-            def is_of_another_cluster(self, instance: Instance) -> bool:
+            def is_of_same_named_cluster(self, instance: Instance) -> bool:
                 return instance.instance_id == "0000"
 
         failures = change_in_batches(peers, (), both, notes=Two())
@@ -322,11 +327,11 @@ def test_a_batch_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) 
             raise RegistryUnreachable("frozen")
         return [ItemResponse(200 if json.loads(item)["action"] == "Register" else 404) for item in items]
 
-    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "send_batch", carry_out)
     monkeypatch.setattr(Peer, "register", lambda *_: None)
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
     notes = RecordingNotes()
-    monkeypatch.setattr(notes.table, "unanswered_many", reported.extend)
+    monkeypatch.setattr(notes.table, "remember_unanswered_registrations", reported.extend)
     change_in_batches(peers, [one], notes=notes)
     peers.close()
     assert [(sent.key, sent.status) for sent in reported] == [(one.key, Status.UP)]
@@ -337,8 +342,8 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow server does not get changes that were undone before their batch was sent to it."""
-    monkeypatch.setattr(windows, "GRACE", 0.05)
-    many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
+    monkeypatch.setattr(windows, "GRACE_SECONDS", 0.05)
+    many = [instance(OURS, number) for number in range(batch.MOST_ITEMS_PER_BATCH // 2 + 1)]
     last = many[-1]
     slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}
     is_slow, goes_on, lock = threading.Event(), threading.Event(), threading.Lock()
@@ -360,7 +365,7 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
     def read(peer: Peer, _: str, name: str) -> Instance | None:
         return many[int(name)] if name in held[peer.url] else None
 
-    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "send_batch", carry_out)
     monkeypatch.setattr(Peer, "read", read)
     threads, seen = set(threading.enumerate()), RecordingNotes()
     peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all=False)
@@ -384,14 +389,14 @@ def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> No
     """
     servers.everywhere(ONE)
     first, keeps = servers.peers.peers[0], iter([True])
-    send = first.batch
+    send = first.send_batch
 
     def batch(items: Sequence[bytes]) -> list[ItemResponse]:
         if b'"Cancel"' in items[0] and next(keeps, False):
             return [ItemResponse(200), *send(items[1:])]
         return send(items)
 
-    with mock.patch.object(first, "batch", batch):
+    with mock.patch.object(first, "send_batch", batch):
         assert not removed(servers, in_a_batch=True)
     assert next(keeps, None) is None
     assert servers.holding() == {}
@@ -402,7 +407,7 @@ def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> No
     servers.everywhere(ONE)
     first, comes = servers.peers.peers[0], iter([True])
     theirs = replace(ONE, metadata={OWNER_KEY: THEIRS}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
-    send = first.batch
+    send = first.send_batch
 
     def batch(items: Sequence[bytes]) -> list[ItemResponse]:
         if b'"Cancel"' not in items[0] or not next(comes, False):
@@ -411,7 +416,7 @@ def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> No
         first.register(theirs)
         return [*answers, *send(items[1:])]
 
-    with mock.patch.object(first, "batch", batch):
+    with mock.patch.object(first, "send_batch", batch):
         assert not removed(servers, in_a_batch=True)
     assert servers.holding().keys() == {URLS[0]}
 
@@ -419,14 +424,14 @@ def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> No
 def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> None:
     """A registration that a server answered with 200 but does not hold is sent again alone."""
     first, drops = servers.peers.peers[0], iter([True])
-    send = first.batch
+    send = first.send_batch
 
     def batch(items: Sequence[bytes]) -> list[ItemResponse]:
         if b'"Register"' in items[0] and next(drops, False):
             return [ItemResponse(200), *send(items[1:])]
         return send(items)
 
-    with mock.patch.object(first, "batch", batch):
+    with mock.patch.object(first, "send_batch", batch):
         assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=True)
     assert next(drops, None) is None
     assert servers.holding().keys() == set(URLS)

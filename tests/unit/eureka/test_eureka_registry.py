@@ -25,27 +25,27 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     for peer in servers.peers:
         peer.list_instances = list  # type: ignore[method-assign]
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.take_over(0)
-    assert registry.table.owned(OWNER) == []
+    registry.start_leading(0)
+    assert registry.table.instances_of_owner(OWNER) == []
     registry.table.listener = recorded = RecordingListener()
     for _ in range(2):
         registry.refresh([unlisted.key, gone])
-    assert registry.table.owned(OWNER) == [unlisted]
+    assert registry.table.instances_of_owner(OWNER) == [unlisted]
     assert recorded.owners == [OWNER]
     registry.reader.read()  # nor does a list that still lacks it make it go
-    assert registry.table.owned(OWNER) == [unlisted]
+    assert registry.table.instances_of_owner(OWNER) == [unlisted]
 
 
 def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     """``refresh`` with ``known_too`` also reads listed instances, and drops one that no server holds."""
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.take_over(0)
-    registry.reader.learn([listed], is_complete=True)
+    registry.start_leading(0)
+    registry.reader.process_list([listed], is_complete=True)
     registry.refresh([listed.key])
-    assert registry.table.owned(OWNER) == [listed]
+    assert registry.table.instances_of_owner(OWNER) == [listed]
     registry.refresh([listed.key], known_too=True)
-    assert registry.table.owned(OWNER) == []
+    assert registry.table.instances_of_owner(OWNER) == []
 
 
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
@@ -63,14 +63,14 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
             recorded = RecordingListener()
             registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
             registry.table.listener = recorded
-            registry.reader.learn([ours], is_complete=True)
-            registry.keep(ours)
+            registry.reader.process_list([ours], is_complete=True)
+            registry.keep_registered(ours)
             assert ours.key in registry.renewals
             recorded.owners.clear()
             if is_answer:
-                registry.repair.newer(theirs)
+                registry.repair.newer_version_found(theirs)
             else:
-                registry.reader.learn([theirs], is_complete=True)
+                registry.reader.process_list([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.table.get(ours.key) == theirs
             assert ours.owner in recorded.owners
@@ -81,11 +81,11 @@ def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
     most 100 %.
     """
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.take_over(0)
+    registry.start_leading(0)
     for name in ("one", "two", "three"):
-        registry.keep(instance(name))
+        registry.keep_registered(instance(name))
     figures = registry.figures()
-    assert (figures.held, figures.registered, figures.share) == (3, 3, 1.0)
+    assert (figures.held, figures.registered, figures.renewed_share) == (3, 3, 1.0)
 
 
 def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> None:
@@ -101,11 +101,11 @@ def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> N
         registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
         began = time.monotonic()
         first, second = (registry.read_everywhere([("RATING", "a")]) for _ in range(2))
-        peers.answered(peers.peers[1])
-        late = peers.late()
+        peers.stop_avoiding(peers.peers[1])
+        late = peers.callers_late_until()
         peers.close()
     assert first.by_server == {eureka.url: {("RATING", "a"): None}}
-    assert first.silent.keys() == second.silent.keys() == {hangs}
-    assert began <= first.silent[hangs] <= second.silent[hangs] + 0.3
+    assert first.silent_since.keys() == second.silent_since.keys() == {hangs}
+    assert began <= first.silent_since[hangs] <= second.silent_since[hangs] + 0.3
     assert late.keys() == {hangs}
     assert late[hangs] > time.monotonic()

@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.fan_out import patience
+from eurekube_provider.eureka.fan_out import seconds_to_wait
 from eurekube_provider.eureka.peer_threads import PeerExecutor
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -42,7 +42,7 @@ class Cluster:
     def each(self, *, asks_avoided: bool = False) -> tuple[set[str], set[str], float]:
         """Ask each server, and return the URLs that answered, those that failed, and the seconds spent."""
         started = time.monotonic()
-        answers, failures = self.peers.each(self.ask, asks_avoided=asks_avoided)
+        answers, failures = self.peers.ask_all(self.ask, asks_avoided=asks_avoided)
         return set(answers), set(failures), time.monotonic() - started
 
 
@@ -57,13 +57,13 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize(
     ("answered_after", "expected"),
-    [([], None), ([0.01], 0.01 + windows.GRACE), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
+    [([], None), ([0.01], 0.01 + windows.GRACE_SECONDS), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
 )
 def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
     """Other servers are waited for until a grace after the first answer, or twice the slowest answer's time;
     without an answer there is no limit.
     """
-    assert patience(answered_after, windows.GRACE) == expected
+    assert seconds_to_wait(answered_after, windows.GRACE_SECONDS) == expected
 
 
 def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
@@ -71,16 +71,16 @@ def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
     cluster.hanging = {URLS[0]}
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(URLS[1:]), {URLS[0]})
-    assert windows.GRACE <= seconds < LONG_SECONDS / 3
+    assert windows.GRACE_SECONDS <= seconds < LONG_SECONDS / 3
     cluster.asked.clear()
     answered, failed, seconds = cluster.each()
     assert (answered, failed, set(cluster.asked)) == (set(URLS[1:]), {URLS[0]}, set(URLS[1:]))
-    assert seconds < windows.GRACE
+    assert seconds < windows.GRACE_SECONDS
 
 
 def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more calls than threads, all calls give up a server that hangs after the same grace."""
-    monkeypatch.setattr(windows, "GRACE", 2.0)
+    monkeypatch.setattr(windows, "GRACE_SECONDS", 2.0)
     cluster.hanging = {URLS[2]}
     started = time.monotonic()
     found: list[tuple[set[str], set[str], float]] = []
@@ -109,12 +109,12 @@ def test_nobody_else_answers(cluster: Cluster) -> None:
         return real(peer)
 
     cluster.ask = ask  # type: ignore[method-assign]
-    threading.Timer(3 * windows.GRACE, cluster.healed.set).start()
+    threading.Timer(3 * windows.GRACE_SECONDS, cluster.healed.set).start()
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(), set(URLS))
-    assert seconds >= 2 * windows.GRACE
+    assert seconds >= 2 * windows.GRACE_SECONDS
     with pytest.raises(RegistryUnreachable):
-        cluster.peers.everywhere(cluster.ask)
+        cluster.peers.ask_all_or_raise(cluster.ask)
 
 
 def test_one_that_answers_again_is_asked_again(cluster: Cluster) -> None:
@@ -133,8 +133,8 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
     """
     cluster = Cluster(waits_for_all=True)
     cluster.hanging = {URLS[0]}
-    threading.Timer(3 * windows.GRACE, cluster.healed.set).start()
-    assert cluster.each()[2] >= 2 * windows.GRACE
+    threading.Timer(3 * windows.GRACE_SECONDS, cluster.healed.set).start()
+    assert cluster.each()[2] >= 2 * windows.GRACE_SECONDS
     assert set(cluster.asked) == set(URLS)
     cluster.asked.clear()
     assert cluster.each()[:2] == (set(URLS[1:]), {URLS[0]})
@@ -160,13 +160,13 @@ def test_what_must_not_be_written_is_reported(cluster: Cluster) -> None:
         return cluster.ask(peer)
 
     with pytest.raises(LeadershipLost):
-        cluster.peers.each(ask)
+        cluster.peers.ask_all(ask)
     assert set(cluster.asked) == set(URLS[1:])
 
 
 def test_a_question_within_a_question(cluster: Cluster) -> None:
     """A call made within another call is answered, although all threads of a server may be in use."""
-    answers, failures = cluster.peers.each(lambda _: cluster.peers.each(cluster.ask))
+    answers, failures = cluster.peers.ask_all(lambda _: cluster.peers.ask_all(cluster.ask))
     assert failures == {}
     assert all(set(found) == set(URLS) for found, _ in answers.values())
 
@@ -175,7 +175,7 @@ class Quick:
     """Peers that record each read with its URL, and True if its time-out was short."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
-        monkeypatch.setattr(windows, "SHORT_TIMEOUT", 0.05)
+        monkeypatch.setattr(windows, "SHORT_TIMEOUT_SECONDS", 0.05)
         self.asked: list[tuple[str, bool]] = []
         self.peers = Peers(Connection(URLS), waits_for_all=False)
 

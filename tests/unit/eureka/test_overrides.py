@@ -8,24 +8,24 @@ import pytest
 
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem
-from eurekube_provider.eureka.overrides import can_be_asked_for, clear_override
+from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, name_problem
+from eurekube_provider.eureka.overrides import can_be_named_in_url, clear_overrides
 from tests.unit.eureka.model_servers import ONE, Servers
 
 
 @pytest.mark.parametrize(("instance_id", "is_asked"), [("a;b", False), ("a%b", False), ("vm 1:8080", True)])
 def test_what_no_url_can_name_is_not_asked_for(instance_id: str, is_asked: bool) -> None:
     """An id that servers accept in a registration but refuse in every URL is not asked for."""
-    assert can_be_asked_for(Instance("rating", instance_id, "vm", "10.0.0.1", Port(8080))) is is_asked
+    assert can_be_named_in_url(Instance("rating", instance_id, "vm", "10.0.0.1", Port(8080))) is is_asked
 
 
 def test_what_somebody_gave_a_long_id_can_be_drained() -> None:
     """An id longer than Eurekube allows for its own instances can still be asked for when somebody else
     registered it.
     """
-    long = "x" * (MOST_NAME_LETTERS + 1)
+    long = "x" * (MAX_NAME_LENGTH_IN_URL + 1)
     assert "letters in a URL" in name_problem(long)
-    assert can_be_asked_for(Instance("rating", long, "vm", "10.0.0.1", Port(8080)))
+    assert can_be_named_in_url(Instance("rating", long, "vm", "10.0.0.1", Port(8080)))
 
 
 def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
@@ -38,7 +38,7 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
         servers.everywhere(one)
         for peer in servers.peers.peers:
             peer.set_status(one, Status.OUT_OF_SERVICE)
-        clear_override(servers.peers, [one])
+        clear_overrides(servers.peers, [one])
         assert {held.status for held in servers.holding().values()} == {expected}
 
 
@@ -53,9 +53,9 @@ def test_a_self_registered_out_of_service_is_put_back_on_request(
     one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     servers.everywhere(replace(one, last_dirty_timestamp_ms=servers.cluster.clock.now_ms + 1))
-    clear_override(servers.peers, [one])
+    clear_overrides(servers.peers, [one])
     assert {held.status for held in servers.holding().values()} == {"OUT_OF_SERVICE"}
-    clear_override(servers.peers, [one], also_registered_out=True)
+    clear_overrides(servers.peers, [one], also_registered_out=True)
     expected = ("OUT_OF_SERVICE", "UNKNOWN") if metadata else ("UP", "UNKNOWN")
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {expected}
 
@@ -66,7 +66,7 @@ def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Serve
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     for peer in servers.peers.peers:
         peer.set_status(one, Status.UP)
-    clear_override(servers.peers, [one], also_registered_out=True)
+    clear_overrides(servers.peers, [one], also_registered_out=True)
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {("UP", "UNKNOWN")}
 
 
@@ -82,7 +82,7 @@ def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) 
         last.set_status(one, Status.OUT_OF_SERVICE)
 
     servers.cluster.clock.after(700, late)
-    clear_override(servers.peers, [one])
+    clear_overrides(servers.peers, [one])
     servers.cluster.clock.advance(5000)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("UP", "UNKNOWN")}

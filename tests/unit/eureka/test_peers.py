@@ -14,7 +14,7 @@ from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
 from tests.unit.eureka.servers import Holding, instance, of_a_stack
@@ -42,7 +42,7 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
     def remember(one: Instance) -> None:
         reported.append(f"remember {one.instance_id}")
 
-    monkeypatch.setattr(servers.table, "overriding", remember)
+    monkeypatch.setattr(servers.table, "note_override_change", remember)
     writer = Writer(servers)
 
     def asked(what: str, _: Instance, status: Status) -> bool:
@@ -71,7 +71,7 @@ def test_a_renewal_ends_at_who_removed_it() -> None:
     assert not servers.renew(stacks, 2)  # asks it
     assert not servers.renew(stacks, 3)  # begins with the other one
     assert servers.renew(syncers, 2)
-    servers.table = Table()
+    servers.table = InstanceTable()
     assert servers.renew(stacks, 2)
 
 
@@ -95,7 +95,7 @@ class Split:
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
     """Yield two separated servers; an instance that one of them lacks counts as cut off at once."""
-    monkeypatch.setattr(windows, "LACKING", 0.0)
+    monkeypatch.setattr(windows, "CUT_OFF_AFTER_SECONDS", 0.0)
     cluster = EurekaCluster(URLS)
     with owned(World(cluster)):
         yield Split(cluster)

@@ -16,7 +16,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 
 Key = tuple[str, str]
 
@@ -46,9 +46,9 @@ class Cluster:
     def __init__(self) -> None:
         self.connection = Connection(("http://a/eureka", "http://b/eureka"))
         self.peers = (Server(), Server())
-        self.table = Table()
+        self.table = InstanceTable()
 
-    def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def ask_all_or_raise(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ask both servers."""
         return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
 
@@ -64,13 +64,13 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     cluster, waits = Cluster(), list[float]()
     looks = RemovalChecks(waits.append)
     for number in range(5):
-        looks.add(cast("Peers", cluster), instance(number))
+        looks.add_removal(cast("Peers", cluster), instance(number))
     cluster.peers[1].held[("A", "3")] = instance(3)
-    looks.finish()
+    looks.check_all()
     assert len(waits) == 2  # and what came back is looked for once more
-    assert 0 < waits[0] <= windows.RENEWAL_REPLICATED + windows.CHECKED_TOGETHER
+    assert 0 < waits[0] <= windows.RENEWAL_REPLICATION_SECONDS + windows.GROUP_REMOVAL_CHECKS_SECONDS
     assert cluster.peers[1].held == {}
-    looks.finish()  # nothing is left to wait for
+    looks.check_all()  # nothing is left to wait for
 
 
 def test_what_was_registered_again_stays() -> None:
@@ -79,11 +79,11 @@ def test_what_was_registered_again_stays() -> None:
     """
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
-    looks.add(cast("Peers", cluster), instance(1))
-    looks.add(cast("Peers", cluster), instance(2))
+    looks.add_removal(cast("Peers", cluster), instance(1))
+    looks.add_removal(cast("Peers", cluster), instance(2))
     looks.forget(cast("Peers", cluster), ("A", "2"))
     cluster.peers[0].held = {("A", "1"): instance(1, at=1001), ("A", "2"): instance(2)}
-    looks.finish()
+    looks.check_all()
     assert set(cluster.peers[0].held) == {("A", "1"), ("A", "2")}
 
 
@@ -91,10 +91,10 @@ def test_what_is_somebody_elses_by_now_stays() -> None:
     """An instance of another owner is kept, even if its timestamp equals that of the removed one."""
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
-    looks.add(cast("Peers", cluster), instance(1))
+    looks.add_removal(cast("Peers", cluster), instance(1))
     theirs = replace(instance(1), metadata={OWNER_KEY: "stack/o/p/other/n"})
     cluster.peers[0].held = {theirs.key: theirs}
-    looks.finish()
+    looks.check_all()
     assert cluster.peers[0].held == {theirs.key: theirs}
 
 
@@ -110,13 +110,13 @@ def test_while_one_looks_the_others_go_on() -> None:
         assert go_on.wait(30)
 
     looks = RemovalChecks(wait)
-    looks.add(cast("Peers", cluster), instance(1))
-    first = threading.Thread(target=looks.finish)
+    looks.add_removal(cast("Peers", cluster), instance(1))
+    first = threading.Thread(target=looks.check_all)
     first.start()
     assert waiting.wait(30)
     cluster.peers[0].held[("A", "2")] = instance(2)
-    looks.add(cast("Peers", cluster), instance(2))
-    looks.finish()  # returns at once
+    looks.add_removal(cast("Peers", cluster), instance(2))
+    looks.check_all()  # returns at once
     assert first.is_alive()
     go_on.set()
     first.join(30)
@@ -129,21 +129,21 @@ def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> No
     """
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
-    other = threading.Thread(target=looks.add, args=(cluster, instance(1)))
+    other = threading.Thread(target=looks.add_removal, args=(cluster, instance(1)))
     other.start()
     other.join(30)
-    looks.add(cast("Peers", cluster), instance(2))
+    looks.add_removal(cast("Peers", cluster), instance(2))
     keeping = cluster.peers[0]
     keeping.keeps = "1"
     keeping.held = {("A", "1"): instance(1), ("A", "2"): instance(2)}
-    looks.finish()
+    looks.check_all()
     assert re.fullmatch(
         r"A 1 was removed, and may have come back by a renewal that was under way: .* keeps holding it .*\n",
         capsys.readouterr().err,
     )
     assert set(keeping.held) == {("A", "1")}
     keeping.keeps = "2"
-    looks.add(cast("Peers", cluster), instance(2))
+    looks.add_removal(cast("Peers", cluster), instance(2))
     keeping.held = {("A", "2"): instance(2)}
     with pytest.raises(RegistryUnreachable, match=r"A 2: .* keeps holding it"):
-        looks.finish()
+        looks.check_all()

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.record import Dropped, Look, Record, Sent, Spreading
-from eurekube_provider.eureka.rules import Listed, Ownership, Servers, Verdict
+from eurekube_provider.eureka.record import (
+    DroppedRegistration,
+    InstanceRecord,
+    PlannedCheck,
+    SpreadingRegistration,
+    UnansweredWrite,
+)
+from eurekube_provider.eureka.rules import ListVerdict, Ownership, ServerAnswers, Verdict
 from tests.unit import strategies
 
 NOW = 1000.0
@@ -34,51 +40,58 @@ MOVED = replace(ONE, ip_address="10.0.0.2")
 DOWN = replace(ONE, status=Status.DOWN)
 THEIRS = replace(ONE, metadata={"eurekube.owner": "stack/o/p/s/n"})
 OUT = replace(ONE, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-MARKED = rules.as_ours(OUT)
+MARKED = rules.add_leaving_mark(OUT)
 UNDATED = replace(ONE, last_dirty_timestamp_ms=None)
 NOBODYS = replace(ONE, metadata={})
 FORMER = frozenset({"stack/o/p/s/n"})
-MAY_COME = Look(ONE, NOW, is_removed=False)
+MAY_COME = PlannedCheck(ONE, NOW, is_removed=False)
 
 
-def written(held: Instance | None = ONE) -> Record:
+def written(held: Instance | None = ONE) -> InstanceRecord:
     """Return the record of an instance that was written or read some time ago."""
-    return Record(ONE.key, held=held, is_firm=held is not None)
+    return InstanceRecord(ONE.key, instance=held, is_confirmed=held is not None)
 
 
-def lately(held: Instance | None = ONE) -> Record:
+def lately(held: Instance | None = ONE) -> InstanceRecord:
     """Return the record of an instance that was written, read or removed a moment ago."""
-    return Record(ONE.key, held=held, is_firm=held is not None, touched_at=NOW)
+    return InstanceRecord(ONE.key, instance=held, is_confirmed=held is not None, confirmed_at=NOW)
 
 
-def by_lists(held: Instance | None = ONE) -> Record:
+def by_lists(held: Instance | None = ONE) -> InstanceRecord:
     """Return the record of an instance that only lists have shown."""
-    return Record(ONE.key, held=held)
+    return InstanceRecord(ONE.key, instance=held)
 
 
 @pytest.mark.parametrize(
     ("fault", "record", "listed", "said"),
     [
-        ("a list of before a write lacks it", lately(), None, Listed.NOTHING),
-        ("a list of before an update shows what was", lately(MOVED), ONE, Listed.NOTHING),
-        ("a list of before a removal still has it", lately(None), ONE, Listed.NOTHING),
-        ("nobody knew better", by_lists(None), ONE, Listed.NEWS),
-        ("somebody changed what only lists have shown", by_lists(), MOVED, Listed.NEWS),
-        ("somebody took over what only lists have shown", by_lists(), THEIRS, Listed.NEWS),
-        ("what only lists have shown is listed no more", by_lists(), None, Listed.NEWS),
-        ("a list goes on to lack what was written", written(), None, Listed.DOUBT),
-        ("a list goes on to show other contents", written(), MOVED, Listed.DOUBT),
-        ("a list goes on to show another status", written(), DOWN, Listed.DOUBT),
-        ("a list goes on to show another owner", written(), THEIRS, Listed.DOUBT),
-        ("a list shows what was written", written(), replace(ONE), Listed.SAME),
-        ("a list shows it as written before, with the same contents", written(NEWER), ONE, Listed.NOTHING),
+        ("a list of before a write lacks it", lately(), None, ListVerdict.IGNORED),
+        ("a list of before an update shows what was", lately(MOVED), ONE, ListVerdict.IGNORED),
+        ("a list of before a removal still has it", lately(None), ONE, ListVerdict.IGNORED),
+        ("nobody knew better", by_lists(None), ONE, ListVerdict.CHANGED),
+        ("somebody changed what only lists have shown", by_lists(), MOVED, ListVerdict.CHANGED),
+        ("somebody took over what only lists have shown", by_lists(), THEIRS, ListVerdict.CHANGED),
+        ("what only lists have shown is listed no more", by_lists(), None, ListVerdict.CHANGED),
+        ("a list goes on to lack what was written", written(), None, ListVerdict.DOUBTFUL),
+        ("a list goes on to show other contents", written(), MOVED, ListVerdict.DOUBTFUL),
+        ("a list goes on to show another status", written(), DOWN, ListVerdict.DOUBTFUL),
+        ("a list goes on to show another owner", written(), THEIRS, ListVerdict.DOUBTFUL),
+        ("a list shows what was written", written(), replace(ONE), ListVerdict.UNCHANGED),
+        (
+            "a list shows it as written before, with the same contents",
+            written(NEWER),
+            ONE,
+            ListVerdict.IGNORED,
+        ),
     ],
 )
-def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | None, said: Listed) -> None:
+def test_a_list_only_suggests(
+    fault: str, record: InstanceRecord, listed: Instance | None, said: ListVerdict
+) -> None:
     """A recent write, read or removal counts more than a list; later a list that differs is a reason to read
     the instance.
     """
-    assert rules.judge_listed(record, listed) is said, fault
+    assert rules.judge_list_entry(record, listed) is said, fault
 
 
 @given(strategies.instances, st.none() | strategies.instances, st.booleans(), st.booleans())
@@ -86,30 +99,52 @@ def test_no_list_takes_away_what_was_written(
     held: Instance, listed: Instance | None, is_firm: bool, is_touched: bool
 ) -> None:
     """A list overrules only records known from lists alone, and none that was touched in the last moments."""
-    record = Record(held.key, held=held, is_firm=is_firm, touched_at=NOW if is_touched else None)
-    said = rules.judge_listed(record, listed)
-    assert said is not Listed.NEWS or not (is_firm or is_touched)
-    assert said is Listed.NOTHING or not is_touched
-    if said is Listed.NEWS and listed is not None:
-        record.held = listed
-        assert rules.judge_listed(record, listed) is Listed.NOTHING  # a second look finds nothing
+    record = InstanceRecord(
+        held.key, instance=held, is_confirmed=is_firm, confirmed_at=NOW if is_touched else None
+    )
+    said = rules.judge_list_entry(record, listed)
+    assert said is not ListVerdict.CHANGED or not (is_firm or is_touched)
+    assert said is ListVerdict.IGNORED or not is_touched
+    if said is ListVerdict.CHANGED and listed is not None:
+        record.instance = listed
+        assert rules.judge_list_entry(record, listed) is ListVerdict.IGNORED  # a second look finds nothing
 
 
 @pytest.mark.parametrize(
     ("fault", "record", "seconds", "is_ours"),
     [
-        ("a status of ours without an answer", Record(ONE.key, status_sent=Sent(OUT, NOW)), 0.0, True),
-        ("a registration as leaving without one", Record(ONE.key, sent=Sent(MARKED, NOW)), 0.0, True),
-        ("another registration without one", Record(ONE.key, sent=Sent(ONE, NOW)), 0.0, False),
-        ("a status so long ago that it has come", Record(ONE.key, status_sent=Sent(OUT, NOW)), 91.0, False),
+        (
+            "a status of ours without an answer",
+            InstanceRecord(ONE.key, unanswered_override=UnansweredWrite(OUT, NOW)),
+            0.0,
+            True,
+        ),
+        (
+            "a registration as leaving without one",
+            InstanceRecord(ONE.key, unanswered_registration=UnansweredWrite(MARKED, NOW)),
+            0.0,
+            True,
+        ),
+        (
+            "another registration without one",
+            InstanceRecord(ONE.key, unanswered_registration=UnansweredWrite(ONE, NOW)),
+            0.0,
+            False,
+        ),
+        (
+            "a status so long ago that it has come",
+            InstanceRecord(ONE.key, unanswered_override=UnansweredWrite(OUT, NOW)),
+            91.0,
+            False,
+        ),
         ("nothing was sent", written(), 0.0, False),
     ],
 )
 def test_an_out_of_service_that_comes_late_is_ours(
-    fault: str, record: Record, seconds: float, is_ours: bool
+    fault: str, record: InstanceRecord, seconds: float, is_ours: bool
 ) -> None:
     """An OUT_OF_SERVICE is the operator's if it sent one within 90 s without an answer."""
-    assert rules.is_out_by_us(record, NOW + seconds) is is_ours, fault
+    assert rules.has_unanswered_out_of_service(record, NOW + seconds) is is_ours, fault
 
 
 @pytest.mark.parametrize(
@@ -128,10 +163,10 @@ def test_a_status_that_passes_for_a_persons(
     """Just after the operator set OUT_OF_SERVICE, it is the operator's; for a minute it may be a late copy,
     which the servers that hold it tell.
     """
-    record = Record(ONE.key, overridden_at=NOW)
-    assert rules.is_just_set(record, found, NOW + seconds) is is_just_set, fault
-    assert rules.may_be_sent_again(record, found, NOW + seconds) is may_be_sent_again, fault
-    assert not rules.may_be_sent_again(Record(ONE.key), found, NOW)
+    record = InstanceRecord(ONE.key, override_changed_at=NOW)
+    assert rules.is_override_too_soon_for_a_person(record, found, NOW + seconds) is is_just_set, fault
+    assert rules.may_be_own_override_returning(record, found, NOW + seconds) is may_be_sent_again, fault
+    assert not rules.may_be_own_override_returning(InstanceRecord(ONE.key), found, NOW)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +185,8 @@ def test_what_was_removed_is_swept_as_it_may_come_late(
     """Later removals look for the newest version that was sent without an answer, as it would survive an
     older removal.
     """
-    record = Record(ONE.key, sent=Sent(sent, NOW) if sent else None)
-    assert rules.newest_sent(record, ONE, NOW + seconds) == newest, fault
+    record = InstanceRecord(ONE.key, unanswered_registration=UnansweredWrite(sent, NOW) if sent else None)
+    assert rules.newest_version_sent(record, ONE, NOW + seconds) == newest, fault
 
 
 @pytest.mark.parametrize(
@@ -173,7 +208,7 @@ def test_a_status_is_sent_again_only_where_another_server_holds_it(
     """A status is sent again to the servers that lack it if another one holds it; a person's status, a newer
     version and another owner's instance are left alone.
     """
-    assert rules.overtaken(held, ours) == urls, fault
+    assert rules.urls_with_overtaken_status(held, ours) == urls, fault
 
 
 @pytest.mark.parametrize(
@@ -194,7 +229,7 @@ def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     """A status that no server holds as we wrote it is written again, but only over our last registration and
     without an override.
     """
-    assert rules.is_overtaken_everywhere(held, ours) is is_overtaken, fault
+    assert rules.is_status_overtaken_everywhere(held, ours) is is_overtaken, fault
 
 
 @pytest.mark.parametrize(
@@ -214,7 +249,7 @@ def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ou
     """
     ownership = rules.Ownership(Cluster("lab", "uid-1"), "eurekube")
     metadata = {"eurekube.owner": owner, **({"eurekube.cluster-uid": uid} if uid else {})}
-    assert ownership.is_of_this_cluster(replace(ONE, metadata=metadata)) is is_ours
+    assert ownership.is_owned_under_any_cluster_name(replace(ONE, metadata=metadata)) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -225,46 +260,82 @@ def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ou
         ("only a list shows it", by_lists(), False),
         (
             "it was written longer ago than any list can be behind",
-            replace(lately(), touched_at=NOW - 90.0),
+            replace(lately(), confirmed_at=NOW - 90.0),
             False,
         ),
         ("nobody knows when", written(), False),
-        ("a registration may come late", replace(lately(), sent=Sent(NEWER, NOW)), False),
-        ("a status may come late", replace(lately(), status_sent=Sent(OUT, NOW)), False),
-        ("a status of ours may be reported again", replace(lately(), overridden_at=NOW), False),
+        (
+            "a registration may come late",
+            replace(lately(), unanswered_registration=UnansweredWrite(NEWER, NOW)),
+            False,
+        ),
+        ("a status may come late", replace(lately(), unanswered_override=UnansweredWrite(OUT, NOW)), False),
+        ("a status of ours may be reported again", replace(lately(), override_changed_at=NOW), False),
         ("a person has put it out of service", lately(OUT), False),
-        ("the servers forgot it", replace(lately(), lost={"cluster/lab/shop/rating": ONE}), False),
-        ("with a person's status", replace(lately(), lost_override=LOST), False),
-        ("it is looked for", replace(lately(), looks={"a": MAY_COME}), False),
+        ("the servers forgot it", replace(lately(), lost_by_owner={"cluster/lab/shop/rating": ONE}), False),
+        ("with a person's status", replace(lately(), lost_overridden_instance=LOST), False),
+        ("it is looked for", replace(lately(), checks_by_url={"a": MAY_COME}), False),
         ("a server may know its former owner", replace(lately(), former_owners=FORMER), False),
     ],
 )
-def test_what_is_written_over_without_another_read(fault: str, record: Record, gives_way: bool) -> None:
+def test_what_is_written_over_without_another_read(
+    fault: str, record: InstanceRecord, gives_way: bool
+) -> None:
     """An instance is updated without a read only if it was written a moment ago and nothing about it is in
     doubt.
     """
-    assert rules.may_give_way(record, NOW) is gives_way, fault
+    assert rules.can_update_without_read(record, NOW) is gives_way, fault
 
 
 def test_what_is_too_old_is_forgotten() -> None:
     """Each note of a record expires after its own time, and an empty record is dropped."""
-    asked = Record(
-        ONE.key, left_at=NOW, evicted_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW)
+    asked = InstanceRecord(
+        ONE.key,
+        left_at=NOW,
+        evicted_at=NOW,
+        departure_asked_at=NOW,
+        departure_deferred_at=NOW,
+        dropped=DroppedRegistration(ONE, NOW),
     )
-    assert (asked.expire(NOW + windows.PROOF_TURN), asked.waits_at) == (True, None)
-    assert (asked.expire(NOW + windows.MEMORY_LOST), asked.dropped) == (True, None)
-    assert (asked.expire(NOW + windows.PROOF_KEPT - 0.1), asked.is_blank()) == (True, False)
-    assert (asked.expire(NOW + windows.PROOF_KEPT), asked.is_blank()) == (False, True)
-    record = Record(
-        ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
+    assert (
+        asked.forget_expired_is_any_left(NOW + windows.PROOF_TURN_SECONDS),
+        asked.departure_deferred_at,
+    ) == (True, None)
+    assert (asked.forget_expired_is_any_left(NOW + windows.MEMORY_LOSS_SECONDS), asked.dropped) == (
+        True,
+        None,
     )
-    assert (record.expire(NOW + windows.STATUS_SENT_AGAIN), record.overridden_at) == (True, None)
+    assert (asked.forget_expired_is_any_left(NOW + windows.KEEP_PROOF_SECONDS - 0.1), asked.is_empty()) == (
+        True,
+        False,
+    )
+    assert (asked.forget_expired_is_any_left(NOW + windows.KEEP_PROOF_SECONDS), asked.is_empty()) == (
+        False,
+        True,
+    )
+    record = InstanceRecord(
+        ONE.key,
+        confirmed_at=NOW,
+        unanswered_registration=UnansweredWrite(ONE, NOW),
+        unanswered_override=UnansweredWrite(OUT, NOW),
+        override_changed_at=NOW,
+    )
+    assert (
+        record.forget_expired_is_any_left(NOW + windows.STATUS_MAY_RETURN_SECONDS),
+        record.override_changed_at,
+    ) == (True, None)
     new = recent_registration(0, "near")
-    new.expire(NOW + windows.SUCCESSORS_SENT)
+    new.forget_expired_is_any_left(NOW + windows.SUCCESSORS_SPREAD_SECONDS)
     assert new.spreading is None
-    assert not record.is_blank()
-    assert (record.expire(NOW + windows.UNLISTED), record.touched_at) == (True, None)
-    assert (record.expire(NOW + windows.UNLISTED + 0.1), record.is_blank()) == (False, True)
+    assert not record.is_empty()
+    assert (
+        record.forget_expired_is_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS),
+        record.confirmed_at,
+    ) == (True, None)
+    assert (
+        record.forget_expired_is_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS + 0.1),
+        record.is_empty(),
+    ) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +352,8 @@ def test_what_a_server_accepted_lately_it_has_not_evicted(
     """A server that renewed an instance less than a lease ago cannot have evicted it: if missing, it was
     removed there.
     """
-    record = Record(ONE.key, accepted_at={"near": NOW})
-    assert rules.accepted_lately(record, url, ONE, NOW + seconds) is is_lately, fault
+    record = InstanceRecord(ONE.key, renewed_at_by_url={"near": NOW})
+    assert rules.has_accepted_renewal_lately(record, url, ONE, NOW + seconds) is is_lately, fault
 
 
 @pytest.mark.parametrize(
@@ -299,17 +370,19 @@ def test_who_is_cut_off_from_the_other_servers(
     """A server that lacks a syncer's instance for 20 s is cut off from its peers, so that only the renewer
     can register the instance there.
     """
-    record = Record(ONE.key, lacking_since={"far": NOW})
-    assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
-    assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
+    record = InstanceRecord(ONE.key, lacking_since_by_url={"far": NOW})
+    assert rules.is_server_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
+    assert not rules.is_server_cut_off(record, "near", instance, NOW + seconds)
 
 
-def recent_registration(seconds_ago: float, *seen: str, held: Instance = ONE) -> Record:
+def recent_registration(seconds_ago: float, *seen: str, held: Instance = ONE) -> InstanceRecord:
     """Return the record of a recent registration, with the servers that were seen to hold it."""
-    return Record(held.key, held=held, spreading=Spreading(NOW - seconds_ago, frozenset(seen)))
+    return InstanceRecord(
+        held.key, instance=held, spreading=SpreadingRegistration(NOW - seconds_ago, frozenset(seen))
+    )
 
 
-def marked_leaving(record: Record) -> Record:
+def marked_leaving(record: InstanceRecord) -> InstanceRecord:
     """Mark a record as one that another thread is about to remove, and return it."""
     assert record.spreading is not None
     record.spreading = replace(record.spreading, is_leaving=True)
@@ -354,7 +427,7 @@ STACKS_OLD = replace(OLD, metadata=THEIRS.metadata)
     ],
 )
 def test_a_server_not_seen_to_hold_a_successor(
-    fault: str, records: list[Record], leaving: Instance, unseen: list[Instance]
+    fault: str, records: list[InstanceRecord], leaving: Instance, unseen: list[Instance]
 ) -> None:
     """Successors not seen at a server are returned, so that it is asked for them before the old instance
     is removed.
@@ -378,7 +451,7 @@ def test_an_out_of_service_is_not_sent_to_a_cut_off_server(
     """An instance that is OUT_OF_SERVICE at either side is not copied to a server that is cut off, as nobody
     would clear the status there.
     """
-    assert rules.may_be_copied(held, lacking) is may_be, fault
+    assert rules.may_copy_between_servers(held, lacking) is may_be, fault
 
 
 @pytest.mark.parametrize(
@@ -402,7 +475,7 @@ def test_what_is_written_next(
     override: Status,
 ) -> None:
     """The next registration has a newer timestamp than any server's version, and keeps a person's status."""
-    sent = rules.next_write(want, have, known, now_ms=5000)
+    sent = rules.registration_to_send(want, have, known, now_ms=5000)
     assert (sent.last_dirty_timestamp_ms if sent else None) == timestamp_ms, fault
     assert sent is None or (sent.overridden_status, sent.ip_address) == (override, want.ip_address), fault
 
@@ -412,13 +485,13 @@ def test_a_second_write_finds_nothing_to_do(
     want: Instance, have: Instance | None, known: Instance | None
 ) -> None:
     """After one write a second one with the same wish sends nothing, whatever stood there before."""
-    sent = rules.next_write(want, have, known, now_ms=5000)
+    sent = rules.registration_to_send(want, have, known, now_ms=5000)
     if sent is None:
         assert have is not None
-        assert rules.next_write(want, have, known, now_ms=9000) is None
+        assert rules.registration_to_send(want, have, known, now_ms=9000) is None
         return
     assert all(one is None or sent.written_at_ms > one.written_at_ms for one in (have, known))
-    assert rules.next_write(want, sent, known, now_ms=9000) is None
+    assert rules.registration_to_send(want, sent, known, now_ms=9000) is None
 
 
 @pytest.mark.parametrize(
@@ -433,44 +506,68 @@ def test_a_removed_one_is_distinguished_from_its_replacement(fault: str, held: I
     """A removed instance that a renewal brought back is removed again; another owner's or another run's is
     not.
     """
-    assert rules.came_back(held, ONE) is is_it, fault
+    assert rules.is_same_registration(held, ONE) is is_it, fault
 
 
 def test_an_override_counts_unless_the_instance_is_not_up() -> None:
     """An override replaces the status of an UP instance only, as the server's DownOrStartingRule does."""
     over = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
-    assert rules.overridden(over).status is Status.OUT_OF_SERVICE
-    assert rules.overridden(replace(over, status=Status.DOWN)).status is Status.DOWN
-    assert rules.overridden(ONE) is ONE
+    assert rules.apply_override(over).status is Status.OUT_OF_SERVICE
+    assert rules.apply_override(replace(over, status=Status.DOWN)).status is Status.DOWN
+    assert rules.apply_override(ONE) is ONE
 
 
 @pytest.mark.parametrize(
     ("fault", "look", "record", "found", "verdict"),
     [
-        ("nothing came back", Look(ONE, NOW), by_lists(None), None, Verdict.GONE),
-        ("a server was away and holds it still", Look(ONE, NOW), lately(None), ONE, Verdict.LEFT),
-        ("a renewal brought back what nobody dated", Look(UNDATED, NOW), lately(None), ONE, Verdict.LEFT),
-        ("it was registered again since", Look(ONE, NOW), lately(), ONE, Verdict.LATE),
-        ("another replica registered it since", Look(ONE, NOW), lately(None), NEWER, Verdict.LATE),
-        ("somebody took the place over", Look(ONE, NOW), lately(None), THEIRS, Verdict.LATE),
-        ("an application registered itself there", Look(ONE, NOW), lately(None), NOBODYS, Verdict.THEIRS),
+        ("nothing came back", PlannedCheck(ONE, NOW), by_lists(None), None, Verdict.GONE),
+        (
+            "a server was away and holds it still",
+            PlannedCheck(ONE, NOW),
+            lately(None),
+            ONE,
+            Verdict.LEFT_OVER,
+        ),
+        (
+            "a renewal brought back what nobody dated",
+            PlannedCheck(UNDATED, NOW),
+            lately(None),
+            ONE,
+            Verdict.LEFT_OVER,
+        ),
+        ("it was registered again since", PlannedCheck(ONE, NOW), lately(), ONE, Verdict.LATE_WRITE),
+        (
+            "another replica registered it since",
+            PlannedCheck(ONE, NOW),
+            lately(None),
+            NEWER,
+            Verdict.LATE_WRITE,
+        ),
+        ("somebody took the place over", PlannedCheck(ONE, NOW), lately(None), THEIRS, Verdict.LATE_WRITE),
+        (
+            "an application registered itself there",
+            PlannedCheck(ONE, NOW),
+            lately(None),
+            NOBODYS,
+            Verdict.FOREIGN,
+        ),
         (
             "a frozen server knows its former owner",
-            Look(ONE, NOW, former=FORMER),
+            PlannedCheck(ONE, NOW, former_owners=FORMER),
             lately(None),
             THEIRS,
-            Verdict.LEFT,
+            Verdict.LEFT_OVER,
         ),
-        ("a registration without an answer came late", MAY_COME, lately(None), ONE, Verdict.LATE),
+        ("a registration without an answer came late", MAY_COME, lately(None), ONE, Verdict.LATE_WRITE),
     ],
 )
 def test_what_a_look_for_what_was_removed_finds(
-    fault: str, look: Look, record: Record, found: Instance | None, verdict: Verdict
+    fault: str, look: PlannedCheck, record: InstanceRecord, found: Instance | None, verdict: Verdict
 ) -> None:
     """A later check removes only the removed instance itself; a later registration is reported to its
     owner.
     """
-    assert rules.judge_look(look, record, found, now_ms=5000) is verdict, fault
+    assert rules.judge_checked_instance(look, record, found, now_ms=5000) is verdict, fault
 
 
 @given(strategies.instances, strategies.instances, st.booleans(), st.booleans())
@@ -480,9 +577,9 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
     """A later check removes no instance that is registered again, newer, another owner's, or merely expected
     to come late.
     """
-    look = Look(removed, NOW, is_removed=is_removed)
-    record = Record(found.key, held=found if is_registered else None)
-    if rules.judge_look(look, record, found, now_ms=5000) is Verdict.LEFT:
+    look = PlannedCheck(removed, NOW, is_removed=is_removed)
+    record = InstanceRecord(found.key, instance=found if is_registered else None)
+    if rules.judge_checked_instance(look, record, found, now_ms=5000) is Verdict.LEFT_OVER:
         assert (is_removed, is_registered, found.owner) == (True, False, removed.owner)
         assert found.written_at_ms <= (removed.written_at_ms or 5000)
 
@@ -490,19 +587,19 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
 @pytest.mark.parametrize(
     ("fault", "record", "found", "verdict"),
     [
-        ("a registration of ours came after the removal", lately(None), ONE, Verdict.LATE),
-        ("a status of ours came after it was taken off", lately(), MARKED, Verdict.LATE),
-        ("a status of ours is known", lately(MARKED), MARKED, Verdict.OURS),
-        ("a person's status stands", lately(), OUT, Verdict.OURS),
+        ("a registration of ours came after the removal", lately(None), ONE, Verdict.LATE_WRITE),
+        ("a status of ours came after it was taken off", lately(), MARKED, Verdict.LATE_WRITE),
+        ("a status of ours is known", lately(MARKED), MARKED, Verdict.REGISTERED),
+        ("a person's status stands", lately(), OUT, Verdict.REGISTERED),
     ],
 )
 def test_what_came_when_nobody_expected_it(
-    fault: str, record: Record, found: Instance, verdict: Verdict
+    fault: str, record: InstanceRecord, found: Instance, verdict: Verdict
 ) -> None:
     """A registration or status of ours that arrives late and that the record lacks is reported to its owner;
     a known status, and a person's, is not.
     """
-    assert rules.judge_late(record, found) is verdict, fault
+    assert rules.judge_late_instance(record, found) is verdict, fault
 
 
 @pytest.mark.parametrize(
@@ -518,16 +615,18 @@ def test_a_status_at_some_servers_only_was_sent_again(
     fault: str, held: dict[str, Instance | None], are_all: bool, is_sent_again: bool
 ) -> None:
     """An OUT_OF_SERVICE at some of all answering servers is a late copy; a person's goes to every server."""
-    assert rules.is_sent_again(Servers(held, are_all=are_all)) is is_sent_again, fault
+    assert (
+        rules.are_only_some_out_of_service(ServerAnswers(held, have_all_answered=are_all)) is is_sent_again
+    ), fault
 
 
 @pytest.mark.parametrize(
     ("fault", "held", "are_all", "have_settled", "verdict"),
     [
-        ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.OURS),
+        ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.REGISTERED),
         ("it left", {"a": None, "b": None}, True, True, Verdict.GONE),
-        ("a server does not answer", {"a": None}, False, True, Verdict.UNREAD),
-        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, Verdict.UNREAD),
+        ("a server does not answer", {"a": None}, False, True, Verdict.UNDECIDED),
+        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, Verdict.UNDECIDED),
     ],
 )
 def test_what_is_listed_no_more(
@@ -536,7 +635,12 @@ def test_what_is_listed_no_more(
     """An unlisted instance is gone only if every server answers, lacks it, and has run long enough to have
     heard of it.
     """
-    assert rules.judge_unlisted(Servers(held, are_all=are_all), have_settled=have_settled) is verdict, fault
+    assert (
+        rules.judge_unlisted_instance(
+            ServerAnswers(held, have_all_answered=are_all), have_settled=have_settled
+        )
+        is verdict
+    ), fault
 
 
 STACKS = replace(
@@ -554,12 +658,12 @@ LONG_UP = {"a": 1000, "b": 1000}
 """Start times of two servers, long before the stack's instance was written."""
 
 
-def dropped(instance: Instance = STACKS, *lacking: str) -> Record:
+def dropped(instance: Instance = STACKS, *lacking: str) -> InstanceRecord:
     """Return the record of an instance that is no longer renewed because it was found removed."""
-    return Record(STACKS.key, dropped=Dropped(instance, NOW, frozenset(lacking)))
+    return InstanceRecord(STACKS.key, dropped=DroppedRegistration(instance, NOW, frozenset(lacking)))
 
 
-NEW = Record(STACKS.key)
+NEW = InstanceRecord(STACKS.key)
 SPLIT = {"a": None, "b": STACKS}
 """Answers of two servers, one of which holds the instance."""
 
@@ -567,86 +671,155 @@ SPLIT = {"a": None, "b": STACKS}
 @pytest.mark.parametrize(
     ("fault", "record", "servers", "shares", "verdict"),
     [
-        ("an old list shows what was removed", NEW, Servers({"a": None}), True, Verdict.REMOVED),
-        ("who may hold it does not answer", NEW, Servers({"a": None}, are_all=False), True, Verdict.UNREAD),
-        ("it asks another operator by now", NEW, Servers({"a": ANOTHERS}), True, Verdict.REMOVED),
-        ("it stands", NEW, Servers({"a": STACKS, "b": STACKS}, started_ms=LONG_UP), True, Verdict.OURS),
-        ("a server missed its removal", NEW, Servers(SPLIT, started_ms=LONG_UP), True, Verdict.REMOVED),
-        ("servers do not tell each other", NEW, Servers(SPLIT, started_ms=LONG_UP), False, Verdict.OURS),
-        ("it is on its way", NEW, Servers({**SPLIT, "b": FRESH}, started_ms=LONG_UP), True, Verdict.OURS),
+        ("an old list shows what was removed", NEW, ServerAnswers({"a": None}), True, Verdict.REMOVED),
+        (
+            "who may hold it does not answer",
+            NEW,
+            ServerAnswers({"a": None}, have_all_answered=False),
+            True,
+            Verdict.UNDECIDED,
+        ),
+        ("it asks another operator by now", NEW, ServerAnswers({"a": ANOTHERS}), True, Verdict.REMOVED),
+        (
+            "it stands",
+            NEW,
+            ServerAnswers({"a": STACKS, "b": STACKS}, started_ms_by_url=LONG_UP),
+            True,
+            Verdict.REGISTERED,
+        ),
+        (
+            "a server missed its removal",
+            NEW,
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
+            True,
+            Verdict.REMOVED,
+        ),
+        (
+            "servers do not tell each other",
+            NEW,
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
+            False,
+            Verdict.REGISTERED,
+        ),
+        (
+            "it is on its way",
+            NEW,
+            ServerAnswers({**SPLIT, "b": FRESH}, started_ms_by_url=LONG_UP),
+            True,
+            Verdict.REGISTERED,
+        ),
         (
             "nobody renewed it for long",
             NEW,
-            Servers({**SPLIT, "b": LAPSED}, started_ms=LONG_UP),
+            ServerAnswers({**SPLIT, "b": LAPSED}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.OURS,
+            Verdict.REGISTERED,
         ),
-        ("a server does not say its start", NEW, Servers(SPLIT, started_ms={"b": 1000}), True, Verdict.OURS),
-        ("a server was started since", NEW, Servers(SPLIT, started_ms={"a": 600_000}), True, Verdict.OURS),
+        (
+            "a server does not say its start",
+            NEW,
+            ServerAnswers(SPLIT, started_ms_by_url={"b": 1000}),
+            True,
+            Verdict.REGISTERED,
+        ),
+        (
+            "a server was started since",
+            NEW,
+            ServerAnswers(SPLIT, started_ms_by_url={"a": 600_000}),
+            True,
+            Verdict.REGISTERED,
+        ),
         (
             "a server lost its memory",
             NEW,
-            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True),
             True,
-            Verdict.OURS,
+            Verdict.REGISTERED,
         ),
         (
             "it is another server's answer",
             NEW,
-            Servers(SPLIT, started_ms=LONG_UP, behind=2),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, most_servers_at_one_url=2),
             True,
-            Verdict.OURS,
+            Verdict.REGISTERED,
         ),
         (
             "the server that missed the removal is listed",
             dropped(),
-            Servers(SPLIT, started_ms=LONG_UP),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
             False,
             Verdict.REMOVED,
         ),
-        ("it alone answers", dropped(), Servers({"b": STACKS}, are_all=False), True, Verdict.REMOVED),
+        (
+            "it alone answers",
+            dropped(),
+            ServerAnswers({"b": STACKS}, have_all_answered=False),
+            True,
+            Verdict.REMOVED,
+        ),
         (
             "a renewal had found it missing",
             dropped(STACKS, "a"),
-            Servers({**SPLIT, "b": LAPSED}),
+            ServerAnswers({**SPLIT, "b": LAPSED}),
             True,
             Verdict.REMOVED,
         ),
         (
             "another server was restarted since",
             dropped(),
-            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True, with_memory={"a"}),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True, urls_with_memory={"a"}),
             False,
             Verdict.REMOVED,
         ),
-        ("it stands again as it was", dropped(), Servers({"a": STACKS, "b": STACKS}), True, Verdict.OURS),
-        ("its stack registered it again", dropped(), Servers({"a": None, "b": LATER}), True, Verdict.OURS),
+        (
+            "it stands again as it was",
+            dropped(),
+            ServerAnswers({"a": STACKS, "b": STACKS}),
+            True,
+            Verdict.REGISTERED,
+        ),
+        (
+            "its stack registered it again",
+            dropped(),
+            ServerAnswers({"a": None, "b": LATER}),
+            True,
+            Verdict.REGISTERED,
+        ),
         (
             "by a clock that is behind",
             dropped(STACKS, "a"),
-            Servers({"a": ANOTHER, "b": None}, started_ms=LONG_UP),
+            ServerAnswers({"a": ANOTHER, "b": None}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.OURS,
+            Verdict.REGISTERED,
         ),
     ],
 )
 def test_what_a_list_suggests_to_renew_for_a_stack(
-    fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
+    fault: str, record: InstanceRecord, servers: ServerAnswers, shares: bool, verdict: Verdict
 ) -> None:
     """A listed stack's instance that was removed at one server is not renewed at another one: a renewal would
     restore it everywhere.
     """
     ours = Ownership(Cluster("lab", "u"), "operator")
-    assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
+    assert rules.judge_listed_stack_registration(record, servers, ours, 1000.0, lambda: shares) is verdict, (
+        fault
+    )
 
 
 @pytest.mark.parametrize(
     ("fault", "servers", "lately", "removed_from", "answered", "verdict"),
     [
-        ("a server was restarted", Servers({"a": None}, lost_memory=True), set(), set(), {"a"}, Verdict.LOST),
+        (
+            "a server was restarted",
+            ServerAnswers({"a": None}, has_lost_memory=True),
+            set(),
+            set(),
+            {"a"},
+            Verdict.FORGOTTEN,
+        ),
         (
             "a person removed it",
-            Servers({"a": None}, started_ms=LONG_UP),
+            ServerAnswers({"a": None}, started_ms_by_url=LONG_UP),
             set(),
             set(),
             {"a"},
@@ -654,17 +827,24 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
         ),
         (
             "no server says its start any more",
-            Servers({"a": None}, started_ms=LONG_UP),
+            ServerAnswers({"a": None}, started_ms_by_url=LONG_UP),
             set(),
             set(),
             set(),
-            Verdict.UNREAD,
+            Verdict.UNDECIDED,
         ),
-        ("no server has ever said its start", Servers({"a": None}), set(), set(), set(), Verdict.REMOVED),
-        ("a server missed its removal", Servers(SPLIT), {"a"}, set(), {"a", "b"}, Verdict.REMOVED),
+        (
+            "no server has ever said its start",
+            ServerAnswers({"a": None}),
+            set(),
+            set(),
+            set(),
+            Verdict.REMOVED,
+        ),
+        ("a server missed its removal", ServerAnswers(SPLIT), {"a"}, set(), {"a", "b"}, Verdict.REMOVED),
         (
             "who removed it beside a restart",
-            Servers(SPLIT, lost_memory=True),
+            ServerAnswers(SPLIT, has_lost_memory=True),
             {"a"},
             {"a"},
             {"a"},
@@ -672,15 +852,15 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
         ),
         (
             "who lacks it may have forgotten it",
-            Servers(SPLIT, started_ms={"b": 1}),
+            ServerAnswers(SPLIT, started_ms_by_url={"b": 1}),
             {"a"},
             set(),
             {"b"},
-            Verdict.LOST,
+            Verdict.FORGOTTEN,
         ),
         (
             "who lacks it has run all the time",
-            Servers(SPLIT, started_ms=LONG_UP),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
             set(),
             set(),
             {"a"},
@@ -688,18 +868,25 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
         ),
         (
             "who lacks it was started since",
-            Servers(SPLIT, started_ms={"a": 600_000}),
+            ServerAnswers(SPLIT, started_ms_by_url={"a": 600_000}),
             set(),
             set(),
             {"a"},
-            Verdict.LOST,
+            Verdict.FORGOTTEN,
         ),
-        ("another server answers for it", Servers(SPLIT, behind=2), {"a"}, set(), {"a"}, Verdict.LOST),
+        (
+            "another server answers for it",
+            ServerAnswers(SPLIT, most_servers_at_one_url=2),
+            {"a"},
+            set(),
+            {"a"},
+            Verdict.FORGOTTEN,
+        ),
     ],
 )
 def test_what_a_renewal_misses_of_a_stack(
     fault: str,
-    servers: Servers,
+    servers: ServerAnswers,
     lately: set[str],
     removed_from: set[str],
     answered: set[str],
@@ -710,12 +897,12 @@ def test_what_a_renewal_misses_of_a_stack(
     """
 
     def judged(*, is_restoring: bool) -> Verdict:
-        return rules.judge_missing_of_stack(
+        return rules.judge_missing_stack_registration(
             servers, lately, removed_from, answered, 1000.0, lambda: True, is_restoring=is_restoring
         )
 
     assert judged(is_restoring=False) is verdict, fault
-    assert judged(is_restoring=True) is (Verdict.REMOVED if removed_from else Verdict.LOST), fault
+    assert judged(is_restoring=True) is (Verdict.REMOVED if removed_from else Verdict.FORGOTTEN), fault
 
 
 @pytest.mark.parametrize(
@@ -728,7 +915,7 @@ def test_what_a_renewal_misses_of_a_stack(
     ],
 )
 def test_whether_a_list_suggests_what_was_removed(
-    fault: str, record: Record, listed: Instance, seconds: float, is_suggested: bool
+    fault: str, record: InstanceRecord, listed: Instance, seconds: float, is_suggested: bool
 ) -> None:
     """A listed instance that was removed is looked at only once every list would show the removal."""
-    assert rules.is_suggested(record, listed, NOW + seconds) is is_suggested, fault
+    assert rules.does_list_suggest_renewal(record, listed, NOW + seconds) is is_suggested, fault

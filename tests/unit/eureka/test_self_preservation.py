@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from eurekube_provider.eureka.self_preservation import FrontPage, RenewalShare, figures_from_page
+from eurekube_provider.eureka.self_preservation import FrontPage, RenewalShare, parse_front_page
 
 PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 <tr><td>Renews threshold</td>
@@ -17,26 +17,27 @@ PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 def test_front_page(written: str, number: int) -> None:
     """The numbers of the front page are read in any locale's format."""
     page = PAGE.format(threshold=written, last="20")
-    assert figures_from_page(page) == FrontPage(threshold=number, last_minute=20)
+    assert parse_front_page(page) == FrontPage(renewals_threshold=number, renewals_last_minute=20)
 
 
 def test_other_pages() -> None:
     """A login page, or a page with empty figures, gives no figures."""
-    assert figures_from_page("<form>Please sign in</form>") is None
-    assert figures_from_page(PAGE.format(threshold="", last="")) is None
+    assert parse_front_page("<form>Please sign in</form>") is None
+    assert parse_front_page(PAGE.format(threshold="", last="")) is None
 
 
 def test_endangered() -> None:
     """A server is endangered unless its renewals of the last minute exceed the threshold."""
-    assert FrontPage(threshold=17, last_minute=17).is_endangered
-    assert not FrontPage(threshold=17, last_minute=18).is_endangered
+    assert FrontPage(renewals_threshold=17, renewals_last_minute=17).is_endangered
+    assert not FrontPage(renewals_threshold=17, renewals_last_minute=18).is_endangered
 
 
 def test_share() -> None:
     """A client that renews more than 15 % of a registry gets a warning; at an empty registry it gets none."""
-    assert RenewalShare(held=15, registered=100, renewals_last_minute=30).warning == ""
+    assert RenewalShare(renewed_here=15, registered=100, renewals_last_minute=30).warning == ""
     assert (
-        "16 of 100 instances (16%)" in RenewalShare(held=16, registered=100, renewals_last_minute=32).warning
+        "16 of 100 instances (16%)"
+        in RenewalShare(renewed_here=16, registered=100, renewals_last_minute=32).warning
     )
-    assert RenewalShare(held=0, registered=0, renewals_last_minute=0).warning == ""
-    assert RenewalShare(held=50, registered=100, renewals_last_minute=0).renewals_expected == 100
+    assert RenewalShare(renewed_here=0, registered=0, renewals_last_minute=0).warning == ""
+    assert RenewalShare(renewed_here=50, registered=100, renewals_last_minute=0).renewals_expected == 100

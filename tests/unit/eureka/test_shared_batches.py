@@ -13,9 +13,9 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.shared_batches import MOST_SHARED, SharedBatches
+from eurekube_provider.eureka.shared_batches import MOST_SHARED_ITEMS, SharedBatches
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -38,8 +38,8 @@ class Server:
         wait_until(lambda: len(self.got) + len(self.batches.waiting) > sent, "it sent", SECONDS)
         return future
 
-    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Stand in for :meth:`.Peer.batch`."""
+    def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+        """Stand in for :meth:`.Peer.send_batch`."""
         self.got.append([int(item) for item in items])
         self.gate.wait(SECONDS)
         if self.error is not None:
@@ -79,18 +79,18 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
 
 def test_who_has_much_goes_at_once(server: Server) -> None:
     """A large batch is sent at once beside the one under way."""
-    first, large = server.send(1), server.send(*range(MOST_SHARED + 1))
+    first, large = server.send(1), server.send(*range(MOST_SHARED_ITEMS + 1))
     assert len(server.got) == 2
     server.gate.set()
-    assert (codes(first), codes(large)) == ([1], list(range(MOST_SHARED + 1)))
+    assert (codes(first), codes(large)) == ([1], list(range(MOST_SHARED_ITEMS + 1)))
 
 
 def test_a_request_has_no_more_items_than_a_batch(server: Server) -> None:
     """Waiting items beyond the size of a batch go with the next request."""
-    sent = [server.send(1), *(server.send(*range(MOST_SHARED)) for _ in range(7))]
+    sent = [server.send(1), *(server.send(*range(MOST_SHARED_ITEMS)) for _ in range(7))]
     server.gate.set()
-    assert [len(codes(one)) for one in sent] == [1, *[MOST_SHARED] * 7]
-    assert [len(request) for request in server.got] == [1, MOST_ITEMS, 2 * MOST_SHARED]
+    assert [len(codes(one)) for one in sent] == [1, *[MOST_SHARED_ITEMS] * 7]
+    assert [len(request) for request in server.got] == [1, MOST_ITEMS_PER_BATCH, 2 * MOST_SHARED_ITEMS]
 
 
 def test_what_ends_a_request_is_raised_for_each_and_ends_no_other(server: Server) -> None:
@@ -119,8 +119,10 @@ def test_several_servers_share_no_request() -> None:
     """
     peers = Peers(Connection(("http://one:1/eureka", "http://two:1/eureka")))
     sent: list[str] = []
-    servers = [cast("Peer", SimpleNamespace(batch=lambda _, name=name: sent.append(name))) for name in "ab"]
+    servers = [
+        cast("Peer", SimpleNamespace(send_batch=lambda _, name=name: sent.append(name))) for name in "ab"
+    ]
     for server in servers:
-        peers.batch(server, [])
+        peers.send_batch(server, [])
     peers.close()
     assert sent == ["a", "b"]

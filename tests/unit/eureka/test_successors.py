@@ -16,10 +16,10 @@ from eurekube_provider.core.plan import Outcome, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.successors import refusal
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.successors import blocking_error
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
 from tests.unit.strategies import OURS
@@ -44,7 +44,7 @@ class TwoServers:
 
     def restart(self) -> None:
         """Forget all records, as a restarted process does."""
-        self.peers.table = Table(lambda: self.cluster.clock.now_ms / 1000, URLS)
+        self.peers.table = InstanceTable(lambda: self.cluster.clock.now_ms / 1000, URLS)
         self.writer = Writer(self.peers)
 
     def wait(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class TwoServers:
         steps = plan(added, without, owner)
         self.world.trace.clear()
         if in_a_batch:
-            errors = self.writer.apply_together([Order(change, owner) for change in steps.changes])
+            errors = self.writer.apply_in_batches([ChangeOrder(change, owner) for change in steps.changes])
             return [error for error in errors if error is not None]
         outcome: Outcome = self.writer.apply(steps, owner)
         return [failure.error for failure in outcome.failures]
@@ -192,7 +192,7 @@ def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch:
     assert f"{FAR} holds none of what replaces it in RATING" in str(error)
     assert (two.up(NEAR), two.up()) == (set(), {"old"})
     assert len(two.change(without=(pod("old"),), in_a_batch=in_a_batch)) == 1
-    two.wait(windows.SUCCESSORS_SENT)
+    two.wait(windows.SUCCESSORS_SPREAD_SECONDS)
     assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
     assert two.up() == set()
 
@@ -238,5 +238,5 @@ def test_what_was_removed_meanwhile_replaces_nothing(two: TwoServers) -> None:
 def test_an_error_names_what_is_to_be_done() -> None:
     """The refusal of one server is an error of the removal; a server that does not answer refuses nothing."""
     silent, refused = RegistryUnreachable("silent"), RegistryRejected("refused")
-    assert refusal({"a": silent}) is None
-    assert refusal({"a": silent, "b": refused}) is refused
+    assert blocking_error({"a": silent}) is None
+    assert blocking_error({"a": silent, "b": refused}) is refused

@@ -12,8 +12,8 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka import table as module
-from eurekube_provider.eureka.record import Dropped
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.record import DroppedRegistration
+from eurekube_provider.eureka.table import InstanceTable
 from tests.unit import held, strategies
 from tests.unit.strategies import OURS, THEIRS
 
@@ -34,59 +34,59 @@ class Clock:
 
 def test_a_first_list_is_believed() -> None:
     """A listed instance that the table does not know is stored and reported as news."""
-    table = Table()
-    assert table.merge([RATING, ORDER]) == ([RATING, ORDER], [])
+    table = InstanceTable()
+    assert table.merge_list([RATING, ORDER]) == ([RATING, ORDER], [])
     assert table.get(RATING.key) == RATING
-    assert table.merge([RATING, ORDER]) == ([], [])
+    assert table.merge_list([RATING, ORDER]) == ([], [])
 
 
 def test_a_list_that_agrees_is_kept_instead() -> None:
     """A listed instance equal to the written one replaces its object; a later contradiction is a doubt."""
     clock = Clock()
-    table = Table(clock)
-    table.registered(RATING)
-    clock.now += windows.UNLISTED
+    table = InstanceTable(clock)
+    table.exchange_for_written(RATING)
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
     listed = replace(RATING)
-    assert table.merge([listed]) == ([], [])
+    assert table.merge_list([listed]) == ([], [])
     assert table.get(RATING.key) is listed
-    assert table.merge([listed]) == ([], [])
-    assert table.merge([]) == ([], [RATING.key])
+    assert table.merge_list([listed]) == ([], [])
+    assert table.merge_list([]) == ([], [RATING.key])
 
 
 def test_an_old_list_does_not_hide_a_write() -> None:
     """A list without a just registered instance changes nothing and raises no doubt."""
-    table = Table()
-    table.registered(RATING)
-    assert table.merge([]) == ([], [])
+    table = InstanceTable()
+    table.exchange_for_written(RATING)
+    assert table.merge_list([]) == ([], [])
     assert table.get(RATING.key) == RATING
 
 
 def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
     """A list with a just removed instance does not restore the instance in the table."""
-    table = Table()
-    table.registered(RATING)
-    table.gone(RATING.key)
-    assert table.merge([RATING]) == ([], [])
+    table = InstanceTable()
+    table.exchange_for_written(RATING)
+    table.store_confirmed_absence(RATING.key)
+    assert table.merge_list([RATING]) == ([], [])
     assert table.get(RATING.key) is None
 
 
 def test_an_old_list_does_not_undo_an_update() -> None:
     """A list with an instance's contents of before an update is ignored."""
-    table = Table()
+    table = InstanceTable()
     newer = replace(RATING, ip_address="10.0.0.2")
-    table.registered(newer)
-    assert table.merge([RATING]) == ([], [])
+    table.exchange_for_written(newer)
+    assert table.merge_list([RATING]) == ([], [])
     assert table.get(RATING.key) == newer
 
 
 def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
     """After the caches' delay a list that contradicts the table raises a doubt, but is not believed."""
     clock = Clock()
-    table = Table(clock)
-    table.registered(RATING)
-    table.registered(ORDER)
-    clock.now += windows.UNLISTED
-    assert table.merge([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
+    table = InstanceTable(clock)
+    table.exchange_for_written(RATING)
+    table.exchange_for_written(ORDER)
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
+    assert table.merge_list([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
     assert table.get(RATING.key) == RATING
     assert table.get(ORDER.key) == ORDER
 
@@ -95,55 +95,55 @@ def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
     """After ``doubt``, as when another replica wrote meanwhile, the next list is believed over own writes
     and reads.
     """
-    table = Table()
+    table = InstanceTable()
     for one in (RATING, ORDER):
-        table.registered(one)
-    table.doubt()
+        table.exchange_for_written(one)
+    table.believe_next_list()
     moved = replace(ORDER, ip_address="10.0.0.9")
-    assert table.merge([moved]) == ([moved], [])
+    assert table.merge_list([moved]) == ([moved], [])
     assert (table.get(RATING.key), table.get(ORDER.key)) == (None, moved)
 
 
 def test_a_settled_doubt_is_knowledge() -> None:
     """An uncached read that settles a doubt is not overruled by a list for a while."""
     clock = Clock()
-    table = Table(clock)
-    table.registered(RATING)
-    clock.now += windows.UNLISTED
-    assert table.merge([]) == ([], [RATING.key])
-    table.gone(RATING.key)
-    assert table.merge([RATING]) == ([], [])
+    table = InstanceTable(clock)
+    table.exchange_for_written(RATING)
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
+    assert table.merge_list([]) == ([], [RATING.key])
+    table.store_confirmed_absence(RATING.key)
+    assert table.merge_list([RATING]) == ([], [])
 
 
 def test_a_change_of_owner_or_status_is_news() -> None:
     """An instance known from lists alone follows them, and a change is reported."""
-    table = Table()
-    table.merge([RATING, ORDER])
+    table = InstanceTable()
+    table.merge_list([RATING, ORDER])
     taken = replace(RATING, metadata={"eurekube.owner": THEIRS})
     down = replace(ORDER, status=Status.DOWN)
-    assert table.merge([taken, down]) == ([taken, down], [])
-    assert table.owned(OURS) == [down]
-    assert table.owned(THEIRS) == [taken]
+    assert table.merge_list([taken, down]) == ([taken, down], [])
+    assert table.instances_of_owner(OURS) == [down]
+    assert table.instances_of_owner(THEIRS) == [taken]
     assert table.owners() == {OURS, THEIRS}
 
 
 def test_what_is_only_listed_goes_with_its_list() -> None:
     """An instance known from lists alone is dropped when a complete list lacks it."""
-    table = Table()
-    table.merge([RATING])
-    assert table.merge([], is_complete=False) == ([], [])
-    assert table.owned(OURS) == [RATING]
-    assert table.merge([]) == ([], [])
+    table = InstanceTable()
+    table.merge_list([RATING])
+    assert table.merge_list([], is_complete=False) == ([], [])
+    assert table.instances_of_owner(OURS) == [RATING]
+    assert table.merge_list([]) == ([], [])
     assert len(table) == 0
     assert table.owners() == set()
 
 
 def test_applications_are_found_in_any_case() -> None:
     """Instances of an application are found by its name in upper or lower case."""
-    table = Table()
-    table.merge([RATING, ORDER])
-    assert table.application("Rating") == [RATING]
-    assert table.application("none") == []
+    table = InstanceTable()
+    table.merge_list([RATING, ORDER])
+    assert table.instances_of_application("Rating") == [RATING]
+    assert table.instances_of_application("none") == []
 
 
 _events = st.lists(
@@ -155,44 +155,48 @@ _events = st.lists(
 def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]]) -> None:
     """After any sequence of calls, owners and applications lead to exactly the stored instances."""
     clock = Clock()
-    table = Table(clock)
+    table = InstanceTable(clock)
     for kind, instances in events:
         if kind == "list":
-            table.merge(instances)
+            table.merge_list(instances)
         elif kind == "wait":
-            clock.now += windows.UNLISTED
+            clock.now += windows.LONGEST_LIST_LAG_SECONDS
         else:
             for instance in instances:
                 if kind == "registered":
-                    table.registered(instance)
+                    table.exchange_for_written(instance)
                 else:
-                    table.gone(instance.key)
+                    table.store_confirmed_absence(instance.key)
     keys = {(app, f"pod-{number}") for app in ("RATING", "ORDER") for number in range(1, 5)}
     held = {key: found for key in keys if (found := table.get(key)) is not None}
-    by_application = [one for app in ("RATING", "ORDER") for one in table.application(app)]
+    by_application = [one for app in ("RATING", "ORDER") for one in table.instances_of_application(app)]
     assert {one.key: one for one in by_application} == held
     assert len(by_application) == len(held) == len(table)
     assert table.owners() == {one.owner for one in held.values() if one.owner}
     for owner in table.owners():
-        assert {one.key for one in table.owned(owner)} == {k for k, one in held.items() if one.owner == owner}
-        assert table.up(owner=owner) == sum(one.status is Status.UP for one in table.owned(owner))
+        assert {one.key for one in table.instances_of_owner(owner)} == {
+            k for k, one in held.items() if one.owner == owner
+        }
+        assert table.count_up(owner=owner) == sum(
+            one.status is Status.UP for one in table.instances_of_owner(owner)
+        )
     of_syncers = [one for one in held.values() if (one.owner or "").startswith("cluster/eks/")]
-    assert table.up(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
+    assert table.count_up(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
 
 
 def test_what_was_known_lately_is_not_new() -> None:
     """An id is new only if no list shows it and it was neither written nor removed lately."""
     clock = Clock()
-    table = Table(clock)
+    table = InstanceTable(clock)
     assert table.is_new(RATING.key)
-    table.registered(RATING)
+    table.exchange_for_written(RATING)
     assert not table.is_new(RATING.key)
-    table.gone(RATING.key)
+    table.store_confirmed_absence(RATING.key)
     assert not table.is_new(RATING.key)
-    clock.now += windows.UNLISTED
-    table.merge([])
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
+    table.merge_list([])
     assert table.is_new(RATING.key)
-    table.merge([RATING])
+    table.merge_list([RATING])
     assert not table.is_new(RATING.key)
 
 
@@ -200,34 +204,37 @@ def test_owners_by_the_names_that_callers_use() -> None:
     """Owners are found by application and VIP address, also after instances change either, change owner,
     or go.
     """
-    table = Table()
+    table = InstanceTable()
 
     def put(instance_id: str, vip: str, owner: str) -> None:
         metadata = {OWNER_KEY: owner}
-        table.registered(
+        table.exchange_for_written(
             Instance("RATING", instance_id, "h", "i", Port(1), vip_address=vip, metadata=metadata)
         )
 
     put("a", "stars", "one")
     put("b", "stars,Best", "one")
     put("b", "stars,Best", "one")
-    assert (table.owners_called("RATING"), table.owners_called("best")) == (["one"], ["one"])
+    assert (table.owners_by_name("RATING"), table.owners_by_name("best")) == (["one"], ["one"])
     put("b", "other", "one")
-    assert (table.owners_called("best"), table.owners_called("stars")) == ([], ["one"])
+    assert (table.owners_by_name("best"), table.owners_by_name("stars")) == ([], ["one"])
     put("a", "stars", "two")
-    assert (table.owners_called("stars"), sorted(table.owners_called("rating"))) == (["two"], ["one", "two"])
+    assert (table.owners_by_name("stars"), sorted(table.owners_by_name("rating"))) == (
+        ["two"],
+        ["one", "two"],
+    )
     for key in ("a", "b"):
-        table.gone(("RATING", key))
+        table.store_confirmed_absence(("RATING", key))
     assert {"rating", "stars", "best", "other"}.isdisjoint(text for text, _ in held.texts(table))
 
 
 def test_removals_that_no_list_follows_are_forgotten() -> None:
     """Records of removals expire even if Eureka never gives a list."""
     now = 0.0
-    table = Table(lambda: now)
+    table = InstanceTable(lambda: now)
     for number in range(20_000):
         now += 1.0
-        table.gone(("RATING", f"pod-{number}"))
+        table.store_confirmed_absence(("RATING", f"pod-{number}"))
     assert sum(text.startswith("pod-") for text, _ in held.texts(table)) < 3000
 
 
@@ -235,59 +242,59 @@ def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
     """A lost instance is forgotten when its owner gives it up, and for all owners when an instance is found
     or removed under its id.
     """
-    table = Table()
+    table = InstanceTable()
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
     other = replace(RATING, instance_id="other")
     for each in (RATING, other, theirs):
-        table.forgot(each)
-    table.found(RATING)
-    assert [*table.lost(OURS), *table.lost(THEIRS)] == [other]
-    table.gone(RATING.key)
-    table.forgot(theirs)
-    table.give_up(THEIRS, ())
-    assert (table.lost(THEIRS), table.lost(OURS)) == ([], [other])
-    table.removed(other)
-    assert table.lost(OURS) == []
+        table.remember_lost_instance(each)
+    table.store_read_instance(RATING)
+    assert [*table.lost_instances(OURS), *table.lost_instances(THEIRS)] == [other]
+    table.store_confirmed_absence(RATING.key)
+    table.remember_lost_instance(theirs)
+    table.drop_lost_instances(THEIRS, ())
+    assert (table.lost_instances(THEIRS), table.lost_instances(OURS)) == ([], [other])
+    table.store_removal_and_plan_checks(other)
+    assert table.lost_instances(OURS) == []
 
 
 def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
     """A person's status of an instance that servers forgot is remembered until the instance is registered or
     given up; the operator's is not.
     """
-    table = Table()
+    table = InstanceTable()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    ours = rules.as_ours(replace(out, instance_id="leaving"))
+    ours = rules.add_leaving_mark(replace(out, instance_id="leaving"))
     for one in (out, ours):
-        table.registered(one)
-        table.gone(one.key, is_forgotten=True)
+        table.exchange_for_written(one)
+        table.store_confirmed_absence(one.key, is_forgotten=True)
     assert table.lost_override(ours.key) is Status.UNKNOWN
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.give_up(OURS, {out.key})
+    table.drop_lost_instances(OURS, {out.key})
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.give_up(OURS, ())
+    table.drop_lost_instances(OURS, ())
     assert table.lost_override(out.key) is Status.UNKNOWN
-    table.doubt()
-    table.merge([out])
-    table.merge([], is_forgotten=True)
+    table.believe_next_list()
+    table.merge_list([out])
+    table.merge_list([], is_forgotten=True)
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.registered(RATING)
+    table.exchange_for_written(RATING)
     assert table.lost_override(out.key) is Status.UNKNOWN
 
 
 def test_who_leads_no_more_believes_the_next_list() -> None:
     """A replica that no longer leads drops losses and former owners, and believes the next list."""
     clock = Clock()
-    table = Table(clock, URLS)
-    table.registered(replace(RATING, metadata={"eurekube.owner": THEIRS}))
-    table.registered(RATING)
-    table.forgot(ORDER)
+    table = InstanceTable(clock, URLS)
+    table.exchange_for_written(replace(RATING, metadata={"eurekube.owner": THEIRS}))
+    table.exchange_for_written(RATING)
+    table.remember_lost_instance(ORDER)
     table.stand_by()
-    assert table.lost(ORDER.owner or "") == []
-    assert table.merge([]) == ([], [])
+    assert table.lost_instances(ORDER.owner or "") == []
+    assert table.merge_list([]) == ([], [])
     assert len(table) == 0
-    table.removed(RATING)
-    clock.now += windows.SWEEP[0]
-    assert [(look.instance, look.former) for look in table.due(NEAR)] == [(RATING, frozenset())]
+    table.store_removal_and_plan_checks(RATING)
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    assert [(look.instance, look.former_owners) for look in table.due_checks(NEAR)] == [(RATING, frozenset())]
 
 
 def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
@@ -295,30 +302,30 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
     know either.
     """
     clock = Clock()
-    table = Table(clock, URLS)
+    table = InstanceTable(clock, URLS)
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
-    table.registered(theirs)
-    table.found(RATING, former=THEIRS)
+    table.exchange_for_written(theirs)
+    table.store_read_instance(RATING, former_owner=THEIRS)
     newer = replace(RATING, last_dirty_timestamp_ms=2)
-    table.unanswered(newer)
-    table.removed(rules.as_ours(RATING))
-    clock.now += windows.SWEEP[0]
+    table.remember_unanswered_write(newer)
+    table.store_removal_and_plan_checks(rules.add_leaving_mark(RATING))
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
     for url in URLS:
-        (look,) = table.due(url)
-        assert (look.instance, look.former, look.is_removed) == (newer, frozenset({THEIRS}), True)
+        (look,) = table.due_checks(url)
+        assert (look.instance, look.former_owners, look.is_removed) == (newer, frozenset({THEIRS}), True)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert rules.is_just_set(table.record(RATING.key), out, clock.now)
+    assert rules.is_override_too_soon_for_a_person(table.copy_record(RATING.key), out, clock.now)
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
 def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
     """A removal that is certain needs no later check, unless a write of ours got no answer."""
-    table = Table(Clock(), urls=["a"])
-    table.registered(RATING)
+    table = InstanceTable(Clock(), urls=["a"])
+    table.exchange_for_written(RATING)
     if is_late:
-        table.unanswered_many([RATING])
-    table.removed(RATING, is_certain=True)
-    assert (table.record(RATING.key).looks is not None) is is_late
+        table.remember_unanswered_registrations([RATING])
+    table.store_removal_and_plan_checks(RATING, is_certain=True)
+    assert (table.copy_record(RATING.key).checks_by_url is not None) is is_late
 
 
 def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
@@ -326,12 +333,15 @@ def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
     stays.
     """
     clock = Clock()
-    table = Table(clock, URLS)
-    table.unanswered(ORDER)
-    table.removed(RATING)
-    table.unanswered(RATING)
-    clock.now += windows.SWEEP[0]
-    assert [(look.instance, look.is_removed) for look in table.due(NEAR)] == [(ORDER, False), (RATING, True)]
+    table = InstanceTable(clock, URLS)
+    table.remember_unanswered_write(ORDER)
+    table.store_removal_and_plan_checks(RATING)
+    table.remember_unanswered_write(RATING)
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    assert [(look.instance, look.is_removed) for look in table.due_checks(NEAR)] == [
+        (ORDER, False),
+        (RATING, True),
+    ]
 
 
 def test_each_server_is_looked_at_again_in_its_time() -> None:
@@ -339,37 +349,37 @@ def test_each_server_is_looked_at_again_in_its_time() -> None:
     away answers.
     """
     clock = Clock()
-    table = Table(clock, URLS)
-    table.removed(RATING)
-    assert table.due(NEAR) == []
-    clock.now += windows.SWEEP[0]
-    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
-    assert (len(table.due(NEAR)), len(table.due(FAR))) == (0, 1)
-    clock.now += windows.SWEEP[1]
-    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
-    table.looked(FAR, table.due(FAR), windows.SWEEP, was_away=True)
-    clock.now += windows.SWEEP[0]
-    assert [look.number for url in URLS for look in table.due(url)] == [0, 1]
-    for _ in windows.SWEEP:
-        clock.now += windows.SWEEP[1]
+    table = InstanceTable(clock, URLS)
+    table.store_removal_and_plan_checks(RATING)
+    assert table.due_checks(NEAR) == []
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECK_SECONDS)
+    assert (len(table.due_checks(NEAR)), len(table.due_checks(FAR))) == (0, 1)
+    clock.now += windows.REMOVAL_CHECK_SECONDS[1]
+    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECK_SECONDS)
+    table.plan_next_checks(FAR, table.due_checks(FAR), windows.REMOVAL_CHECK_SECONDS, was_away=True)
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    assert [look.checks_before for url in URLS for look in table.due_checks(url)] == [0, 1]
+    for _ in windows.REMOVAL_CHECK_SECONDS:
+        clock.now += windows.REMOVAL_CHECK_SECONDS[1]
         for url in URLS:
-            table.looked(url, table.due(url), windows.SWEEP)
-    clock.now += windows.UNLISTED
-    table.merge([])
+            table.plan_next_checks(url, table.due_checks(url), windows.REMOVAL_CHECK_SECONDS)
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
+    table.merge_list([])
     assert RATING.instance_id not in {text for text, _ in held.texts(table)}
 
 
 def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a maximum the oldest planned checks are dropped; later ones are kept."""
-    monkeypatch.setattr(module, "MOST_LOOKED_FOR", 2)
+    monkeypatch.setattr(module, "MOST_PENDING_CHECKS", 2)
     clock = Clock()
-    table = Table(clock, URLS)
+    table = InstanceTable(clock, URLS)
     many = [replace(RATING, instance_id=name) for name in "abc"]
     for one in many:
-        table.removed(one)
-    table.unanswered(ORDER)
-    clock.now += windows.SWEEP[0]
-    assert [look.instance for look in table.due(NEAR)] == [many[2], ORDER]
+        table.store_removal_and_plan_checks(one)
+    table.remember_unanswered_write(ORDER)
+    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    assert [look.instance for look in table.due_checks(NEAR)] == [many[2], ORDER]
 
 
 def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
@@ -377,19 +387,19 @@ def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
     two minutes.
     """
     clock = Clock()
-    table = Table(clock, URLS)
-    table.drop(RATING, {NEAR})
-    table.drop(RATING, {FAR})
-    assert table.record(RATING.key).dropped == Dropped(RATING, clock.now, {NEAR, FAR})
+    table = InstanceTable(clock, URLS)
+    table.store_dropped_registration(RATING, {NEAR})
+    table.store_dropped_registration(RATING, {FAR})
+    assert table.copy_record(RATING.key).dropped == DroppedRegistration(RATING, clock.now, {NEAR, FAR})
     newer = replace(RATING, last_dirty_timestamp_ms=2)
-    table.drop(newer)
-    assert table.record(RATING.key).dropped == Dropped(newer, clock.now)
-    table.drop_no_more(RATING.key)
-    assert table.record(RATING.key).dropped is None
-    table.drop(RATING)
-    clock.now += windows.MEMORY_LOST
-    table.merge([])
-    assert table.record(RATING.key).dropped is None
+    table.store_dropped_registration(newer)
+    assert table.copy_record(RATING.key).dropped == DroppedRegistration(newer, clock.now)
+    table.forget_dropped_registration(RATING.key)
+    assert table.copy_record(RATING.key).dropped is None
+    table.store_dropped_registration(RATING)
+    clock.now += windows.MEMORY_LOSS_SECONDS
+    table.merge_list([])
+    assert table.copy_record(RATING.key).dropped is None
 
 
 def test_what_was_dropped_is_remembered_for_as_long_as_it_is_listed() -> None:
@@ -397,25 +407,25 @@ def test_what_was_dropped_is_remembered_for_as_long_as_it_is_listed() -> None:
     it.
     """
     clock = Clock()
-    table = Table(clock, URLS)
-    table.merge([RATING])
-    table.drop(RATING)
-    clock.now += 2 * windows.MEMORY_LOST
-    table.merge([RATING])
-    assert table.record(RATING.key).dropped is not None
+    table = InstanceTable(clock, URLS)
+    table.merge_list([RATING])
+    table.store_dropped_registration(RATING)
+    clock.now += 2 * windows.MEMORY_LOSS_SECONDS
+    table.merge_list([RATING])
+    assert table.copy_record(RATING.key).dropped is not None
 
 
 def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
     """A registration in a batch with a person's OUT_OF_SERVICE does not count as the operator's; one with the
     operator's mark does.
     """
-    table = Table()
+    table = InstanceTable()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    table.unanswered_many([out])
-    assert table.marked([out]) == [out]
-    table.unanswered_many([rules.as_ours(out)])
+    table.remember_unanswered_registrations([out])
+    assert table.mark_own_out_of_service([out]) == [out]
+    table.remember_unanswered_registrations([rules.add_leaving_mark(out)])
     other = replace(out, instance_id="another")
-    assert table.marked([out, RATING, other]) == [rules.as_ours(out), RATING, other]
+    assert table.mark_own_out_of_service([out, RATING, other]) == [rules.add_leaving_mark(out), RATING, other]
 
 
 def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
@@ -423,39 +433,39 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     OUT_OF_SERVICE is a person's.
     """
     clock = Clock()
-    table = Table(clock, URLS)
+    table = InstanceTable(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not rules.may_be_sent_again(table.record(out.key), out, clock.now)
-    table.overriding(RATING)
-    assert rules.may_be_sent_again(table.record(out.key), out, clock.now)
-    clock.now += windows.STATUS_SENT_AGAIN
-    assert not rules.may_be_sent_again(table.record(out.key), out, clock.now)
+    assert not rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
+    table.note_override_change(RATING)
+    assert rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
+    clock.now += windows.STATUS_MAY_RETURN_SECONDS
+    assert not rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
     """A server counts as cut off when it lacks an instance for a while without a break."""
     clock = Clock()
-    table = Table(clock)
-    assert not table.lacks("http://far", RATING)
-    clock.now += windows.LACKING
-    table.lacks_no_more("http://far", RATING.key)
-    assert not table.lacks("http://far", RATING)
-    clock.now += windows.LACKING
-    assert table.lacks("http://far", RATING)
-    assert not table.lacks("http://another", RATING)
+    table = InstanceTable(clock)
+    assert not table.note_missing_and_check_cut_off("http://far", RATING)
+    clock.now += windows.CUT_OFF_AFTER_SECONDS
+    table.note_held_again("http://far", RATING.key)
+    assert not table.note_missing_and_check_cut_off("http://far", RATING)
+    clock.now += windows.CUT_OFF_AFTER_SECONDS
+    assert table.note_missing_and_check_cut_off("http://far", RATING)
+    assert not table.note_missing_and_check_cut_off("http://another", RATING)
 
 
 def test_what_servers_answered_to_renewals_is_forgotten() -> None:
     """Accepted renewals of stacks' instances are remembered for ten minutes."""
     clock = Clock()
-    table = Table(clock)
+    table = InstanceTable(clock)
     stacks = replace(RATING, metadata={OWNER_KEY: "stack/o/p/s/billing"})
-    table.accepted("http://near", [stacks, ORDER])
-    table.lacks("http://far", ORDER)
-    assert table.accepted_lately("http://near", stacks)
-    assert not table.accepted_lately("http://far", stacks)
-    assert not table.accepted_lately("http://near", ORDER)  # a syncer's
-    clock.now += windows.RENEWAL_REMEMBERED
-    table.merge([])
+    table.note_accepted_renewals("http://near", [stacks, ORDER])
+    table.note_missing_and_check_cut_off("http://far", ORDER)
+    assert table.has_accepted_renewal_lately("http://near", stacks)
+    assert not table.has_accepted_renewal_lately("http://far", stacks)
+    assert not table.has_accepted_renewal_lately("http://near", ORDER)  # a syncer's
+    clock.now += windows.REMEMBER_RENEWAL_SECONDS
+    table.merge_list([])
     assert "billing" not in {text for text, _ in held.texts(table)}
     assert RATING.instance_id not in {text for text, _ in held.texts(table)}

@@ -10,12 +10,12 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
 
 URL = "http://127.0.0.1:8761/eureka"
-MANY = BATCHES_FROM_LEASES
+MANY = FEWEST_LEASES_FOR_BATCHES
 
 
 class Server:
@@ -27,10 +27,10 @@ class Server:
         self.asked = 0
         self.gate = threading.Event()
         self.gate.set()
-        monkeypatch.setattr(Peer, "status", lambda _: self.status())
-        monkeypatch.setattr(Peer, "batch", lambda *_: [])
+        monkeypatch.setattr(Peer, "read_status", lambda _: self.read_status())
+        monkeypatch.setattr(Peer, "send_batch", lambda *_: [])
 
-    def status(self) -> ServerStatus:
+    def read_status(self) -> ServerStatus:
         """Return the server's status once the gate is open, or raise while the server is away."""
         self.asked += 1
         self.gate.wait(10)
@@ -67,7 +67,7 @@ def test_an_unknown_replica_forbids_batches(server: Server) -> None:
     server.replicas = ("http://10.0.0.9:8761/eureka/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
-    assert "forwards to http://10.0.0.9:8761/eureka/, which" in (peers.topology.obstacle() or "")
+    assert "forwards to http://10.0.0.9:8761/eureka/, which" in (peers.topology.find_batch_obstacle() or "")
 
 
 def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
@@ -77,7 +77,7 @@ def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
     server.replicas = (f"{URL}/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
-    assert "load balancer" in (peers.topology.obstacle() or "")
+    assert "load balancer" in (peers.topology.find_batch_obstacle() or "")
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_replica_whose_url_cannot_be_read_forbids_batches(
 
 def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no server answers, the last answer holds; the next one replaces it."""
-    monkeypatch.setattr(windows, "TOPOLOGY", 0.0)
-    monkeypatch.setattr(windows, "AVOIDED", 0.0)
+    monkeypatch.setattr(windows, "TOPOLOGY_CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "AVOID_SERVER_SECONDS", 0.0)
     peers = Peers(Connection.parse(URL))
     server.away = True
     assert not peers.uses_batches(MANY)

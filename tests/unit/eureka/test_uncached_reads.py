@@ -9,23 +9,28 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.cli.drain_command import beyond_reach, left_out
+from eurekube_provider.cli.drain_command import describe_missed_instances, describe_unaddressable
 from eurekube_provider.core import identity
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.overrides import Named, another_is_up, instances_named, still_listed
-from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
+from eurekube_provider.eureka.overrides import (
+    NamedInstances,
+    filter_still_listed,
+    find_named_instances,
+    is_another_instance_up,
+)
+from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers, merge_lists
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.delta import Delta
-from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
+from eurekube_provider.eureka.uncached_reads import PARALLEL_READS, read_everywhere, read_instances
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.members import check_members
-from eurekube_provider.registrations.registry_lists import RegistryLists
+from eurekube_provider.registrations.registry_lists import RegistryListCache
 
 Key = tuple[str, str]
 URL = "http://a/eureka"
@@ -50,7 +55,7 @@ class Server:
             raise RegistryRejected(f"400 for {instance_id}")
         return self.held.get((application, instance_id))
 
-    def changes_unless(self, _: bytes) -> tuple[bytes, Delta]:
+    def read_delta_if_changed(self, _: bytes) -> tuple[bytes, Delta]:
         """Return a delta with the removed keys."""
         return b"", Delta(1, "", dict.fromkeys(self.gone))
 
@@ -62,7 +67,7 @@ class Server:
         """Remove an instance."""
         return self.held.pop((application, instance_id), None) is not None
 
-    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+    def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Take heartbeats, which renew instances, and return what is held."""
         self.renewals += len(items)
         everything = list(self.held.values())
@@ -86,7 +91,7 @@ class Cluster(Peers):
             server.held = {one.key: one for one in instances}
             server.listed = listed
 
-    def each(
+    def ask_all(
         self, ask: Callable[[Any], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ask every server that is not silent, and return answers and failures by URL."""
@@ -110,16 +115,16 @@ class Cluster(Peers):
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, Any]]:
         """Return the merged lists of all servers."""
-        return merged(one.listed for one in self.servers), {}
+        return merge_lists(one.listed for one in self.servers), {}
 
-    def batch(self, peer: Any, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+    def send_batch(self, peer: Any, items: Sequence[bytes]) -> Sequence[ItemResponse]:
         """Send a batch to this server."""
-        answers: list[ItemResponse] = peer.batch(items)
+        answers: list[ItemResponse] = peer.send_batch(items)
         return answers
 
     def uses_batches(self, leases: int) -> bool:
         """Return whether so many leases are enough for batches."""
-        return leases >= BATCHES_FROM_LEASES
+        return leases >= FEWEST_LEASES_FOR_BATCHES
 
     @property
     def renewals(self) -> int:
@@ -133,7 +138,7 @@ def instance(number: int, **more: Any) -> Instance:
     return Instance("RATING", f"i{number}", at, at, Port(8080), last_dirty_timestamp_ms=1000, **more)
 
 
-MANY = [instance(number) for number in range(BATCHES_FROM_LEASES + 100)]
+MANY = [instance(number) for number in range(FEWEST_LEASES_FOR_BATCHES + 100)]
 
 
 def test_to_look_at_many_renews_none() -> None:
@@ -152,13 +157,13 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
     """Record removals, and check the first server for the removed instances at once."""
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
+        patched.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECK_SECONDS", (0.0, 0.0))
         for one in removed:
             for owner in former:
-                registry.table.registered(replace(one, metadata={"eurekube.owner": owner}))
-                registry.table.registered(one)
-            registry.table.removed(one)
-        registry.repair.look(cluster.servers[0])  # type: ignore[arg-type]
+                registry.table.exchange_for_written(replace(one, metadata={"eurekube.owner": owner}))
+                registry.table.exchange_for_written(one)
+            registry.table.store_removal_and_plan_checks(one)
+        registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
 
 
 def test_to_sweep_many_renews_none() -> None:
@@ -202,17 +207,17 @@ def test_to_sweep_many_takes_time() -> None:
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance registered again is renewed at each check, because a removal under way may hit it."""
-    monkeypatch.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
+    monkeypatch.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECK_SECONDS", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     again: list[Key] = []
     monkeypatch.setattr(registry.renewals, "renew_soon", again.extend)
     for one in MANY[:2]:
-        registry.table.removed(one)
-    registry.table.registered(MANY[0])
+        registry.table.store_removal_and_plan_checks(one)
+    registry.table.exchange_for_written(MANY[0])
     for _ in range(3):
-        registry.repair.look(cluster.servers[0])  # type: ignore[arg-type]
+        registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
     assert again == [one.key for one in MANY[:2]] * 2
     assert list(cluster.servers[0].held) == [MANY[0].key]
 
@@ -230,14 +235,14 @@ def test_the_first_read_that_fails_ends_the_rest() -> None:
             raise RegistryUnreachable("away", url=URL)
 
     with pytest.raises(RegistryUnreachable):
-        read_each(cast("Peers", Away()), [one.key for one in MANY])
-    assert Away.reads <= READS_AT_ONCE
+        read_instances(cast("Peers", Away()), [one.key for one in MANY])
+    assert Away.reads <= PARALLEL_READS
 
 
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the cache of lists, so that each look requests its own."""
-    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
 
 
 def application(count: int, renewer: str = "eurekube") -> DesiredState:
@@ -258,17 +263,17 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
     """Only reads before a write may use batches, which renew, and never for self-renewed or another
     owner's instances.
     """
-    cluster, wanted = Cluster(), application(BATCHES_FROM_LEASES + 1, renewer)
+    cluster, wanted = Cluster(), application(FEWEST_LEASES_FOR_BATCHES + 1, renewer)
     instances = [each.instance for each in wanted.registrations.values()]
     strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
     cluster.holds([strange, *instances[1:]], listed=[strange, *instances[2:]])
     for listed in (None, [strange]):
-        assert len(read_actual(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
+        assert len(read_actual(wanted, [OWNER], cluster, listed).owned) == len(instances) - 1
     assert cluster.renewals == 0
     for listed in (None, [strange]):
-        found = read_actual(wanted, [OWNER], cluster, listed, writes=True)
-        assert len(found.ours) == len(instances) - 1
-        assert list(found.others) == [strange.key]
+        found = read_actual(wanted, [OWNER], cluster, listed, for_writing=True)
+        assert len(found.owned) == len(instances) - 1
+        assert list(found.owned_by_others) == [strange.key]
     assert cluster.renewals == (0 if renewer == "self" else 2 * (len(instances) - 1))
 
 
@@ -280,11 +285,11 @@ def test_a_look_knows_what_the_state_knows() -> None:
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
-    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
+    assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus(wanted) == [going]
     assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
     single = replace(going, metadata={"eurekube.owner": OWNER})  # a EurekaInstance took the place over
     cluster.holds([kept, single])
-    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus(wanted) == []
 
 
 @pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])
@@ -299,8 +304,8 @@ def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_s
     cluster.holds([ours])
     strange = replace(ours, metadata={"eurekube.owner": "somebody"}, last_dirty_timestamp_ms=2**41)
     cluster.servers[1].held[ours.key] = strange
-    found = read_actual(wanted, [OWNER], cluster, [], everywhere=False)
-    assert (ours.key in found.others) is is_seen
+    found = read_actual(wanted, [OWNER], cluster, [], from_all_servers=False)
+    assert (ours.key in found.owned_by_others) is is_seen
 
 
 def test_a_neighbour_at_our_address_is_read() -> None:
@@ -310,10 +315,10 @@ def test_a_neighbour_at_our_address_is_read() -> None:
     twin = replace(ours, instance_id="its-own", metadata={})
     far = instance(9)
     cluster.holds([twin], listed=[twin, far])
-    lists = RegistryLists()
-    assert lists.neighbours([ours], OWNER, cluster) == [twin]
+    lists = RegistryListCache()
+    assert lists.foreign_at_addresses([ours], OWNER, cluster) == [twin]
     cluster.holds([], listed=[twin, far])
-    assert lists.neighbours([ours], OWNER, cluster) == []
+    assert lists.foreign_at_addresses([ours], OWNER, cluster) == []
 
 
 def test_whether_another_is_up_is_read() -> None:
@@ -323,13 +328,13 @@ def test_whether_another_is_up_is_read() -> None:
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     mine, other = instance(1), instance(2)
     cluster.holds([mine, replace(other, status=Status.OUT_OF_SERVICE)], listed=[mine, other])
-    assert not another_is_up(cluster, "RATING", {mine.key})
+    assert not is_another_instance_up(cluster, "RATING", {mine.key})
     cluster.holds([mine, other], listed=[mine, replace(other, status=Status.DOWN)])
-    assert another_is_up(cluster, "RATING", {mine.key})
+    assert is_another_instance_up(cluster, "RATING", {mine.key})
     cluster.servers[1].held.pop(other.key)
-    assert not another_is_up(cluster, "RATING", {mine.key})
+    assert not is_another_instance_up(cluster, "RATING", {mine.key})
     cluster.holds([mine, *MANY[2:]], listed=[mine, *MANY[2:]])
-    assert another_is_up(cluster, "RATING", {mine.key})
+    assert is_another_instance_up(cluster, "RATING", {mine.key})
     assert cluster.renewals == 0
 
 
@@ -341,12 +346,12 @@ def test_instances_are_named_as_they_stand() -> None:
     there, unlisted = instance(1, status=Status.DOWN), instance(3)
     gone = instance(2, status=Status.DOWN)
     cluster.holds([there, unlisted], listed=[replace(there, status=Status.UP), gone])
-    assert instances_named(cluster, "rating") == Named((there,))
-    assert instances_named(cluster, "i3") == Named((unlisted,))
+    assert find_named_instances(cluster, "rating") == NamedInstances((there,))
+    assert find_named_instances(cluster, "i3") == NamedInstances((unlisted,))
     with pytest.raises(RegistryRejected, match="neither an application nor an instance i2"):
-        instances_named(cluster, "i2")
+        find_named_instances(cluster, "i2")
     cluster.silent = {"http://b/eureka"}
-    assert instances_named(cluster, "i2") == Named((gone,))
+    assert find_named_instances(cluster, "i2") == NamedInstances((gone,))
 
 
 def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
@@ -356,11 +361,11 @@ def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
     cluster = Cluster()
     there, listed = instance(1), instance(2)
     cluster.holds([there], listed=[there, listed])
-    assert instances_named(cluster, "rating") == Named((there,), (), (listed,))
-    assert instances_named(cluster, "i2") == Named(unseen=(listed,))
-    assert still_listed(cluster, [listed]) == [listed]
+    assert find_named_instances(cluster, "rating") == NamedInstances((there,), (), (listed,))
+    assert find_named_instances(cluster, "i2") == NamedInstances(only_listed=(listed,))
+    assert filter_still_listed(cluster, [listed]) == [listed]
     cluster.holds([there], listed=[there])
-    assert still_listed(cluster, [listed]) == []
+    assert filter_still_listed(cluster, [listed]) == []
 
 
 def test_a_delta_says_that_it_left_before_the_list_does() -> None:
@@ -370,7 +375,7 @@ def test_a_delta_says_that_it_left_before_the_list_does() -> None:
     cluster = Cluster()
     cluster.holds([], listed=[instance(2)])
     cluster.servers[0].gone = [instance(2).key]
-    assert still_listed(cluster, [instance(2)]) == []
+    assert filter_still_listed(cluster, [instance(2)]) == []
 
 
 def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
@@ -379,12 +384,12 @@ def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
     there, odd = instance(1), instance(2)
     cluster.holds([there], listed=[odd, there])
     cluster.servers[0].refused = {odd.key}
-    named = instances_named(cluster, "rating")
-    assert (named.held, named.beyond, named.unseen) == ((there,), (odd,), ())
-    assert named.beyond[0].unreadable == "400 for i2"
-    assert not another_is_up(cluster, "RATING", {there.key})
+    named = find_named_instances(cluster, "rating")
+    assert (named.registered, named.unreadable, named.only_listed) == ((there,), (odd,), ())
+    assert named.unreadable[0].unreadable == "400 for i2"
+    assert not is_another_instance_up(cluster, "RATING", {there.key})
     with pytest.raises(RegistryRejected):
-        read_each(cluster, [odd.key])
+        read_instances(cluster, [odd.key])
 
 
 def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
@@ -393,15 +398,15 @@ def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
     odd = "no request can name the id 'two/\\x1b[2K'"
     there, strange = instance(1), replace(instance(2), instance_id="two/\x1b[2K", unreadable=odd)
     cluster.holds([there], listed=[strange, there])  # what is read of the other one is refused
-    named = instances_named(cluster, "rating")
-    assert named == Named((there,), (strange,))
+    named = find_named_instances(cluster, "rating")
+    assert named == NamedInstances((there,), (strange,))
     assert list(named) == [there, strange]
-    (reported,) = beyond_reach(named.beyond, "drained")
+    (reported,) = describe_unaddressable(named.unreadable, "drained")
     assert f"'two/\\x1b[2K' is UP and not drained: {odd}" in reported
-    assert not another_is_up(cluster, "RATING", {there.key})
+    assert not is_another_instance_up(cluster, "RATING", {there.key})
     cluster.holds([], listed=[strange])
-    assert instances_named(cluster, "rating") == Named(beyond=(strange,))
-    assert instances_named(cluster, strange.instance_id) == Named(beyond=(strange,))
+    assert find_named_instances(cluster, "rating") == NamedInstances(unreadable=(strange,))
+    assert find_named_instances(cluster, strange.instance_id) == NamedInstances(unreadable=(strange,))
 
 
 def test_what_a_drain_left_out_is_reported() -> None:
@@ -415,6 +420,6 @@ def test_what_a_drain_left_out_is_reported() -> None:
     cluster = Cluster()
     drained, before, since = instance(1), instance(2), replace(instance(3), last_dirty_timestamp_ms=9_000)
     cluster.holds([drained, before, since], listed=[drained, before, since])
-    (reported,) = left_out(cluster, cast("Any", Options), [drained], began=5.0)
+    (reported,) = describe_missed_instances(cluster, cast("Any", Options), [drained], began=5.0)
     assert "i2 is UP and was not drained" in reported
-    assert left_out(cluster, cast("Any", Options), [drained, before], began=5.0) == []
+    assert describe_missed_instances(cluster, cast("Any", Options), [drained, before], began=5.0) == []

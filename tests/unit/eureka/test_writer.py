@@ -24,7 +24,7 @@ from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.notes import next_timestamp, now_ms
+from eurekube_provider.eureka.notes import next_timestamp_ms, unix_now_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
@@ -241,9 +241,9 @@ def test_a_foreign_instance_is_a_conflict() -> None:
 def test_timestamps_only_grow(stored: int) -> None:
     """A registration has a newer timestamp than the stored one, even if our clock is behind."""
     have = replace(A, last_dirty_timestamp_ms=stored)
-    assert next_timestamp(have) > stored
-    assert next_timestamp(None) > 1_700_000_000_000
-    written = Writer(Registry(have)).write(replace(A, ip_address="10.0.0.2"), have)
+    assert next_timestamp_ms(have) > stored
+    assert next_timestamp_ms(None) > 1_700_000_000_000
+    written = Writer(Registry(have)).register_over(replace(A, ip_address="10.0.0.2"), have)
     assert (written.last_dirty_timestamp_ms or 0) > stored
 
 
@@ -253,7 +253,7 @@ def test_what_is_not_ours_to_decide_survives_a_write() -> None:
         A, unknown_fields={"x": 1}, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
     )
     registry = Registry(have)
-    written = Writer(registry).write(replace(A, ip_address="10.0.0.2"), have)
+    written = Writer(registry).register_over(replace(A, ip_address="10.0.0.2"), have)
     sent = registry.held[A.key]
     assert (sent.unknown_fields, sent.data_center) == ({"x": 1}, have.data_center)
     assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
@@ -326,7 +326,7 @@ def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool)
         peers, seen = Peers(Connection(tuple(urls))), RecordingNotes(all_is_new=True)
         if not answer:
             peers.peers[2].read = silent  # type: ignore[method-assign,assignment]
-        before_ms = now_ms()
+        before_ms = unix_now_ms()
         assert Writer(peers, seen).apply(plan([instance("one")], [], OURS), OURS).failures == ()
         cluster.clock.advance(5_000)
         peers.close()
@@ -340,7 +340,7 @@ def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
     """When the read after a registration shows a newer own version, this version is registered again, as a
     server behind the URL may lack it.
     """
-    stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
+    stored = replace(A, last_dirty_timestamp_ms=next_timestamp_ms(None))
     registry = _OneServer(stored)
     Writer(registry, RecordingNotes(all_is_new=True)).apply(plan([A], [], OURS), OURS)
     assert registry.asked == [("register", "a"), ("read", "a"), ("register", "a")]
@@ -499,8 +499,8 @@ def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bo
     UP in between.
     """
     out = Status.OUT_OF_SERVICE
-    servers.table.found(replace(ONE, status=out, overridden_status=out))
-    servers.table.gone(ONE.key, is_forgotten=True)
+    servers.table.store_read_instance(replace(ONE, status=out, overridden_status=out))
+    servers.table.store_confirmed_absence(ONE.key, is_forgotten=True)
     assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}

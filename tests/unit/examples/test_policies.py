@@ -15,7 +15,7 @@ from eurekube_provider.core.identity import (
     NATIVE_APPLICATION_TYPE,
     NATIVE_INSTANCE_TYPE,
 )
-from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.registrations.names import rename_properties, to_camel_case
 
 GOOD: dict[str, Any] = {"application": "BILLING", "drain_seconds": 30, "zone": "zone-a"}
 
@@ -35,7 +35,7 @@ def rules() -> ModuleType:
 def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str, list[str]]:
     """Return each rule's findings for a resource of either provider."""
     is_native = type_ in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE)
-    written = renamed(properties, camel) if is_native else properties
+    written = rename_properties(properties, to_camel_case) if is_native else properties
     reported = {name: rules.violations(name, type_, written, ["billing"]) for name in rules.RULES}
     return {name: each for name, each in reported.items() if each}
 

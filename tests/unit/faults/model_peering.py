@@ -1,4 +1,4 @@
-"""Three model servers of Eureka on real ports, in place of :class:`~lab.peering.Peering`.
+"""Three model servers of Eureka on real ports, in place of :class:`~lab.peering.PeeredEurekas`.
 
 Time in the model follows real time. Servers replicate inside the model, so that only clients' requests pass
 through proxies.
@@ -25,7 +25,7 @@ from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka.protocol.codec import instances_from_json
-from lab.peering import SERVERS
+from lab.peering import SERVER_COUNT
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy
 from tests.faults.expected import Key
@@ -66,7 +66,7 @@ class ModelServer:
         if self._is_gone:
             self._start(None)
 
-    def start_with_copy(self) -> None:
+    def start_with_registry_copy(self) -> None:
         """Start the server with a copy of another server's registry."""
         others = (one.url for one in self._peering.servers if one is not self)
         self._start(next(others))
@@ -92,7 +92,7 @@ class ModelPeering:
     """Model servers and the proxies before them: ``with ModelPeering(directory) as eureka:``."""
 
     def __init__(self, log_directory: Path) -> None:
-        ports = free_ports(SERVERS)
+        ports = free_ports(SERVER_COUNT)
         self.lock = threading.RLock()
         self.servers = [
             ModelServer(self, number, port, log_directory / f"{number}.log")
@@ -143,19 +143,19 @@ class ModelPeering:
             server.resume()
             server.launch()
 
-    def split(self, number: int) -> None:
+    def isolate_server(self, number: int) -> None:
         """Cut one server off from its peers, but not from clients."""
         url = self.servers[number].url
         self.model.cut |= {ends for ends in itertools.permutations(self.model.urls, 2) if url in ends}
 
-    def listed(self, number: int) -> dict[Key, Instance]:
+    def list_instances(self, number: int) -> dict[Key, Instance]:
         """Return a server's instances; raise a client's error if the server is down."""
         url = self.servers[number].url
         with self.lock:
             if url in self.model.down:
                 raise requests.exceptions.ConnectionError(url)
-            leases = self.model.servers[url].registry.all()
-            document = json.loads(json.dumps(documents.applications(leases, leases, 1)))
+            leases = self.model.servers[url].registry.all_leases()
+            document = json.loads(json.dumps(documents.applications_document(leases, leases, 1)))
         return {one.key: one for one in instances_from_json(document)}
 
     def _pass_time(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.derived_syncer import DERIVED_LABEL, SYNC_ANNOTATION
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from tests.faults.excuse import Excuse, Explains, Span
 from tests.faults.expected import Expected, Objects, expected_instances, stray_syncers
 from tests.faults.gates import Gate, closed, gates_of, must_be_open_at, opened
@@ -23,13 +23,13 @@ def _named(name: str, **metadata: Any) -> dict[str, Any]:
 
 def _pod(*, gate: str = "True", containers: str = "True", ready: str = "True") -> dict[str, Any]:
     conditions = [
-        {"type": GATE, "status": gate},
+        {"type": READINESS_GATE, "status": gate},
         {"type": "ContainersReady", "status": containers},
         {"type": "Ready", "status": ready, "lastTransitionTime": "12:00:00"},
     ]
     return {
         "metadata": _named("one", uid="uid-1"),
-        "spec": {"nodeName": "node", "readinessGates": [{"conditionType": GATE}]},
+        "spec": {"nodeName": "node", "readinessGates": [{"conditionType": READINESS_GATE}]},
         "status": {"conditions": conditions},
     }
 

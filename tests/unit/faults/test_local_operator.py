@@ -10,10 +10,10 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryDenied
 from eurekube_provider.core.model import EurekaLease
-from eurekube_provider.core.registry import failure_of
+from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import notes
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from lab.peering import SERVERS
+from lab.peering import SERVER_COUNT
 from lab.waiting import wait_until
 from tests.faults.local_operator import Clocks, LocalOperator
 from tests.logged_lines import everything_logged
@@ -37,8 +37,8 @@ def holds(peering: ModelPeering, operator: LocalOperator, *pods: int, **metadata
         == {one.key for one in held}
         == {operator.key(pod) for pod in pods}
         for held in (
-            [one for one in peering.listed(number).values() if one.owner == operator.owner]
-            for number in range(SERVERS)
+            [one for one in peering.list_instances(number).values() if one.owner == operator.owner]
+            for number in range(SERVER_COUNT)
         )
     )
 
@@ -101,7 +101,7 @@ def test_it_says_that_its_credentials_are_refused(peering: ModelPeering, unique_
 
         wait_until(is_said, "word of it", WAIT_SECONDS)
         wait_until(
-            lambda: isinstance(failure_of(operator.registry.condition()), RegistryDenied),
+            lambda: isinstance(reading_error(operator.registry.condition()), RegistryDenied),
             "the condition",
             WAIT_SECONDS,
         )
@@ -114,7 +114,7 @@ def test_a_thread_has_the_clock_of_the_one_that_started_it(monkeypatch: pytest.M
     clocks, seen = Clocks(monkeypatch), []
 
     def started() -> None:
-        inner = threading.Thread(target=lambda: seen.append(notes.next_timestamp(None)))
+        inner = threading.Thread(target=lambda: seen.append(notes.next_timestamp_ms(None)))
         inner.start()
         inner.join()
 

@@ -13,7 +13,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import ENDPOINT_SLICES, NODES, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.access import PODS as POD_RESOURCE
 from lab.waiting import wait_until
@@ -66,9 +66,9 @@ class Cluster:
         conditions = [
             {"type": "Ready", "status": is_ready, "lastTransitionTime": turned},
             {"type": "ContainersReady", "status": "True"},
-            {"type": GATE, "status": self.gates.get(pod, "Unknown")},
+            {"type": READINESS_GATE, "status": self.gates.get(pod, "Unknown")},
         ]
-        gates = [{"conditionType": GATE}] if pod in self.gates else []
+        gates = [{"conditionType": READINESS_GATE}] if pod in self.gates else []
         return {
             "metadata": {"namespace": "shop", "name": pod, "uid": pod},
             "spec": {"nodeName": "node", "readinessGates": gates},
@@ -361,7 +361,10 @@ def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch,
 def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's instance may stay while the operator's log says that the brake holds its syncer's removals."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
-    words = "12:00:00.000 WARNING held back removals syncer=shop/{} reason=all 3 instances would go\n"
+    words = (
+        "12:00:00.000 WARNING held back removals, keeping the instances registered syncer=shop/{} "
+        "reason=all 3 instances would go\n"
+    )
     scene.operator_log.write_text(words.format("rating"))
     scene.look()
     del scene.cluster.ready["two"]
@@ -372,7 +375,10 @@ def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: 
 def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A brake on another syncer excuses no staying instance."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
-    scene.operator_log.write_text("12:00:00.000 WARNING held back removals syncer=shop/catalog reason=x\n")
+    scene.operator_log.write_text(
+        "12:00:00.000 WARNING held back removals, keeping the instances registered syncer=shop/catalog "
+        "reason=x\n"
+    )
     scene.look()
     del scene.cluster.ready["two"]
     scene.look()
@@ -483,7 +489,10 @@ def test_a_gate_that_does_not_open(gated: Scene, monkeypatch: pytest.MonkeyPatch
 def test_a_service_that_left_is_kept_for_a_minute(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance may stay while the operator's log says that it keeps the syncer of a Service that left."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
-    words = "12:00:00.000 WARNING keeping a derived syncer for now: its Service joins no more"
+    words = (
+        "12:00:00.000 WARNING keeping a derived syncer for now: its Service does not join any more, "
+        "deleting the syncer later"
+    )
     scene.operator_log.write_text(f"{words} syncer=shop/rating seconds=60.0\n")
     scene.look()
     del scene.cluster.ready["two"]

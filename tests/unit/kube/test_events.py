@@ -12,9 +12,9 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
 from eurekube_provider.kube.events import EventRecorder, EventType
-from eurekube_provider.kube.rate_limiter import STOP_SECONDS, RateLimiter
+from eurekube_provider.kube.rate_limiter import LONGEST_STOP_DELAY_SECONDS, RateLimiter
 from eurekube_provider.operator.dry_run import RunReport
-from eurekube_provider.operator.run import longest_write_seconds
+from eurekube_provider.operator.run import longest_final_write_seconds
 from lab.waiting import wait_until
 
 SYNCER = {
@@ -122,8 +122,8 @@ def test_what_is_counted_is_added_up() -> None:
     access = Access()
     events = recorder(access)
     for count in (1, 2, 3):
-        events.aggregate(SYNCER, "Registered", count, "of RATING registered")
-    events.aggregate(SYNCER, "Deregistered", 1, "of RATING deregistered")
+        events.record_count(SYNCER, "Registered", count, "of RATING registered")
+    events.record_count(SYNCER, "Deregistered", 1, "of RATING deregistered")
     events.stop()
     assert [(event["reason"], event["note"]) for event in access.events] == [
         ("Registered", "1 instance of RATING registered"),
@@ -136,15 +136,15 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
     """A sum is written after a while by itself, and the first count after a quiet time is an Event at
     once.
     """
-    monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "SHORTEST_SUM_INTERVAL_SECONDS", 0.05)
     access = Access()
     events = recorder(access)
-    events.aggregate(SYNCER, "Registered", 1, "registered")
-    events.aggregate(SYNCER, "Registered", 1, "registered")
+    events.record_count(SYNCER, "Registered", 1, "registered")
+    events.record_count(SYNCER, "Registered", 1, "registered")
     wait_until(lambda: len(access.events) == 2, "the sum", 10)
     time.sleep(0.2)  # twice the interval of 0.1 s in which nothing came
     began = time.monotonic()
-    events.aggregate(SYNCER, "Registered", 1, "registered")
+    events.record_count(SYNCER, "Registered", 1, "registered")
     wait_until(lambda: len(access.events) == 3, "a new Event", 10)
     assert time.monotonic() - began < 5
     events.stop()
@@ -153,13 +153,13 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
 
 def test_a_count_that_goes_on_is_reported_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """While counts continue, the time between two sums doubles up to a limit."""
-    monkeypatch.setattr(module, "TALLY_SECONDS", 0.2)
-    monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.6)
+    monkeypatch.setattr(module, "SHORTEST_SUM_INTERVAL_SECONDS", 0.2)
+    monkeypatch.setattr(module, "LONGEST_SUM_INTERVAL_SECONDS", 0.6)
     access = Access()
     events = recorder(access)
     for number in range(5):
-        events.aggregate(SYNCER, "Registered", 1, "registered")
-        events.aggregate(SYNCER, "Registered", 1, "registered")
+        events.record_count(SYNCER, "Registered", 1, "registered")
+        events.record_count(SYNCER, "Registered", 1, "registered")
         wait_until(lambda: len(access.events) > number, "the next sum", 10)  # noqa: B023
     events.stop()
     pauses = [later - earlier for earlier, later in pairwise(access.came)]
@@ -171,13 +171,13 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
     """10,000 Events of 5000 syncers, which a first look at a large cluster makes, take less than 2 s of
     CPU time.
     """
-    monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
+    monkeypatch.setattr(RateLimiter, "pause_after_write", staticmethod(lambda _: None))
     access = Access()
     events = EventRecorder(access, "eurekube.io/operator", "pod-1")  # type: ignore[arg-type]
     began = time.process_time()
     for number in range(5000):
         one = {**SYNCER, "metadata": {"namespace": "shop", "name": "rating", "uid": str(number)}}
-        events.aggregate(one, "Registered", 1, "of RATING registered")
+        events.record_count(one, "Registered", 1, "of RATING registered")
         events.record(one, EventType.WARNING, "Conflict", "theirs")
     events.start()
     wait_until(lambda: len(access.events) == 10_000, "all of them", 60)
@@ -190,13 +190,13 @@ def test_a_single_look_waits_for_its_events() -> None:
     once, goes_on = RunReport(is_once=True, is_dry=False), RunReport(is_once=False, is_dry=True)
     written, not_written = threading.Event(), threading.Event()
     written.set()
-    assert [longest_write_seconds(each, not_written) for each in (None, goes_on)] == [
-        STOP_SECONDS,
-        STOP_SECONDS,
+    assert [longest_final_write_seconds(each, not_written) for each in (None, goes_on)] == [
+        LONGEST_STOP_DELAY_SECONDS,
+        LONGEST_STOP_DELAY_SECONDS,
     ]
-    assert longest_write_seconds(once, written) == STOP_SECONDS
-    patience = longest_write_seconds(once, not_written)
-    assert patience >= 10 * STOP_SECONDS
+    assert longest_final_write_seconds(once, written) == LONGEST_STOP_DELAY_SECONDS
+    patience = longest_final_write_seconds(once, not_written)
+    assert patience >= 10 * LONGEST_STOP_DELAY_SECONDS
 
     access, answers = Access(), threading.Event()
     access.answers = answers

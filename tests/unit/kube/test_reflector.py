@@ -16,7 +16,7 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import reflector as module
 from eurekube_provider.kube.access import PAGE_SIZE, SERVICES, KubeAccess
-from eurekube_provider.kube.reflector import Reflector, Trim
+from eurekube_provider.kube.reflector import Reflector, TrimFunction
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -139,7 +139,7 @@ Change = tuple[Object | None, Object | None]
 class Copy(Reflector):
     """A reflector of Services that records the changes that it reports."""
 
-    def __init__(self, access: KubeAccess, trim: Trim = lambda item, _: item) -> None:
+    def __init__(self, access: KubeAccess, trim: TrimFunction = lambda item, _: item) -> None:
         self.changes: list[Change] = []
         super().__init__(access, SERVICES, trim, lambda old, new: self.changes.append((old, new)))
 
@@ -212,18 +212,18 @@ def test_an_answer_that_is_older_than_what_was_reported_is_not_taken(copy: Copy)
     """The answer to our write is ignored if the watch has reported a newer version or a deletion of the
     object.
     """
-    copy.take_list([{"metadata": {"resourceVersion": "10"}, "items": [thing("a", 9)]}])
+    copy.replace_from_list([{"metadata": {"resourceVersion": "10"}, "items": [thing("a", 9)]}])
     ours, theirs = thing("a", 11, spec="ours"), thing("a", 12, spec="theirs")
-    copy.take_answer(ours)
+    copy.store_write_answer(ours)
     assert copy.objects() == [ours], "before a watch tells of it"
     for type_, item in (("MODIFIED", ours), ("MODIFIED", theirs)):
-        copy.take(type_, item)
-    copy.take_answer(ours)
+        copy.apply_event(type_, item)
+    copy.store_write_answer(ours)
     assert copy.objects() == [theirs]
-    copy.take("DELETED", thing("a", 13))
-    copy.take_answer(thing("a", 12, spec="ours"))
+    copy.apply_event("DELETED", thing("a", 13))
+    copy.store_write_answer(thing("a", 12, spec="ours"))
     assert copy.objects() == []
-    copy.take_answer(thing("a", 14))
+    copy.store_write_answer(thing("a", 14))
     assert copy.names == ["a"]
 
 
@@ -233,12 +233,12 @@ def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None
     def one(uid: str) -> Object:
         return {"metadata": {**thing("a")["metadata"], "uid": uid}}
 
-    copy.take("ADDED", one("1"))
-    copy.take_removal(one("1"))
-    copy.take_removal(one("1"))
+    copy.apply_event("ADDED", one("1"))
+    copy.remove_deleted(one("1"))
+    copy.remove_deleted(one("1"))
     assert copy.changes == [(None, one("1")), (one("1"), None)]
-    copy.take("ADDED", one("2"))
-    copy.take_removal(one("1"))
+    copy.apply_event("ADDED", one("2"))
+    copy.remove_deleted(one("1"))
     assert copy.objects() == [one("2")]
 
 
@@ -251,13 +251,13 @@ def test_changes_are_reported_in_the_order_in_which_they_are_taken(api: Api) -> 
 
     def listen(_: Object | None, new: Object | None) -> None:
         if not others:
-            others.append(threading.Thread(target=lambda: reflector.take_answer(thing("a", 12))))
+            others.append(threading.Thread(target=lambda: reflector.store_write_answer(thing("a", 12))))
             others[0].start()
             others[0].join(0.1)  # so that who does not wait is notified of first
         reported.append(new)
 
     reflector = Reflector(api.access, SERVICES, lambda item, _: item, listen)
-    reflector.take("ADDED", thing("a", 11))
+    reflector.apply_event("ADDED", thing("a", 11))
     others[0].join(WAIT_SECONDS)
     assert reported == [thing("a", 11), thing("a", 12)]
     assert reflector.objects() == [reported[-1]]
@@ -330,7 +330,7 @@ def test_a_watch_that_goes_on_is_current_when_it_has_settled(
     """The copy is current only some time after a new watch began, because the watch may report at once
     that it expired.
     """
-    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(module, "WATCH_SETTLE_SECONDS", 0.3)
     api.items = [thing("a")]
     api.scripts = [[Api.BREAK], []]
     copy.start()
@@ -406,10 +406,10 @@ def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> Non
     """After a few refusals of a watch for another reason than 410, the objects are listed again."""
     error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no such version"}}
     api.items = [thing("a")]
-    api.scripts = [[error, Api.CLOSE]] * module.AGAIN_AFTER_FAILURES
+    api.scripts = [[error, Api.CLOSE]] * module.RELIST_AFTER_FAILURES
     copy.start()
     awaited(lambda: len(api.lists) == 2, "the second list")
-    awaited(lambda: len(api.watches) == module.AGAIN_AFTER_FAILURES + 1, "the watch after it")
+    awaited(lambda: len(api.watches) == module.RELIST_AFTER_FAILURES + 1, "the watch after it")
     assert copy.names == ["a"]
 
 
@@ -432,7 +432,7 @@ def test_lists_become_rarer_the_longer_watches_are_refused(
     """While watches go on failing, lists are requested only after 3, 6 and 12 failures."""
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 60.0)  # a round that takes longer ends the count
     monkeypatch.setattr(module, "backoff", lambda *_: 0.0)
-    monkeypatch.setattr(module, "SHORTEST_WATCH_SECONDS", 60.0)
+    monkeypatch.setattr(module, "SHORTEST_GOOD_WATCH_SECONDS", 60.0)
     api.items = [thing("a")]
     api.scripts = [[(500, b'{"message": "etcd"}')]] * 20
     copy.start()
@@ -578,14 +578,14 @@ def test_a_denial_stands_until_the_api_says_otherwise(
 
     def is_synced() -> bool:
         if copy.failure is not None:
-            seen.add((copy.failure.status_code, copy.is_refused))
+            seen.add((copy.failure.status_code, copy.is_first_list_forbidden))
         return copy.is_synced
 
     copy.start()
     awaited(is_synced, "the list")
     assert {code for code, _ in seen} >= {500, 503}
     assert {refused for code, refused in seen if code != 403} == {True}
-    assert (copy.is_refused, copy.is_shut_out) == (False, False)
+    assert (copy.is_first_list_forbidden, copy.is_access_denied) == (False, False)
 
 
 def test_a_kind_that_is_not_installed_is_one_warning(
@@ -612,7 +612,7 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
     api.scripts = [[DENIED], [DENIED]]
     copy.start()
-    awaited(lambda: copy.is_shut_out, "the denial")
+    awaited(lambda: copy.is_access_denied, "the denial")
     asked = threading.Event()
     pages = api.access.pages
 
@@ -622,12 +622,12 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
 
     monkeypatch.setattr(api.access, "pages", slow)
     copy.retry_now()
-    assert (copy.is_shut_out, copy.is_current) == (False, False)
+    assert (copy.is_access_denied, copy.is_current) == (False, False)
     asked.set()
-    awaited(lambda: copy.is_shut_out, "the next denial")
+    awaited(lambda: copy.is_access_denied, "the next denial")
     copy.retry_now()
     awaited(lambda: copy.is_current, "the copy")
-    assert not copy.is_shut_out
+    assert not copy.is_access_denied
 
 
 def test_a_copy_that_was_listed_since_is_current_without_a_watch(
@@ -640,10 +640,10 @@ def test_a_copy_that_was_listed_since_is_current_without_a_watch(
     api.scripts = [[Api.CLOSE]] * 1000
     copy.start()
     awaited(lambda: copy.is_synced, "the first list")
-    assert not copy.is_level
+    assert not copy.is_current_since_retry
     for name in ("a", "b"):
         awaited(lambda: not copy.is_current, "the watch's end")
         api.items.append(thing(name))
         copy.retry_now()
-        awaited(lambda: copy.is_level, "the list")
+        awaited(lambda: copy.is_current_since_retry, "the list")
         assert name in copy.names

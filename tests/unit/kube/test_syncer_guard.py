@@ -13,9 +13,9 @@ from eurekube_provider.core.errors import ConfigurationError, KubernetesError, O
 from eurekube_provider.kube.access import MIRRORS, ApiResource
 from eurekube_provider.kube.syncer_guard import (
     GuardedOperator,
-    reach,
-    refuse_taken_namespace,
-    refuse_while_needed,
+    cluster_access,
+    refuse_existing_namespace,
+    refuse_removal_while_needed,
     uninstall_refusal,
 )
 
@@ -63,11 +63,11 @@ class FakeCluster:
             raise KubernetesError("not found", status_code=404)
         return {"metadata": {"uid": self.uid}}
 
-    def of_metadata(self) -> FakeCluster:
+    def with_metadata_only(self) -> FakeCluster:
         """Return the cluster itself, whose answers have metadata only."""
         return self
 
-    def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
+    def serves_kind(self, resource: ApiResource, timeout_seconds: float) -> bool:
         """Return whether the cluster has this kind."""
         assert timeout_seconds <= 10
         return self.has_mirrors or resource is not MIRRORS
@@ -102,7 +102,7 @@ def removal_error(
     operator = GuardedOperator(**{**given, **more})
     access: Any = lambda _: cluster  # noqa: E731
     try:
-        refuse_while_needed(operator, access, environment or {})
+        refuse_removal_while_needed(operator, access, environment or {})
     except OperatorStillNeeded as error:
         return error
     return None
@@ -235,11 +235,13 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # also in a pod
     for kubeconfig in (text, str(file)):
         for context, server in ((None, "a"), ("b", "b")):
-            found = reach(GuardedOperator("bridge", "u", "s", kubeconfig=kubeconfig, context=context))
+            found = cluster_access(
+                GuardedOperator("bridge", "u", "s", kubeconfig=kubeconfig, context=context)
+            )
             assert found.server == f"https://{server}.example.com"
     for broken in ("users:\n- token: hidden\n  x", "hidden: [\n"):
         with pytest.raises(ConfigurationError) as raised:
-            reach(GuardedOperator("bridge", "u", "s", kubeconfig=broken))
+            cluster_access(GuardedOperator("bridge", "u", "s", kubeconfig=broken))
         assert "hidden" not in str(raised.value)
 
 
@@ -260,10 +262,10 @@ def test_a_namespace_is_made_only_where_there_is_known_to_be_none(cluster: Any, 
     """
     operator = GuardedOperator("bridge", None, "")
     if why is None:
-        refuse_taken_namespace(operator, "leave it to them", lambda _: cluster)
+        refuse_existing_namespace(operator, "leave it to them", lambda _: cluster)
         return
     with pytest.raises(ConfigurationError, match=why):
-        refuse_taken_namespace(operator, "leave it to them", lambda _: cluster)
+        refuse_existing_namespace(operator, "leave it to them", lambda _: cluster)
 
 
 def uninstalled(cluster: FakeCluster, *namespaces: str) -> str | None:

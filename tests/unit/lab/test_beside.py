@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.beside import beside, pause
+from lab.beside import pause, run_in_background
 from lab.builds import run_tool
-from lab.cache import locked
+from lab.cache import hold_cache_lock
 
 FOREVER = 60.0
 
@@ -25,7 +25,7 @@ def test_both_results_are_there_after_the_block() -> None:
         both.wait()
         return "work"
 
-    with beside(work) as future:
+    with run_in_background(work) as future:
         both.wait()
     assert future.result() == "work"
 
@@ -37,7 +37,7 @@ def test_an_error_of_the_work_ends_the_block() -> None:
         raise Broken
 
     def block() -> None:
-        with beside(work):
+        with run_in_background(work):
             pause(FOREVER)
             pytest.fail("the block went on")
 
@@ -54,7 +54,7 @@ def test_an_error_of_the_block_ends_the_tool_that_the_work_runs(tmp_path: Path) 
         run_tool("sleeping", command, directory=tmp_path, environment={}, log=log)
 
     def block() -> None:
-        with beside(work):
+        with run_in_background(work):
             while not (log.exists() and log.read_text().strip()):
                 pause(0.01)
             raise Broken
@@ -72,11 +72,11 @@ def test_who_waits_for_a_lock_can_be_ended(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("lab.cache.say", lambda _: waits.set())
 
     def work() -> None:
-        with locked("tool"):
+        with hold_cache_lock("tool"):
             pytest.fail("the lock was free")
 
     def block() -> None:
-        with locked("tool"), beside(work):
+        with hold_cache_lock("tool"), run_in_background(work):
             assert waits.wait(FOREVER)
             raise Broken
 

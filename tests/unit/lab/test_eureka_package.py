@@ -7,7 +7,7 @@ import pytest
 
 from lab import eureka_package
 from lab.eureka import Java
-from lab.eureka_package import package_name, unsign
+from lab.eureka_package import cached_package_name, remove_signature
 
 MANIFEST = b"Manifest-Version: 1.0\r\nMulti-Release: true\r\n"
 DIGESTS = b"\r\nName: a/A.class\r\nSHA-256-Digest: AAAA\r\n\r\n"
@@ -24,9 +24,11 @@ def jar(path: Path, **more: bytes) -> Path:
 
 
 def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    """``unsign`` removes a jar's signature files and digests, and keeps manifest and other files."""
+    """``remove_signature`` removes a jar's signature files and digests, and keeps manifest and other
+    files.
+    """
     signed = jar(tmp_path / "signed.jar", BC_SF=b"signature", BC_DSA=b"key", LICENSE_txt=b"free")
-    unsign(signed)
+    remove_signature(signed)
     with zipfile.ZipFile(signed) as read:
         assert read.testzip() is None
         assert read.namelist() == ["META-INF/MANIFEST.MF", "a/A.class", "META-INF/LICENSE.txt"]
@@ -39,7 +41,7 @@ def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
     """A jar without a signature is not rewritten."""
     plain = jar(tmp_path / "plain.jar")
     before = plain.read_bytes()
-    unsign(plain)
+    remove_signature(plain)
     assert plain.read_bytes() == before
 
 
@@ -49,11 +51,11 @@ def test_what_would_be_packaged_otherwise_has_another_name(monkeypatch: pytest.M
     """
     java = Java(Path("/usr/bin/java"), "17.0.15")
     names = {
-        package_name(java, "2025.0"),
-        package_name(java, "2025.1"),
-        package_name(Java(java.path, "21.0.1"), "2025.0"),
+        cached_package_name(java, "2025.0"),
+        cached_package_name(java, "2025.1"),
+        cached_package_name(Java(java.path, "21.0.1"), "2025.0"),
     }
-    assert package_name(java, "2025.0") in names
+    assert cached_package_name(java, "2025.0") in names
     monkeypatch.setattr(eureka_package, "JVM_OPTIONS", ("-Xint",))
-    names.add(package_name(java, "2025.0"))
+    names.add(cached_package_name(java, "2025.0"))
     assert len(names) == 4

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.inline import program_in
-from lab.pulumi import inline_cli
+from lab.inline import make_program_runner
+from lab.pulumi import write_inline_cli
 
 CLI = f"""#!{sys.executable}
 import json, os, sys
@@ -47,7 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[str, Any]:
     """Run the stand-in CLI in a project with this runtime, and return its output."""
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-    command = [str(inline_cli(project / "cli")), *words]
+    command = [str(write_inline_cli(project / "cli")), *words]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:
         document: dict[str, Any] = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 7
@@ -108,6 +108,6 @@ def test_programs_in_threads_have_nothing_in_common(tmp_path: Path, monkeypatch:
     with ThreadPoolExecutor(2) as threads:
         for file in files:
             file.write_text(MEETING)
-            threads.submit(program_in(file))
+            threads.submit(make_program_runner(file))
     assert seen == {("__main__", str(file)) for file in files}
     assert (sys.argv, sys.modules["__main__"]) == before

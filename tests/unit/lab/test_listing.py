@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.listing import keys_on
+from lab.listing import parse_instance_keys
 
 PAGE = """
       <h1>Instances currently registered with Eureka</h1>
@@ -47,10 +47,10 @@ PAGE = """
 
 def test_the_front_page_names_all_instances() -> None:
     """All instances of the page are read with their applications, in any status, linked or not."""
-    assert list(keys_on(PAGE)) == [
+    assert list(parse_instance_keys(PAGE)) == [
         ("RATING", "q,w e&r<t>y"),
         ("RATING", "linked"),
         ("RATING", "a-0.x:rating:8080"),
         ("OTHER", "a-0.x:rating:8080"),
     ]
-    assert list(keys_on("<h1>Log in</h1>")) == []
+    assert list(parse_instance_keys("<h1>Log in</h1>")) == []

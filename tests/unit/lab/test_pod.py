@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from eurekube_provider.kube.access import KubeAccess
-from lab.pod import Pod, open_gates
+from lab.pod import Pod, are_gates_open
 from lab.workloads import wait_for
 
 GATES = ("example.org/first", "example.org/second")
@@ -41,7 +41,7 @@ def pod(*gates: str, **conditions: str) -> dict[str, Any]:
 )
 def test_each_gate_must_be_true(item: dict[str, Any], *, is_open: bool) -> None:
     """A gate is open only if its condition is True, not if it is missing, False or Unknown."""
-    assert open_gates(item) is is_open
+    assert are_gates_open(item) is is_open
 
 
 class SandboxOfThisMachine:
@@ -56,7 +56,7 @@ class SandboxOfThisMachine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def command(self, command: list[str]) -> list[str]:
+    def wrap_command(self, command: list[str]) -> list[str]:
         """Return the command that runs in the sandbox."""
         return command
 
@@ -125,15 +125,15 @@ def test_ready_takes_ready_containers_and_open_gates(tmp_path: Path, monkeypatch
             is_well.set()
             wait_for(lambda: api.readiness["ContainersReady"] == "True", "ready containers")
             assert api.readiness["Ready"] == "True"
-            running.saw(closed)
+            running.apply_change(closed)
             assert api.readiness == {"ContainersReady": "True", "Ready": "False"}
             is_well.clear()
             wait_for(lambda: api.readiness["ContainersReady"] == "False", "containers that fail")
-            running.saw(opened)
+            running.apply_change(opened)
             assert api.readiness == {"ContainersReady": "False", "Ready": "False"}
             is_well.set()
             wait_for(lambda: api.readiness["ContainersReady"] == "True", "ready containers again")
             assert api.readiness["Ready"] == "True"
         finally:
-            running.removed()
+            running.end_at_once()
             running.join(10.0)

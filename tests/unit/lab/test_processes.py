@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.ports import free_ports, holder_of, is_free
+from lab.ports import find_port_holder, free_ports, is_port_free
 from lab.processes import Process, kill_all
 from lab.waiting import wait_until
 
@@ -94,16 +94,16 @@ def test_free_ports_are_different_and_free() -> None:
     """Free ports are distinct, and lie below the range of outgoing connections."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
-    assert all(is_free(port) and port < 32768 for port in ports)
+    assert all(is_port_free(port) and port < 32768 for port in ports)
 
 
 def test_the_holder_of_a_port_is_named() -> None:
     """A port in use leads to the process that listens there and its command."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert not is_free(port)
-        holder = holder_of(port)
+        assert not is_port_free(port)
+        holder = find_port_holder(port)
     assert holder is not None
     assert holder.startswith(f"process {os.getpid()} (")
-    assert is_free(port)
-    assert holder_of(port) is None
+    assert is_port_free(port)
+    assert find_port_holder(port) is None

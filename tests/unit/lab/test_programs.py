@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from lab import downloads, programs
-from lab.builds import GoModule, build_go, go_caches
-from lab.cache import cache_folder, filled_atomically
-from lab.downloads import Archive, DownloadError, fetch
+from lab.builds import GoModule, build_go_programs, temporary_go_caches
+from lab.cache import cache_folder, fill_folder_atomically
+from lab.downloads import Archive, DownloadError, fetch_archive
 from lab.errors import LabError
-from lab.programs import PROGRAMS, Program, platform_name, provide
+from lab.programs import PROGRAMS, Program, platform_name, provide_programs
 
 SCRIPT = b"#!/bin/sh\necho tool v1.2.3\n"
 
@@ -64,7 +64,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("EUREKUBE_NO_DOWNLOAD", raising=False)
-    monkeypatch.setattr(downloads, "unreachable", {})
+    monkeypatch.setattr(downloads, "unreachable_hosts", {})
     (tmp_path / "bin").mkdir()
 
 
@@ -98,7 +98,7 @@ def tool_of(*archives: Archive, name: str = "tool") -> Program:
 def provide_tool(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> Path:
     """Provide a program `tool` 1.2.3 that has these archives for this platform and cannot be built."""
     monkeypatch.setitem(PROGRAMS, "tool", tool_of(*archives))
-    return provide(["tool"])["tool"]
+    return provide_programs(["tool"])["tool"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_every_archive_with_members_has_its_program() -> None:
 def test_a_download_with_the_right_checksum_becomes_executable(site: Site, tmp_path: Path) -> None:
     """A download without members is the program itself, and the only file left in the folder."""
     site.files["/tool"] = SCRIPT
-    fetch(Archive(f"{site.url}/tool", "1.2.3", checksum(SCRIPT, "sha512")), tmp_path / "bin", "tool")
+    fetch_archive(Archive(f"{site.url}/tool", "1.2.3", checksum(SCRIPT, "sha512")), tmp_path / "bin", "tool")
     made = tmp_path / "bin" / "tool"
     assert [made] == list((tmp_path / "bin").iterdir())
     assert made.read_bytes() == SCRIPT
@@ -148,7 +148,7 @@ def test_only_the_named_members_of_an_archive_are_unpacked(site: Site, tmp_path:
     """The program is found at its place in the archive and gets its plain name."""
     site.files["/tool.tgz"] = content = packed(tool=SCRIPT, other=b"other")
     archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
-    fetch(archive, tmp_path / "bin", "tool")
+    fetch_archive(archive, tmp_path / "bin", "tool")
     assert [path.name for path in (tmp_path / "bin").iterdir()] == ["tool"]
     assert (tmp_path / "bin" / "tool").read_bytes() == SCRIPT
 
@@ -159,7 +159,7 @@ def test_a_corrupted_archive_is_refused(site: Site, tmp_path: Path) -> None:
     site.files["/tool.tgz"] = content[:-1] + b"?"
     archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
     with pytest.raises(DownloadError) as caught:
-        fetch(archive, tmp_path / "bin", "tool")
+        fetch_archive(archive, tmp_path / "bin", "tool")
     assert f"{site.url}/tool.tgz is refused" in str(caught.value)
     assert checksum(content).removeprefix("sha256:") in str(caught.value)
     assert checksum(site.files["/tool.tgz"]).removeprefix("sha256:") in str(caught.value)
@@ -171,7 +171,7 @@ def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path) -
     site.files["/tool.tgz"] = content = packed(other=b"other")
     archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
     with pytest.raises(DownloadError, match=r"tool\.tgz could not be unpacked"):
-        fetch(archive, tmp_path / "bin", "tool")
+        fetch_archive(archive, tmp_path / "bin", "tool")
 
 
 def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path)
         with pytest.raises(
             DownloadError, match=r"127\.0\.0\.1:\d+ could not be reached \(connection refused\)"
         ):
-            fetch(archive, tmp_path / "bin", name)
-    assert list(downloads.unreachable) == [site.url.removeprefix("http://")]
+            fetch_archive(archive, tmp_path / "bin", name)
+    assert list(downloads.unreachable_hosts) == [site.url.removeprefix("http://")]
 
 
 def test_a_program_on_path_is_taken_first(
@@ -191,7 +191,7 @@ def test_a_program_on_path_is_taken_first(
 ) -> None:
     """A program on PATH is preferred to the cache, and the message says so."""
     on_path = executable(tmp_path / "bin" / "tool")
-    executable(tool_of().built)
+    executable(tool_of().built_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     assert provide_tool(monkeypatch) == on_path
     assert capsys.readouterr().err == f"lab: tool 1.2.3: from PATH, {on_path}\n"
@@ -213,11 +213,11 @@ def test_a_useless_program_on_path_is_passed_over(
 ) -> None:
     """A program on PATH that does not run or is too old is reported, and the cache is used."""
     executable(tmp_path / "bin" / "tool", script)
-    cached = executable(tool_of().built)
+    cached = executable(tool_of().built_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     assert provide_tool(monkeypatch) == cached
     passed_over, taken = capsys.readouterr().err.splitlines()
-    assert "is passed over" in passed_over
+    assert "is ignored" in passed_over
     assert reason in passed_over
     assert taken == f"lab: tool 1.2.3: from the cache, {cached}"
 
@@ -261,7 +261,7 @@ def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         LabError, match=r"(?s)building etcd failed \(go exited with 1\).*this version is too old"
     ):
-        build_go(GoModule("cluster"), {"etcd": "go.etcd.io/etcd/server/v3"}, tmp_path, tmp_path)
+        build_go_programs(GoModule("cluster"), {"etcd": "go.etcd.io/etcd/server/v3"}, tmp_path, tmp_path)
 
 
 def test_a_build_leaves_nothing_in_the_users_go_caches(
@@ -282,11 +282,11 @@ while [ "$1" != -o ]; do shift; done
 cp /bin/true "$2/tool"
 """
     executable(tmp_path / "bin" / "go", go.encode())
-    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
     made = provide_tool(monkeypatch)
-    assert made == tool_of().built
+    assert made == tool_of().built_path
     assert made.is_relative_to(tmp_path / "cache" / "tool")
     seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
     caches = Path(seen["GOCACHE"]).parent
@@ -310,21 +310,21 @@ echo "$@" >> {tmp_path}/built
 for package in "$@"; do cp /bin/true "$folder/${{package##*/}}"; done
 """
     executable(tmp_path / "bin" / "go", go.encode())
-    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     names = ("first", "second", "third")
     for name in names:
         monkeypatch.setitem(PROGRAMS, name, tool_of(name=name))
-    executable(PROGRAMS["second"].built)
-    assert provide(names) == {name: PROGRAMS[name].built for name in names}
+    executable(PROGRAMS["second"].built_path)
+    assert provide_programs(names) == {name: PROGRAMS[name].built_path for name in names}
     assert (tmp_path / "built").read_text() == "example.org/first example.org/third\n"
-    assert provide(names) == {name: PROGRAMS[name].built for name in names}
+    assert provide_programs(names) == {name: PROGRAMS[name].built_path for name in names}
     assert (tmp_path / "built").read_text().count("\n") == 1
 
 
 def test_another_module_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A program's fingerprint depends on the module's files, the package and the build flags."""
-    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     names = []
     for content in ("require one", "require two"):
@@ -339,7 +339,7 @@ def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
     """A build removes Go caches that a killed build left, but not those of a build under way."""
     left = tmp_path / "cache" / ".go-caches-left"
     left.mkdir(parents=True)
-    with go_caches() as busy, go_caches() as other:
+    with temporary_go_caches() as busy, temporary_go_caches() as other:
         assert (left.exists(), busy.exists(), other.exists()) == (False, True, True)
     assert (busy.exists(), other.exists()) == (False, False)
 
@@ -385,14 +385,14 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / ".making-dead").mkdir()
 
     def fail_half_way() -> None:
-        with filled_atomically(tmp_path / "tool") as folder:
+        with fill_folder_atomically(tmp_path / "tool") as folder:
             (folder / "half").touch()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
-    with filled_atomically(tmp_path / "tool") as folder:
+    with fill_folder_atomically(tmp_path / "tool") as folder:
         (folder / "whole").touch()
     assert [path.name for path in (tmp_path / "tool").iterdir()] == ["whole"]
 
@@ -400,5 +400,5 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_kubectl_is_found_in_the_cache() -> None:
     """kubectl is optional: the result is None if neither PATH nor the cache has it."""
     assert programs.find_kubectl() is None
-    cached = executable(PROGRAMS["kubectl"].built)
+    cached = executable(PROGRAMS["kubectl"].built_path)
     assert programs.find_kubectl() == cached

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.drain_time import Drain
-from lab.pod import Life
-from lab.proof.calls import tally
-from lab.proof.findings import Removed, Verdict, found, verdict_on
-from lab.proof.form import FORMS
+from lab.pod import PodLife
+from lab.proof.calls import tally_calls
+from lab.proof.findings import RemovedPod, Verdict, decide_verdict, make_finding
+from lab.proof.form import PROOF_SETTINGS
 from lab.proof.subjects import Scenario, Strategy, Subject
-from lab.proof.witness import Shown, Sight, summed_up
+from lab.proof.witness import PodSighting, ServerView, summarize_sightings
 
 LINES = """\
 1000000,load balancer,rating-rolling-update-ours,10.0.1.1,3,ok
@@ -20,7 +20,7 @@ LINES = """\
 1004500,load balancer,rating-rolling-update-ours,10.0.1.1,3000,ConnectException HTTP connect timed out
 1005000,feign,rating-rolling-update-ours,,0,IllegalStateException No instances available
 1006000,feign,rating-rolling-update-ours,10.0.1.1,1,o"""
-ROLLED = Subject(Scenario.ROLLED, Strategy.OURS)
+ROLLED = Subject(Scenario.ROLLED, Strategy.EUREKUBE_DRAIN)
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def file(tmp_path: Path) -> Path:
 
 def test_calls_are_counted_by_client_and_address(file: Path) -> None:
     """Calls are counted by client, address and outcome; an incomplete last line is ignored."""
-    counted = tally([file])[ROLLED.name]
+    counted = tally_calls([file])[ROLLED.name]
     assert counted.calls == {"load balancer": 2, "feign": 2}
     assert [call.at for call in counted.failures] == [1004.5, 1005.0]
     assert counted.last_called == {"10.0.1.1": 1004.5, "10.0.1.2": 1000.0}
-    assert counted.rate == 2 / 5
+    assert counted.lowest_rate == 2 / 5
 
 
 def test_how_long_a_removed_pod_was_called(file: Path) -> None:
@@ -45,11 +45,13 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
     longest.
     """
     lives = [
-        Life("proof", name, {"app": ROLLED.name}, "node-1", address, deleted_at=deleted_at)
+        PodLife("proof", name, {"app": ROLLED.name}, "node-1", address, deleted_at=deleted_at)
         for name, address, deleted_at in (("a", "10.0.1.1", 1001.0), ("b", "10.0.1.2", 1002.0))
     ]
-    other = Life("proof", "c", {"app": "other"}, "node-1", "10.0.1.1", deleted_at=900.0)
-    finding = found(ROLLED, FORMS["full"], tally([file])[ROLLED.name], [*lives, other], 1002.0)
+    other = PodLife("proof", "c", {"app": "other"}, "node-1", "10.0.1.1", deleted_at=900.0)
+    finding = make_finding(
+        ROLLED, PROOF_SETTINGS["full"], tally_calls([file])[ROLLED.name], [*lives, other], 1002.0
+    )
     assert (finding.removed, finding.still_called_seconds, finding.bound_seconds) == (2, 3.5, 96)
     assert (finding.failed, finding.failures) == (2, {2: 1, 3: 1})
 
@@ -57,17 +59,17 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
 def test_only_what_a_server_has_no_longer_is_stale() -> None:
     """A server is stale for the longest time in which one delta showed an instance that it did not hold."""
     sights = [
-        Sight(101.0, shown=True, held=True),
-        Sight(102.0, shown=True),
-        Sight(105.0, shown=True),
-        Sight(106.0, shown=False),
-        Sight(107.0, shown=True),
-        Sight(108.0, shown=True, held=True),
-        Sight(109.0, shown=True),
-        Sight(110.0, shown=True),
-        Sight(113.0, shown=True, version=2),
+        PodSighting(101.0, shown=True, held=True),
+        PodSighting(102.0, shown=True),
+        PodSighting(105.0, shown=True),
+        PodSighting(106.0, shown=False),
+        PodSighting(107.0, shown=True),
+        PodSighting(108.0, shown=True, held=True),
+        PodSighting(109.0, shown=True),
+        PodSighting(110.0, shown=True),
+        PodSighting(113.0, shown=True, version=2),
     ]
-    assert summed_up("one", sights, 100.0) == Shown("one", held=8.0, shown=13.0, stale=3.0)
+    assert summarize_sightings("one", sights, 100.0) == ServerView("one", held=8.0, shown=13.0, stale=3.0)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +93,12 @@ def test_a_stale_server_is_blamed_for_no_more_than_it_did(
     """The verdict is STALE only if every pod with failed calls would have been within the bound without the
     server's stale time.
     """
-    servers = [Shown("one", 0.4, 0.6, 0.0), Shown("two", 0.4, stale + 0.5, stale)]
+    servers = [ServerView("one", 0.4, 0.6, 0.0), ServerView("two", 0.4, stale + 0.5, stale)]
     pods = [
-        Removed("a", "10.0.1.1", 1.0, called, 19.0, 0, servers),
-        Removed("b", "10.0.1.2", 20.0, 3.0, 19.0, 0, servers[:1]),
+        RemovedPod("a", "10.0.1.1", 1.0, called, 19.0, 0, servers),
+        RemovedPod("b", "10.0.1.2", 20.0, 3.0, 19.0, 0, servers[:1]),
     ]
-    assert verdict_on(pods, failed, FORMS["short"], 5) is verdict
+    assert decide_verdict(pods, failed, PROOF_SETTINGS["short"], 5) is verdict
 
 
 def test_names_are_names() -> None:
@@ -108,7 +110,7 @@ def test_names_are_names() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "syncer"),
-    [(Strategy.OURS, {}), (Strategy.OUT_OF_SERVICE, {"onTermination": "OutOfService"})],
+    [(Strategy.EUREKUBE_DRAIN, {}), (Strategy.OUT_OF_SERVICE, {"onTermination": "OutOfService"})],
 )
 def test_ours_is_the_arithmetic_and_nothing_else(strategy: Strategy, syncer: dict[str, str]) -> None:
     """Our Deployment differs from one without a drain only in the values that the drain arithmetic

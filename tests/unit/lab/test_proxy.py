@@ -178,12 +178,12 @@ def test_no_answer_after_some(proxy: Proxy, session: requests.Session, server: T
     session.get(url(proxy), timeout=5)
     proxy.hang_after(1)
     session.get(url(proxy, "/passed"), timeout=5)
-    assert proxy.held == 0
+    assert proxy.hanging_requests == 0
     with pytest.raises(requests.exceptions.Timeout):
         session.get(url(proxy, "/held"), timeout=0.3)
-    assert proxy.held == 1
+    assert proxy.hanging_requests == 1
     proxy.heal()
-    assert proxy.held == 0
+    assert proxy.hanging_requests == 0
     assert server.heard == ["/", "/passed"]  # type: ignore[attr-defined]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lab.staging import Staged
+from lab.staging import ProofStage
 
 
-class Steps(Staged):
+class Steps(ProofStage):
     """A stage of two steps, the second of which may fail."""
 
     def __init__(self, *, fails: bool) -> None:

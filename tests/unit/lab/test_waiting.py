@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from lab.waiting import answers_well, pauses_seconds
+from lab.waiting import growing_pauses_seconds, is_answered_ok
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ def port() -> Iterator[int]:
 def test_only_200_is_ready(port: int, status: int, expected: bool) -> None:
     """Only status 200 counts as ready, and a check leaves no connection open."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    assert answers_well(opener, f"http://127.0.0.1:{port}/{status}") is expected
+    assert is_answered_ok(opener, f"http://127.0.0.1:{port}/{status}") is expected
     gc.collect()  # warns of what is open
 
 
@@ -51,12 +51,12 @@ def test_nobody_there_is_not_ready() -> None:
     """A refused connection counts as not ready, and raises no error."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert not answers_well(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
+    assert not is_answered_ok(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
 
 
 def test_checks_are_frequent_at_first_and_rare_in_the_end() -> None:
     """The pauses between checks grow from at most 0.02 s to 0.25 s."""
-    pauses = list(itertools.islice(pauses_seconds(), 40))
+    pauses = list(itertools.islice(growing_pauses_seconds(), 40))
     assert pauses[0] <= 0.02
     assert pauses == sorted(pauses)
     assert sum(pauses[:10]) < 1.0

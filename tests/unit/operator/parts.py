@@ -28,9 +28,9 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
-from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
 CLUSTER = Cluster("lab", "uid-1")
@@ -68,7 +68,7 @@ class PlayedOperator:
             self.concerned.append(key)
             queue.add(key)
 
-        self.sources = Sources(access, CLUSTER, (), concerned)
+        self.sources = ClusterCache(access, CLUSTER, (), concerned)
         self.drain_check = DrainCheck(access, self.sources, 0, queue.add)
         self.reconciler = self.configured(settings)
         publisher = StatusPublisher(EventRecorder(access, "c", "i"), statuses)
@@ -96,7 +96,7 @@ class PlayedOperator:
             started_at=0.0,
         )
 
-    def configured(self, settings: Settings, *, reads_each: bool = False) -> Reconciler:
+    def configured(self, settings: Settings, *, reads_each_instance: bool = False) -> Reconciler:
         """Return a reconciler with other settings for the same registries and sources."""
         return Reconciler(
             settings,
@@ -107,7 +107,7 @@ class PlayedOperator:
             self.drain_check,
             lambda: self.may_write,
             lambda: self.previous_names,
-            reads_each=reads_each,
+            reads_each_instance=reads_each_instance,
         )
 
     def leads(self, answer: bool | None) -> RunningOperator:
@@ -119,7 +119,7 @@ class PlayedOperator:
         (reflector,) = self.sources.syncers.reflectors
         spec = {"mode": "pod", "selector": {"app": name}}
         item: dict[str, Any] = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
-        reflector.take("ADDED", item)
+        reflector.apply_event("ADDED", item)
         return (namespace, name)
 
     def refresh(self, name: str, namespace: str = "shop", target: str = "prod", **more: Any) -> None:
@@ -127,12 +127,16 @@ class PlayedOperator:
         if self.parts.triggers is None:
             access = self._access
             events = EventRecorder(access, "c", "i")
-            triggers = Triggers(self.parts.settings, "lab", access, events, lambda _: ([], []), {})
+            triggers = StackRefreshController(
+                self.parts.settings, "lab", access, events, lambda _: ([], []), {}
+            )
             self.parts = replace(self.parts, triggers=triggers)
         assert self.parts.triggers is not None
         (reflector,) = self.parts.triggers.reflectors.reflectors
         spec = {"selector": {"app": name}, "action": "Up", "target": target}
-        reflector.take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
+        reflector.apply_event(
+            "ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
+        )
 
     def slice(self, name: str, *addresses: str, namespace: str = "shop", ready: bool = True) -> None:
         """Add a Service of this name to the cluster, and an EndpointSlice with an endpoint at each
@@ -141,8 +145,8 @@ class PlayedOperator:
         (services,) = self.sources.services.reflectors
         (slices,) = self.sources.slices.reflectors
         service = {"metadata": {"namespace": namespace, "name": name}, "spec": {}}
-        services.take("ADDED", service)
-        slices.take(
+        services.apply_event("ADDED", service)
+        slices.apply_event(
             "ADDED",
             {
                 "metadata": {
@@ -166,7 +170,7 @@ class PlayedOperator:
     def removed(self, key: SyncerKey) -> None:
         """Remove a syncer from the cluster."""
         (reflector,) = self.sources.syncers.reflectors
-        reflector.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+        reflector.apply_event("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
 
     def instances(self, key: SyncerKey, count: int, *, registered: bool = True) -> list[Instance]:
         """Return this number of a syncer's instances; register and renew them unless ``registered`` is
@@ -185,7 +189,7 @@ class PlayedOperator:
             for number in range(count)
         ]
         for instance in made if registered else ():
-            self.registry.table.registered(instance)
+            self.registry.table.exchange_for_written(instance)
             self.registry.renewals.add(instance, just_registered=True)
         return made
 
@@ -196,12 +200,12 @@ class PlayedOperator:
         well = Problem("Synced", "all there")
         report = saying(True, well, application=application, desired=count, registered=count)
         self.controller.history.record(key, report)
-        self.controller.history.count(key, 0.02, failed=False)
+        self.controller.history.count_result(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
         """Record a reconcile that found one of two instances owned by somebody else."""
         mine, taken = self.instances(key, 2, registered=False)
-        self.registry.table.registered(mine)
+        self.registry.table.exchange_for_written(mine)
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
         steps = plan([mine, taken], [mine, other], mine.owner or "")
         assert len(steps.refusals) == 1
@@ -210,7 +214,7 @@ class PlayedOperator:
         problems = {"Conflict": conflict}
         report = saying(True, up, conflict, application=key[1].upper(), problems=problems, **counts)
         self.controller.history.record(key, report, steps, Outcome((), ()))
-        self.controller.history.count(key, 0.02, failed=False)
+        self.controller.history.count_result(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
         """Record a reconcile whose removals the brake holds back."""
@@ -220,7 +224,7 @@ class PlayedOperator:
         report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
         held = HeldRemovals(Problem("Braked", "held back"), 0.0, "", 0.0, seconds)
         self.controller.history.record(key, report, steps, Outcome((), ()), held)
-        self.controller.history.count(key, 0.02, failed=False)
+        self.controller.history.count_result(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:
         """Add a mirror with this status to the cluster."""

@@ -41,7 +41,7 @@ class Scene:
         self.sent: list[Change] = []
         self.carry_out: CarryOut = self._taken_as_done
         for registry in (self.played.registry, self.elsewhere):
-            registry.reachability.read()
+            registry.reachability.note_read_is_first()
             registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
             registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
         sources = self.played.sources
@@ -55,13 +55,13 @@ class Scene:
         self.edited()
         (services,) = sources.services.reflectors
         service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
-        services.take("ADDED", {"metadata": service, "spec": {}})
+        services.apply_event("ADDED", {"metadata": service, "spec": {}})
 
     @staticmethod
     def read(group: ReflectorGroup) -> None:
         """Complete the first list of a kind; it is empty."""
         (reflector,) = group.reflectors
-        reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+        reflector.replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """Change the syncer's spec and status, as the watch would report it."""
@@ -71,7 +71,7 @@ class Scene:
         kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
         status = status or {}
         self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
-        syncers.take("MODIFIED", self.syncer)
+        syncers.apply_event("MODIFIED", self.syncer)
 
     def set_endpoints(self, **pods: dict[str, bool]) -> None:
         """Replace the endpoints, reconcile, and forget the recorded requests."""
@@ -92,7 +92,7 @@ class Scene:
         ]
         labels = {"kubernetes.io/service-name": "rating"}
         metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
-        slices.take(
+        slices.apply_event(
             "MODIFIED",
             {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints},
         )
@@ -137,7 +137,7 @@ class Scene:
 
     def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
         """Return the pods whose instances are renewed."""
-        held = (registry or self.played.registry).renewals.held()
+        held = (registry or self.played.registry).renewals.renewed_instances()
         return {instance.instance_id.partition(".")[0] for instance in held}
 
     def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], Outcome]:
@@ -146,9 +146,9 @@ class Scene:
     def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> Outcome:
         for change in steps.changes:
             if change.action is Action.DEREGISTER:
-                registry.instances.leaving(change.instance)
-                registry.instances.gone(change.instance)
+                registry.instances.note_removal_begins(change.instance)
+                registry.instances.note_removed(change.instance)
             else:
-                registry.instances.registered(change.instance)
+                registry.instances.note_registered(change.instance)
         self.sent += steps.changes
         return Outcome(steps.changes)

@@ -60,10 +60,10 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.reconcile()
-        played.registry.repair.look(peer)
-        played.registry.renewals.take_due()
+        played.registry.repair.check_server(peer)
+        played.registry.renewals.take_due_keys()
         if number % 15 == 0:
-            played.registry.reader.learn(played.registry.known(), is_complete=True)
+            played.registry.reader.process_list(played.registry.known_instances(), is_complete=True)
 
     counts = []
     for number in range(1, 1501):

@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from bench.registry import OWNER, instances
-from eurekube_provider.core.brake import judge
+from bench.registry import OWNER, make_instances
+from eurekube_provider.core.brake import judge_removals
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.index import SyncerKey
 
 KEY = ("shop", "rating")
 
 
-def memory(*tables: Table) -> BrakeMemory:
+def memory(*tables: InstanceTable) -> BrakeMemory:
     """Return the brake's memory of an operator with these registries."""
     owner = parse_owner(OWNER)
     assert owner is not None
     return BrakeMemory(Cluster(OWNER.split("/")[1], "uid"), tables)  # type: ignore[arg-type]
 
 
-def table(count: int) -> Table:
+def table(count: int) -> InstanceTable:
     """Return a registry with this number of the owner's instances."""
-    result = Table()
-    for instance in instances(count):
-        result.registered(instance)
+    result = InstanceTable()
+    for instance in make_instances(count):
+        result.exchange_for_written(instance)
     return result
 
 
@@ -47,14 +47,14 @@ def holds(
 ) -> bool:
     """Return True if the brake holds a part of a plan back; no endpoint was seen terminating."""
     history = known.history(key, owner, now, is_released=is_released, parent=parent)
-    braked = judge(steps, history, lambda _: False, now, now)
-    known.note(key, now, braked)
+    braked = judge_removals(steps, history, lambda _: False, now, now)
+    known.record_if_current(key, now, braked)
     return braked.held is not None
 
 
 def all_gone(count: int) -> Plan:
     """Return the plan that removes all of this number of instances."""
-    return plan((), instances(count), OWNER)
+    return plan((), make_instances(count), OWNER)
 
 
 def test_a_hold_lasts_until_its_time_is_over() -> None:
@@ -80,8 +80,8 @@ def test_a_person_releases_it() -> None:
 def test_all_registries_count() -> None:
     """An owner's instances at all registries count: three of six are not all."""
     elsewhere = table(6)
-    for instance in instances(3):
-        elsewhere.gone(instance.key)
+    for instance in make_instances(3):
+        elsewhere.store_confirmed_absence(instance.key)
     assert not holds(memory(table(3), elsewhere), all_gone(3), 0.0)
 
 
@@ -94,20 +94,20 @@ class Crowd:
     def __init__(self, syncers: int, family: int = 0, each: int = 5) -> None:
         self.family = family
         self.now = 0.0
-        self.table = Table()
+        self.table = InstanceTable()
         self.known = memory(self.table)
         self.made = 0
         self.there: dict[int, list[Instance]] = {}
         for number in range(syncers):
             self.there[number] = [self.instance(number) for _ in range(each)]
             for one in self.there[number]:
-                self.table.registered(one)
+                self.table.exchange_for_written(one)
 
     def instance(self, number: int) -> Instance:
         """Return another instance of a syncer."""
         self.made += 1
         metadata = {"eurekube.owner": f"cluster/bench/shop/s-{number}"}
-        (one,) = instances(1)
+        (one,) = make_instances(1)
         return replace(one, instance_id=f"p-{self.made}.shop.bench:app-0:80", metadata=metadata)
 
     def reconcile(self, number: int, gone: int, come: int = 0) -> bool:
@@ -120,9 +120,9 @@ class Crowd:
         is_held = holds(self.known, steps, self.now, ("shop", f"s-{number}"), owner, parent=parent)
         for change in () if is_held else steps.changes:
             if change.action is Action.DEREGISTER:
-                self.table.gone(change.instance.key)
+                self.table.store_confirmed_absence(change.instance.key)
             else:
-                self.table.registered(change.instance)
+                self.table.exchange_for_written(change.instance)
         self.there[number] = before if is_held else after
         return not is_held
 
@@ -222,10 +222,10 @@ def test_siblings_that_are_judged_at_once_do_not_slip_through() -> None:
             key, owner = ("shop", f"s-{number}"), f"cluster/bench/shop/s-{number}"
             history = crowd.known.history(key, owner, 0.0, is_released=False, parent=parent)
             steps = plan([], crowd.there[number], owner)
-            judged.append((number, key, history, judge(steps, history, lambda _: False, 0.0, 0.0)))
+            judged.append((number, key, history, judge_removals(steps, history, lambda _: False, 0.0, 0.0)))
         waiting = []
         for number, key, history, braked in judged:
-            if not crowd.known.note(key, 0.0, braked, history.siblings):
+            if not crowd.known.record_if_current(key, 0.0, braked, history.siblings):
                 waiting.append(number)
             elif braked.held is None:
                 gone.append(number)

@@ -8,14 +8,14 @@ import pytest
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator.conditions import ConditionInput, Report
-from eurekube_provider.operator.conditions import report as report_of
+from eurekube_provider.operator.conditions import build_report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
 DONE = Outcome((), ())
@@ -33,14 +33,14 @@ def instances(*states: Status) -> tuple[Instance, ...]:
 
 def report(
     syncer: Syncer,
-    desired: Desired,
-    steps: Plan,
+    desired: DesiredInstances,
+    plan: Plan,
     outcome: Outcome,
     there: tuple[Instance, ...],
     **more: object,
 ) -> Report:
     """Return the report of a complete reconcile."""
-    given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
+    given = {"syncer": syncer, "desired": desired, "plan": plan, "outcome": outcome, **more}
     return report_of(ConditionInput(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def failure_report(
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
     """Return the report of a reconcile that wanted two instances, both UP."""
-    wanted = Desired(instances(Status.UP, Status.UP), problems)
+    wanted = DesiredInstances(instances(Status.UP, Status.UP), problems)
     return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
 
@@ -72,7 +72,7 @@ def test_all_is_well() -> None:
 
 def test_nothing_is_desired() -> None:
     """A Service that is scaled to zero is Ready and Synced."""
-    assert said(report(SYNCER, Desired(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
+    assert said(report(SYNCER, DesiredInstances(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_nothing_is_desired() -> None:
 )
 def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, ...], reason: str) -> None:
     """Ready is False, since callers find no instance although there are endpoints."""
-    desired = Desired(left_out=left_out, has_endpoints=True)
+    desired = DesiredInstances(left_out=left_out, has_endpoints=True)
     one = report(SYNCER, desired, Plan(), DONE, ())
     assert said(one) == (False, reason, True, "Synced")
     assert [*one.problems] == [reason][: len(left_out)]
@@ -91,7 +91,7 @@ def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
     """Endpoints that cannot be registered leave Synced True."""
     mine = instances(Status.UP)
     one = report(
-        SYNCER, Desired(mine, left_out=("1 endpoint without the TCP port http",)), Plan(), DONE, mine
+        SYNCER, DesiredInstances(mine, left_out=("1 endpoint without the TCP port http",)), Plan(), DONE, mine
     )
     assert said(one) == (True, "Synced", True, "Synced")
     assert "not registered: 1 endpoint without" in one.problems["EndpointsLeftOut"].text
@@ -110,16 +110,16 @@ def test_a_name_for_another_service_is_not_ready() -> None:
 def test_none_is_up() -> None:
     """When all instances are DOWN as desired, Synced is True, but Ready is False, since callers find none."""
     down = instances(Status.DOWN, Status.DOWN)
-    one = report(SYNCER, Desired(down), Plan(), DONE, down)
+    one = report(SYNCER, DesiredInstances(down), Plan(), DONE, down)
     assert said(one) == (False, "NoneUp", True, "Synced")
-    assert one.ready.text.endswith(f"none is UP; to fix it: {REMEDIES['NoneUp']}")
+    assert one.ready.text.endswith(f"none is UP; to fix it: {SYNCER_REMEDIES['NoneUp']}")
 
 
 def test_a_problem_with_something_up() -> None:
     """With one instance UP, Ready is True; Synced and the problem's own condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))
     assert said(one) == (True, "InstancesUp", False, "NoPort")
-    fixed = Problem("NoPort", "which?", REMEDIES["NoPort"])
+    fixed = Problem("NoPort", "which?", SYNCER_REMEDIES["NoPort"])
     assert one.ready.text == f"1 instance of RATING UP; {fixed.text}"
     assert one.synced == fixed
     assert one.problems == {"NoPort": fixed}
@@ -138,10 +138,10 @@ def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
     """The remedy that is the same for all self-registered instances appears once."""
     mine = instances(Status.UP, Status.UP)
     steps = Plan((), tuple(Refusal(RefusalReason.SELF_REGISTERED, one, one) for one in mine))
-    one = report(SYNCER, Desired(mine), steps, DONE, ())
+    one = report(SYNCER, DesiredInstances(mine), steps, DONE, ())
     assert one.problems["SelfRegistered"].text == (
         "RATING 0 at 10.0.0.0:80, RATING 1 at 10.0.0.1:80 registered themselves;"
-        f" to fix it: {REMEDIES['SelfRegistered']}"
+        f" to fix it: {SYNCER_REMEDIES['SelfRegistered']}"
     )
 
 
@@ -164,10 +164,10 @@ def test_refusals_and_failures() -> None:
     theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
     refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
     failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
-    one = report(SYNCER, Desired((mine,)), refused, Outcome((), (failure,)), ())
+    one = report(SYNCER, DesiredInstances((mine,)), refused, Outcome((), (failure,)), ())
     assert set(one.problems) == {"Conflict", "SelfRegistered"}
     assert (one.refused, one.synced.reason) == (2, "Conflict")
-    beside = report(SYNCER, Desired((mine,)), Plan(doubled=refused.refusals), Outcome(), (mine,))
+    beside = report(SYNCER, DesiredInstances((mine,)), Plan(duplicates=refused.refusals), Outcome(), (mine,))
     assert set(beside.problems) == {"SelfRegistered"}
 
 
@@ -175,10 +175,10 @@ def test_paused() -> None:
     """A paused syncer is Synced until a change waits."""
     paused = replace(SYNCER, is_paused=True)
     both = instances(Status.UP, Status.UP)
-    idle = report(paused, Desired(both), Plan(), DONE, both)
+    idle = report(paused, DesiredInstances(both), Plan(), DONE, both)
     assert said(idle) == (True, "Synced", True, "Synced")
     assert set(idle.problems) == {"Paused"}
-    waiting = report(paused, Desired(both), Plan(), DONE, both, waiting=3)
+    waiting = report(paused, DesiredInstances(both), Plan(), DONE, both, waiting_changes=3)
     assert said(waiting) == (True, "InstancesUp", False, "Paused")
     assert "3 changes wait" in waiting.problems["Paused"].text
 
@@ -186,7 +186,7 @@ def test_paused() -> None:
 def test_a_short_lease_is_only_to_be_known() -> None:
     """LeaseTooShort is reported, and leaves Ready and Synced True."""
     both = instances(Status.UP, Status.UP)
-    one = report(replace(SYNCER, lease=EurekaLease(5, 6)), Desired(both), Plan(), DONE, both)
+    one = report(replace(SYNCER, lease=EurekaLease(5, 6)), DesiredInstances(both), Plan(), DONE, both)
     assert said(one) == (True, "Synced", True, "Synced")
     assert set(one.problems) == {"LeaseTooShort"}
 
@@ -196,18 +196,18 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     unchecked drain makes it Unknown.
     """
     both = instances(Status.UP, Status.UP)
-    one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
+    one = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem="too short")
     assert said(one) == (True, "Synced", True, "Synced")
-    drain = Problem("DrainTooShort", "too short", REMEDIES["DrainTooShort"])
-    assert (one.problems, one.unknown) == ({"DrainTooShort": drain}, frozenset())
+    drain = Problem("DrainTooShort", "too short", SYNCER_REMEDIES["DrainTooShort"])
+    assert (one.problems, one.unknown_types) == ({"DrainTooShort": drain}, frozenset())
     early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
     assert said(early) == (False, "NotAllowed", False, "NotAllowed")
     assert early.problems == {
-        "NotAllowed": Problem("NotAllowed", "no", REMEDIES["NotAllowed"]),
+        "NotAllowed": Problem("NotAllowed", "no", SYNCER_REMEDIES["NotAllowed"]),
         "DrainTooShort": drain,
     }
-    unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
-    assert (dict(unknown.problems), set(unknown.unknown)) == ({}, {"DrainTooShort"})
+    unknown = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem=None)
+    assert (dict(unknown.problems), set(unknown.unknown_types)) == ({}, {"DrainTooShort"})
 
 
 def test_a_look_that_ended_early() -> None:
@@ -237,11 +237,13 @@ def test_a_wrong_selector_on_a_serving_syncer() -> None:
     """
     wrong = replace(SYNCER, selector=Selector("shop", "ratnig"), application="ratnig")
     two = instances(Status.UP, Status.UP)
-    one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
+    one = report(
+        wrong, DesiredInstances(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, brake_problem=BRAKED
+    )
     assert said(one) == (False, "NoMatchingService", False, "Braked")
     assert one.ready.text == (
         f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED.message};"
-        f" to fix it: {REMEDIES['NoMatchingService']}"
+        f" to fix it: {SYNCER_REMEDIES['NoMatchingService']}"
     )
     assert (one.desired, one.registered) == (0, 2)
 
@@ -250,11 +252,11 @@ def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
     """When no endpoint is ready and the brake doubts that, Ready is Unknown."""
     two = instances(Status.UP, Status.UP)
     for desired in ((), instances(Status.DOWN, Status.DOWN)):
-        one = report(SYNCER, Desired(desired), Plan(), DONE, two, braked=BRAKED)
+        one = report(SYNCER, DesiredInstances(desired), Plan(), DONE, two, brake_problem=BRAKED)
         assert said(one) == (None, "Braked", False, "Braked")
         assert "Eureka holds 2 instances of RATING (2 UP)" in one.ready.text
         assert "until 2026" in one.ready.text
-    one = report(SYNCER, Desired(two[:1]), Plan(), DONE, two, braked=BRAKED)
+    one = report(SYNCER, DesiredInstances(two[:1]), Plan(), DONE, two, brake_problem=BRAKED)
     assert said(one) == (True, "InstancesUp", False, "Braked")  # one is ready beyond doubt
 
 
@@ -265,5 +267,5 @@ def test_what_is_on_its_way_out_is_not_counted() -> None:
     three = instances(Status.UP, Status.UP, Status.UP)
     mark = {OWNER_KEY: "o", LEAVING_KEY: "true"}
     out = replace(instances(Status.UP)[0], instance_id="out", status=Status.OUT_OF_SERVICE, metadata=mark)
-    one = report(SYNCER, Desired(three), Plan(), DONE, (*three, out))
+    one = report(SYNCER, DesiredInstances(three), Plan(), DONE, (*three, out))
     assert (one.registered, one.desired) == (3, 3)

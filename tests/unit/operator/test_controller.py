@@ -16,7 +16,7 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import reconciler, unresponsive
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.controller import WORKERS
+from eurekube_provider.operator.controller import WORKERS_PER_EUREKA
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from lab.waiting import wait_until
@@ -28,17 +28,17 @@ class Running:
     """A running controller with one syncer, whose Eureka a test plays."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(unresponsive, "TICK_SECONDS", 0.02)
+        monkeypatch.setattr(unresponsive, "CHECK_INTERVAL_SECONDS", 0.02)
         self.scene = Scene()
         self.controller = self.scene.played.controller
         self.registry = self.scene.played.registry
         for one in self.scene.played.registries.values():
-            monkeypatch.setattr(one, "take_over", lambda _: None)
+            monkeypatch.setattr(one, "start_leading", lambda _: None)
 
     def start(self) -> None:
         """Start the workers and take over; the replica does not lead yet."""
         self.controller.start()
-        self.controller.take_over()
+        self.controller.start_renewals()
 
     def report(self) -> Report | None:
         """Return the syncer's last report, or None."""
@@ -73,7 +73,7 @@ def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, 
     """
     played = PlayedOperator()
     played.previous_names = ("earlier",)
-    played.controller.owner_changed(f"cluster/{cluster}/shop/rating")
+    played.controller.enqueue_owner(f"cluster/{cluster}/shop/rating")
     assert bool(played.queue.depth) is is_ours
 
 
@@ -81,8 +81,8 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EurekaUnreachable is reported before the requests time out; the reconcile's own report follows."""
-    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(unresponsive, "REPORT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENCE_SECONDS", 0.05)
     scene = running.scene
     scene.endpoints(WEB, a=READY)
     running.start()
@@ -92,9 +92,9 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     hangs, carry_out = threading.Event(), scene.carry_out
 
     def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
-        peer.traffic.begin()
+        peer.traffic.note_request_begins()
         assert hangs.wait(20)
-        peer.traffic.count("GET", "200", 0.0)
+        peer.traffic.note_request_ended("GET", "200", 0.0)
         return carry_out(steps, owner, registry)
 
     scene.carry_out = hang
@@ -123,13 +123,13 @@ def _deleted(scene: Scene) -> None:
     """Mark the syncer as deleted, so that its instances are removed."""
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    syncers.apply_event("MODIFIED", {**scene.syncer, "metadata": metadata})
 
 
 def _moved(scene: Scene) -> None:
     """Leave an instance of the syncer at another Eureka, from which it is removed."""
     (left,) = scene.played.instances(KEY, 1, registered=False)
-    scene.elsewhere.table.registered(left)
+    scene.elsewhere.table.exchange_for_written(left)
     scene.endpoints(WEB, a=READY)
     scene.edited(metadata={"color": "red"})
 
@@ -141,8 +141,8 @@ def test_an_eureka_that_hangs_is_said_whatever_is_changed(
     """A hanging Eureka is reported for a syncer that is refused, deleted, or has instances left at another
     Eureka.
     """
-    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(unresponsive, "REPORT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: True)
     scene, hangs = running.scene, threading.Event()
     scene.endpoints(WEB, a=READY)
@@ -154,9 +154,9 @@ def test_an_eureka_that_hangs_is_said_whatever_is_changed(
     def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         if steps.of(Action.DEREGISTER):
             (peer,) = registry.peers.peers
-            peer.traffic.begin()
+            peer.traffic.note_request_begins()
             assert hangs.wait(20)
-            peer.traffic.count("GET", "200", 0.0)
+            peer.traffic.note_request_ended("GET", "200", 0.0)
         return carry_out(steps, owner, registry)
 
     scene.carry_out = hang
@@ -172,8 +172,8 @@ def test_an_eureka_that_hangs_is_said_while_it_is_read(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Eureka that hangs during the read before the plan is reported."""
-    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(unresponsive, "REPORT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENCE_SECONDS", 0.05)
     scene, answers = running.scene, threading.Event()
     scene.endpoints(WEB, a=READY)
     running.start()
@@ -182,9 +182,9 @@ def test_an_eureka_that_hangs_is_said_while_it_is_read(
     (peer,) = running.registry.peers.peers
 
     def refresh(*_: object, **__: object) -> None:
-        peer.traffic.begin()
+        peer.traffic.note_request_begins()
         assert answers.wait(20)
-        peer.traffic.count("GET", "200", 0.0)
+        peer.traffic.note_request_ended("GET", "200", 0.0)
 
     monkeypatch.setattr(running.registry, "refresh", refresh)
     scene.endpoints(WEB, a=READY, b=READY)
@@ -199,20 +199,20 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
     """All syncers of a Eureka are reconciled when it has been silent for seconds, and again when it
     answers.
     """
-    monkeypatch.setattr(windows, "SILENT", 0.05)
-    monkeypatch.setattr(windows, "LONG_SILENCE", 0.05)
+    monkeypatch.setattr(windows, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "LONG_SILENCE_SECONDS", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     registry = scene.played.registry
     changes: list[bool] = []
-    watch = unresponsive.UnresponsiveWatch(
+    watch = unresponsive.UnresponsiveEurekaWatch(
         {"default": registry},
-        changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
+        on_changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
     )
     (peer,) = registry.peers.peers
     watch.check()
-    peer.traffic.begin()
+    peer.traffic.note_request_begins()
 
     def is_noticed() -> bool:
         watch.check()
@@ -222,10 +222,10 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
     watch.check()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
-    peer.traffic.count("GET", "none", 5.0)  # timed out, and asked again
-    peer.traffic.begin()
+    peer.traffic.note_request_ended("GET", "none", 5.0)  # timed out, and asked again
+    peer.traffic.note_request_begins()
     watch.check()
-    peer.traffic.count("GET", "200", 0.1)
+    peer.traffic.note_request_ended("GET", "200", 0.1)
     watch.check()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
@@ -236,8 +236,8 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
     was_read: bool, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader reports a silent Eureka although its syncers are not reconciled before the take-over ends."""
-    monkeypatch.setattr(windows, "SILENT", 0.05)
-    monkeypatch.setattr(windows, "LONG_SILENCE", 60.0)
+    monkeypatch.setattr(windows, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "LONG_SILENCE_SECONDS", 60.0)
     scene, answers, registry = running.scene, threading.Event(), running.registry
     scene.endpoints(WEB, a=READY, b=READY)
     if was_read:
@@ -246,8 +246,8 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
         registry.reachability = Reachability(registry.peers)
         scene.edited(status={"registered": 7})
     (peer,) = registry.peers.peers
-    monkeypatch.setattr(registry, "take_over", lambda _: answers.wait(20))
-    peer.traffic.begin()
+    monkeypatch.setattr(registry, "start_leading", lambda _: answers.wait(20))
+    peer.traffic.note_request_begins()
     running.start()
     try:
         time.sleep(0.2)
@@ -265,8 +265,8 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
             assert "wanted there: 2 instances of RATING; to fix it: find out why" in report.ready.text
             assert (report.desired, report.registered) == (2, 7)
     finally:
-        peer.traffic.count("GET", "200", 0.1)
-        registry.reachability.read()
+        peer.traffic.note_request_ended("GET", "200", 0.1)
+        registry.reachability.note_read_is_first()
         answers.set()
     wait_until(lambda: running.says("Synced"), "the take-over", 10)
     wait_until(lambda: running.controller.is_idle, "no more", 10)
@@ -281,11 +281,11 @@ def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) ->
     history = running.controller.history
     wait_until(lambda: running.says("Synced") and running.controller.is_idle, "it", 10)
     assert (set(history.last), set(history.succeeded_at())) == ({KEY}, {KEY})
-    recent = history.recent()
-    wait_until(running.controller.pause, "all that was begun", 10)
+    recent = history.recent_changes()
+    wait_until(running.controller.pause_and_check_idle, "all that was begun", 10)
     running.controller.stand_by()
     assert (history.last, history.succeeded_at()) == ({}, {})
-    assert history.recent() == recent
+    assert history.recent_changes() == recent
 
 
 def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
@@ -300,8 +300,8 @@ def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
     for key in (KEY, moved, other):
         queue.done(key)
     (left,) = scene.played.instances(moved, 1, registered=False)
-    scene.elsewhere.table.registered(left)
-    controller.registry_changed("elsewhere")
+    scene.elsewhere.table.exchange_for_written(left)
+    controller.enqueue_syncers_of_eureka("elsewhere")
     assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
     assert queue.depth == 0
 
@@ -316,9 +316,9 @@ class Apart:
         self.controller = self.played.controller
         monkeypatch.setattr(self.played.reconciler, "decide", self._decide)
         for name, registry in self.played.registries.items():
-            registry.reachability.read()
+            registry.reachability.note_read_is_first()
             waits = self.freed.wait if name == "hanging" else (lambda: None)
-            monkeypatch.setattr(registry, "take_over", lambda _, waits=waits: waits())
+            monkeypatch.setattr(registry, "start_leading", lambda _, waits=waits: waits())
         self.controller.start()
 
     def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
@@ -328,7 +328,7 @@ class Apart:
 
     def lead(self) -> None:
         """Take over and lead."""
-        self.controller.take_over()
+        self.controller.start_renewals()
         self.controller.lead()
 
     def end(self) -> float:
@@ -363,11 +363,11 @@ def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> Non
     apart.lead()
     wait_until(lambda: apart.controller.is_idle, "a start", 30.0)
     apart.freed.clear()
-    stuck, well = apart.syncers("hanging", 2 * WORKERS), apart.syncers("default", 20)
+    stuck, well = apart.syncers("hanging", 2 * WORKERS_PER_EUREKA), apart.syncers("default", 20)
     wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
     assert not set(stuck) & set(apart.looked_at)
     for _ in range(2):
-        apart.played.registries["hanging"].reachability.failed(RegistryUnreachable("hangs"))
+        apart.played.registries["hanging"].reachability.note_failure_is_lasting(RegistryUnreachable("hangs"))
     assert apart.end() < 5.0  # the next leader waits for this one's end
     apart.freed.set()
 
@@ -389,7 +389,9 @@ def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> 
     """
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
-    apart.played.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
+    apart.played.registries["hanging"].reachability.set_refusal(
+        ConfigurationError("in use by another cluster")
+    )
     apart.freed.set()
     wait_until(lambda: set(well) <= set(apart.looked_at), "the others", 30.0)
     wait_until(lambda: apart.has_taken_over("hanging"), "it", 30.0)
@@ -405,7 +407,7 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_over(
     stood_by: list[str] = []
     monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("again"))
     apart.lead()
-    apart.controller.pause()
+    apart.controller.pause_and_check_idle()
     apart.controller.stand_by()
     apart.freed.set()
     wait_until(lambda: len(stood_by) == 2, "the late one's end", 30.0)
@@ -420,7 +422,7 @@ def test_a_take_over_of_a_former_term_ends_nothing_of_the_next(
     stood_by: list[str] = []
     monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("once"))
     apart.lead()
-    apart.controller.pause()
+    apart.controller.pause_and_check_idle()
     apart.controller.stand_by()
     apart.lead()
     apart.freed.set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.derived_syncer import derived_syncer
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import ClusterOwner
@@ -20,20 +20,20 @@ from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import REGISTER_BEFORE_READY
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
-from eurekube_provider.dev.kubernetes.patches import merged
+from eurekube_provider.dev.kubernetes.patches import apply_merge_patch
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.derived_syncers import (
-    LEAVE_SECONDS,
-    REFUSED_SECONDS,
+    DELETION_DELAY_SECONDS,
+    REFUSED_SPEC_RETRY_SECONDS,
     RETRY_SECONDS,
-    DerivedSyncers,
+    DerivedSyncerController,
     merge_patch,
 )
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
-from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.sources import ClusterCache
+from eurekube_provider.operator.status import syncer_status
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.scene import Scene
 from tests.unit.operator.test_drain_check import of_deployment
@@ -59,7 +59,7 @@ class Api(KubeAccess):
         self.live: dict[str, dict[str, Any]] = {}
         self.refused: list[tuple[str, str]] = []
         self._version = 1
-        self.sources = Sources(
+        self.sources = ClusterCache(
             self,
             CLUSTER,
             (),
@@ -68,12 +68,12 @@ class Api(KubeAccess):
         )
         for group in (self.sources.syncers, self.sources.services, self.sources.slices):
             (reflector,) = group.reflectors
-            reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+            reflector.replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
         self.derived = self.restarted()
 
-    def restarted(self) -> DerivedSyncers:
+    def restarted(self) -> DerivedSyncerController:
         """The parts of another process."""
-        self.derived = DerivedSyncers(self, self.sources, self._refuse)
+        self.derived = DerivedSyncerController(self, self.sources, self._refuse)
         return self.derived
 
     def _refuse(self, service: Object, why: Problem) -> None:
@@ -97,10 +97,10 @@ class Api(KubeAccess):
             item = {**body, "metadata": {**body["metadata"], "uid": f"uid-{name}"}}
         elif method == "DELETE":
             assert before is not None
-            item = merged(before, {"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}})
+            item = apply_merge_patch(before, {"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}})
         else:
             assert before is not None
-            item = self.stores(merged(before, body))
+            item = self.stores(apply_merge_patch(before, body))
             if item == before:
                 return dict(before)
         return self.put(item)
@@ -110,13 +110,13 @@ class Api(KubeAccess):
         self._version += 1
         item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._version)}}
         (syncers,) = self.sources.syncers.reflectors
-        syncers.take("MODIFIED", item)
+        syncers.apply_event("MODIFIED", item)
         return item
 
     def gone(self, key: SyncerKey) -> None:
         """A syncer is gone."""
         (syncers,) = self.sources.syncers.reflectors
-        syncers.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+        syncers.apply_event("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
 
     def parent(self, *, more: dict[str, Any] | None = None, **spec: Any) -> None:
         """The namespace's syncer."""
@@ -132,14 +132,14 @@ class Api(KubeAccess):
             "spec": {},
         }
         (services,) = self.sources.services.reflectors
-        services.take("MODIFIED", item)
+        services.apply_event("MODIFIED", item)
         if lives:
             self.live[name] = item
 
     def no_service(self, name: str = "rating") -> None:
         """The Service is gone."""
         (services,) = self.sources.services.reflectors
-        services.take("DELETED", {"metadata": {"namespace": "shop", "name": name}})
+        services.apply_event("DELETED", {"metadata": {"namespace": "shop", "name": name}})
         self.live.pop(name, None)
 
     def item(self, key: SyncerKey = RATING) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_what_changes_is_passed_on(api: Api) -> None:
     assert api.ensure() == ["PATCH all.rating"]
     assert (api.item()["spec"]["metadata"], api.item()["spec"]["mode"]) == ({"team": "b"}, "service")
     api.parent(annotations=["mode"], paused=True, more={"annotations": {REGISTER_BEFORE_READY: "yes"}})
-    assert RATING in api.reconcile().concerned
+    assert RATING in api.reconcile().syncers_to_reconcile
     assert api.ensure() == ["PATCH all.rating"]
     assert api.item()["spec"] == {
         "mode": "service",
@@ -252,7 +252,7 @@ def test_nothing_is_made_before_the_finalizer(api: Api) -> None:
     api.service(sync="true")
     assert api.ensure() == []
     result = api.reconcile()
-    assert (api.requests[-1], result.concerned) == ("PATCH all", frozenset())
+    assert (api.requests[-1], result.syncers_to_reconcile) == ("PATCH all", frozenset())
 
 
 def test_a_person_lets_a_service_leave_at_once(api: Api) -> None:
@@ -275,16 +275,16 @@ def test_a_service_that_says_nothing_leaves_after_a_minute(api: Api, lost: str, 
     api.ensure()
     lose()
     assert api.ensure() == []
-    assert any(key == RATING and seconds > LEAVE_SECONDS - 1 for key, seconds in api.later)
+    assert any(key == RATING and seconds > DELETION_DELAY_SECONDS - 1 for key, seconds in api.later)
     assert api.reason() == "Leaving"
-    clock.wait(LEAVE_SECONDS - 1)
+    clock.wait(DELETION_DELAY_SECONDS - 1)
     assert api.ensure() == []
     api.service(sync="true")
     api.ensure()
     assert api.reason() == "Joining"
     lose()
     assert api.ensure() == []
-    clock.wait(LEAVE_SECONDS - 1)
+    clock.wait(DELETION_DELAY_SECONDS - 1)
     assert api.ensure() == []
     clock.wait(2)
     assert api.ensure() == ["DELETE all.rating"]
@@ -322,12 +322,12 @@ def test_a_bad_value_refuses_that_service_alone(api: Api, annotation: str) -> No
     assert (name, "invalid" in refused or annotation in refused) == ("rating", True)
     report = api.reconcile().report
     assert report is not None
-    assert report.services is not None
-    assert (report.services.total, report.services.refused, report.is_ready) == (2, 1, False)
+    assert report.service_counts is not None
+    assert (report.service_counts.total, report.service_counts.refused, report.is_ready) == (2, 1, False)
     assert report.synced.reason == "ServiceRefused"
     api.parent(annotations=["mode"])  # which does not list it any more
     listed = annotation in ("port", "application", "metadata.eurekube.owner")
-    assert RATING in api.reconcile().concerned
+    assert RATING in api.reconcile().syncers_to_reconcile
     assert api.ensure() == (["POST all.rating"] if listed else [])
     api.service(sync="true")
     assert api.ensure() == ([] if listed else ["POST all.rating"])
@@ -371,7 +371,7 @@ def test_an_older_crd_lets_nothing_leave(api: Api, clock: Clock) -> None:
     api.ensure()
     api.parent(selector={})
     assert api.ensure() == []
-    clock.wait(LEAVE_SECONDS + 1)
+    clock.wait(DELETION_DELAY_SECONDS + 1)
     assert api.ensure() == []
 
 
@@ -386,7 +386,7 @@ def test_a_syncer_that_must_not_remove_keeps_a_service_that_left(
     api.no_service()
     api.ensure()
     assert {**api.item()["spec"], **spec} == api.item()["spec"]
-    clock.wait(LEAVE_SECONDS + 1)
+    clock.wait(DELETION_DELAY_SECONDS + 1)
     assert api.ensure() == []
     assert api.reason() != "Leaving"
     api.service(sync="false")
@@ -395,7 +395,7 @@ def test_a_syncer_that_must_not_remove_keeps_a_service_that_left(
         api.service()
         api.parent()
         api.ensure()
-        clock.wait(LEAVE_SECONDS - 1)
+        clock.wait(DELETION_DELAY_SECONDS - 1)
         assert api.ensure() == []  # the minute begins with the end of the pause
 
 
@@ -431,7 +431,7 @@ def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock
     """The Service is refused with that reason, and the write is tried again after a minute."""
     api.service(sync="true")
     api.ensure()
-    api.stores = lambda item: merged(item, {"spec": {"homePagePath": "/hook"}})
+    api.stores = lambda item: apply_merge_patch(item, {"spec": {"homePagePath": "/hook"}})
     api.service(sync="service")
     assert api.ensure() == ["PATCH all.rating"]
     assert api.ensure() == []
@@ -441,10 +441,10 @@ def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock
         "ServiceRefused",
         "exempt EurekaSyncers from that webhook, or upgrade the CRD",
     )
-    clock.wait(REFUSED_SECONDS)
+    clock.wait(REFUSED_SPEC_RETRY_SECONDS)
     assert api.ensure() == ["PATCH all.rating"]
     api.stores = lambda item: item
-    clock.wait(REFUSED_SECONDS)
+    clock.wait(REFUSED_SPEC_RETRY_SECONDS)
     assert api.ensure() == ["PATCH all.rating"]
     assert api.reason() == "Joining"
     api.service(sync="false")
@@ -468,7 +468,7 @@ def test_a_copy_under_another_name_is_a_persons_own(api: Api) -> None:
     api.ensure()
     item = api.item()
     api.put({**item, "metadata": {**item["metadata"], "name": "rating", "uid": "copy"}})
-    assert api.sources.derived_from(PARENT) == [RATING]
+    assert api.sources.derived_syncers_of(PARENT) == [RATING]
     assert api.sources.parent_of(("shop", "rating")) is None
 
 
@@ -476,7 +476,7 @@ def test_services_that_were_not_read_are_reported() -> None:
     """The status does not go on saying Ready."""
     api = Api()
     api.parent()
-    api.sources.services = Sources(api, CLUSTER, (), api.concerned.append).services
+    api.sources.services = ClusterCache(api, CLUSTER, (), api.concerned.append).services
     report = api.reconcile().report
     assert report is not None
     assert (report.is_ready, report.is_synced, report.ready.reason) == (None, False, "NamespaceNotRead")
@@ -530,7 +530,7 @@ def test_a_deleted_one_takes_all_with_it(api: Api) -> None:
         api.ensure(("shop", f"all.{name}"))
     api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
     result = api.reconcile()
-    assert (set(result.concerned), result.ended) == ({RATING, REVIEW}, None)
+    assert (set(result.syncers_to_reconcile), result.ended) == ({RATING, REVIEW}, None)
     assert api.requests == []
     assert (api.ensure(), api.ensure(REVIEW)) == (["DELETE all.rating"], ["DELETE all.review"])
     api.gone(RATING)
@@ -586,11 +586,11 @@ def test_the_brake_is_released_for_all_that_are_held(api: Api) -> None:
         api.service(name, sync="true")
         api.ensure(("shop", f"all.{name}"))
     api.put({**api.item(), "status": {"conditions": [_condition("Braked", "True")]}})
-    api.parent(more={"annotations": {RELEASE_ANNOTATION: "now"}})
+    api.parent(more={"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}})
     api.reconcile()
-    assert RELEASE_ANNOTATION in api.item()["metadata"]["annotations"]
-    assert RELEASE_ANNOTATION not in (api.item(REVIEW)["metadata"].get("annotations") or {})
-    assert RELEASE_ANNOTATION not in (api.item(PARENT)["metadata"].get("annotations") or {})
+    assert RELEASE_BRAKE_ANNOTATION in api.item()["metadata"]["annotations"]
+    assert RELEASE_BRAKE_ANNOTATION not in (api.item(REVIEW)["metadata"].get("annotations") or {})
+    assert RELEASE_BRAKE_ANNOTATION not in (api.item(PARENT)["metadata"].get("annotations") or {})
 
 
 def test_a_release_ends_the_wait_of_a_service_that_left(api: Api) -> None:
@@ -599,9 +599,9 @@ def test_a_release_ends_the_wait_of_a_service_that_left(api: Api) -> None:
     api.ensure()
     api.service()
     assert api.ensure() == []
-    api.parent(more={"annotations": {RELEASE_ANNOTATION: "now"}})
-    assert RATING in api.reconcile().concerned
-    assert RELEASE_ANNOTATION not in (api.item()["metadata"].get("annotations") or {})
+    api.parent(more={"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}})
+    assert RATING in api.reconcile().syncers_to_reconcile
+    assert RELEASE_BRAKE_ANNOTATION not in (api.item()["metadata"].get("annotations") or {})
     assert api.ensure() == ["DELETE all.rating"]
 
 
@@ -629,10 +629,10 @@ def test_counts_and_the_worst(api: Api) -> None:
         api.put({**item, "status": {"conditions": conditions, "desired": 2, "registered": 1}})
     report = api.reconcile().report
     assert report is not None
-    assert report.services is not None
+    assert report.service_counts is not None
     assert (report.is_ready, report.is_synced, report.synced.reason) == (False, False, "NoPort")
     assert (report.desired, report.registered) == (14, 7)
-    status = report.services.in_status()
+    status = report.service_counts.to_status_fields()
     assert status["applications"] == {"total": 7, "ready": 2, "synced": 1, "refused": 0, "braked": 0}
     assert [one["service"] for one in status["worst"]] == ["b", "e", "f", "g", "c"]
 
@@ -649,7 +649,7 @@ def test_amerge_patch_makes_one_of_another() -> None:
     """Whatever is new, changed or gone, at any depth."""
     before = {"a": 1, "b": {"x": 1, "y": 2}, "c": [1], "d": "gone"}
     after = {"a": 1, "b": {"y": 3}, "c": [2], "e": {}}
-    assert merged(before, merge_patch(before, after)) == after
+    assert apply_merge_patch(before, merge_patch(before, after)) == after
 
 
 class Namespace(Scene):
@@ -667,7 +667,7 @@ class Namespace(Scene):
         (self.syncers,) = self.sources.syncers.reflectors
         (services,) = self.sources.services.reflectors
         metadata = {"namespace": "shop", "name": "rating", "annotations": {SYNC: "false"}}
-        services.take("MODIFIED", {"metadata": metadata, "spec": {}})
+        services.apply_event("MODIFIED", {"metadata": metadata, "spec": {}})
         for name in self.NAMES:
             self.played.slice(name, *(f"10.0.{ord(name)}.{number}" for number in range(pods)))
         parent = self.parent(**spec)
@@ -678,7 +678,7 @@ class Namespace(Scene):
         metadata = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "finalizers": [FINALIZER]}
         wanted = {"mode": "pod", "selector": {"services": services}, **spec}
         item = {"metadata": metadata, "spec": wanted}
-        self.syncers.take("ADDED", item)
+        self.syncers.apply_event("ADDED", item)
         return item
 
     def derive(self, parent: dict[str, Any], name: str) -> list[Change]:
@@ -688,16 +688,18 @@ class Namespace(Scene):
         item = derived_syncer(parent, service)
         key = ("shop", item["metadata"]["name"])
         item["metadata"] |= {"finalizers": [FINALIZER], "uid": "/".join(key), "generation": 1}
-        self.syncers.take("ADDED", item)
+        self.syncers.apply_event("ADDED", item)
         sent = self.reconcile(key)
-        self.syncers.take("MODIFIED", {**item, "status": status_of(item, self.report, datetime.now(UTC))})
+        self.syncers.apply_event(
+            "MODIFIED", {**item, "status": syncer_status(item, self.report, datetime.now(UTC))}
+        )
         return sent
 
     def loses_all(self, name: str) -> int:
         """A Service loses its pods, unseen; how many leave Eureka."""
         (slices,) = self.sources.slices.reflectors
         (before,) = self.sources.slices_of_service("shop", name)
-        slices.take("MODIFIED", {**before, "endpoints": []})
+        slices.apply_event("MODIFIED", {**before, "endpoints": []})
         return len(self.reconcile(("shop", f"all.{name}")))
 
 
@@ -736,9 +738,9 @@ def test_a_name_that_is_not_allowed_refuses_one_service(
     namespace = Namespace(1, settings=settings, **spec)
     assert namespace.registered == {"a": 1, "b": 0, "c": 1}
     namespace.reconcile(("shop", "all"))
-    services = namespace.report.services
+    services = namespace.report.service_counts
     assert services is not None
-    status = services.in_status()
+    status = services.to_status_fields()
     assert status["applications"] == {"total": 3, "ready": 2, "synced": 2, "refused": 0, "braked": 0}
     assert [(one["service"], one["reason"]) for one in status["worst"]] == [("b", "NotAllowed")]
     assert (namespace.ready(), remedy in namespace.report.ready.text) == ((False, "NotAllowed"), True)
@@ -747,20 +749,20 @@ def test_a_name_that_is_not_allowed_refuses_one_service(
 def test_the_first_of_two_namespaces_syncers_keeps_a_service() -> None:
     """The second one's derived syncer has a conflict and changes nothing until the first one's hands over."""
     namespace = Namespace(2)
-    before = namespace.played.registry.known(application="B")
+    before = namespace.played.registry.known_instances(application="B")
     (services,) = namespace.sources.services.reflectors
     metadata = {"namespace": "shop", "name": "b", "annotations": {SYNC: "true"}}
-    services.take("MODIFIED", {"metadata": metadata, "spec": {}})
+    services.apply_event("MODIFIED", {"metadata": metadata, "spec": {}})
     second = namespace.parent("others", "Annotated")
     assert namespace.derive(second, "b") == []
     assert (namespace.report.is_synced, namespace.report.synced.reason) == (False, "Conflict")
-    assert namespace.played.registry.known(application="B") == before
+    assert namespace.played.registry.known_instances(application="B") == before
     namespace.reconcile(("shop", "others"))
     assert (namespace.report.is_synced, namespace.report.synced.reason) == (False, "Conflict")
     first = namespace.sources.syncers.get("shop", "all.b")
     assert first is not None
     deleted = {**first["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    namespace.syncers.take("MODIFIED", {**first, "metadata": deleted})
+    namespace.syncers.apply_event("MODIFIED", {**first, "metadata": deleted})
     owner = str(ClusterOwner(CLUSTER.name, "shop", "others.b"))
     sent = [(one.action, one.instance.owner) for one in namespace.reconcile(("shop", "all.b"))]
     assert sent == [(Action.UPDATE, owner)] * 2
@@ -787,7 +789,7 @@ def test_a_drain_that_is_too_short_is_reported_of_that_service_alone() -> None:
     namespace.configure()
     item = namespace.sources.syncers.get("shop", "all.b")
     assert item is not None
-    drains.check(namespace.sources.parsed(item))
+    drains.check(namespace.sources.parse_spec(item))
     assert changed == [("shop", "all.b")]
     for name in namespace.NAMES:
         namespace.reconcile(("shop", f"all.{name}"))

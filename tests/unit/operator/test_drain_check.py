@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.syncer import GATE, Mode, Selector, Syncer
+from eurekube_provider.core.syncer import READINESS_GATE, Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
-from eurekube_provider.operator.drain_check import DrainCheck, PodDrainTime, judged, sample_pods
+from eurekube_provider.operator.drain_check import DrainCheck, PodDrainFinding, judge_pod_drain, sample_pods
 from lab.waiting import wait_until
 from tests.unit import held
 
@@ -108,7 +108,7 @@ class FakeSources:
         """Return a syncer, or None."""
         return self._world.syncers.get((key[0], key[1]))
 
-    def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
+    def select_services(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services and EndpointSlices behind a selector."""
         assert selector == SYNCER.selector
         return [{"metadata": {"namespace": "shop", "name": "rating"}}], self._world.slices
@@ -117,8 +117,8 @@ class FakeSources:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Yield a world in which the check waits for almost no time."""
-    monkeypatch.setattr(drain_check, "LATER_SECONDS", 0.02)
-    monkeypatch.setattr(drain_check, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(drain_check, "CHECK_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(drain_check, "SECONDS_BETWEEN_PODS", 0.0)
     made = World()
     yield made
     made.drains.stop()
@@ -126,7 +126,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
     """The message names the workload, the seconds that it serves and needs, and the settings to write."""
-    assert judged(of_deployment("x", "abc", slept=20), 120) == PodDrainTime(
+    assert judge_pod_drain(of_deployment("x", "abc", slept=20), 120) == PodDrainFinding(
         "a rolling update loses calls: pods of Deployment shop/rating serve for 20 s after their deletion"
         " began, and 120 s are needed; container main serves on for 20 s when its pod is deleted, and callers"
         " may call it for 120 s more: let a preStop sleep for 120 s, and set terminationGracePeriodSeconds"
@@ -135,7 +135,7 @@ def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "subject", "speaks_for_all"),
+    ("one", "subject", "applies_to_whole_workload"),
     [
         (of_deployment("x", "abc"), "Deployment shop/rating", True),
         (pod("a", ("ReplicaSet", "rating-abc")), "ReplicaSet shop/rating-abc", True),
@@ -143,25 +143,25 @@ def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
         (pod("a"), "Pod shop/a", False),
     ],
 )
-def test_pods_are_named_by_their_workload(one: Object, subject: str, speaks_for_all: bool) -> None:
+def test_pods_are_named_by_their_workload(one: Object, subject: str, applies_to_whole_workload: bool) -> None:
     """The message names the Deployment or other workload that a person edits, or the pod if it has none."""
-    known = judged(one, 120)
+    known = judge_pod_drain(one, 120)
     assert f"pods of {subject} serve for 0 s" in known.problem
-    assert known.speaks_for_all is speaks_for_all
+    assert known.applies_to_whole_workload is applies_to_whole_workload
 
 
 def test_nothing_is_said_of_pods_that_drain_or_go() -> None:
     """A pod that serves long enough, or that is being deleted already, is no problem."""
-    assert judged(of_deployment("x", "abc", slept=120), 120).problem == ""
-    assert judged(of_deployment("x", "abc", slept=20), 20).problem == ""
-    assert judged(pod("a", deletionTimestamp="now"), 120).problem == ""
+    assert judge_pod_drain(of_deployment("x", "abc", slept=120), 120).problem == ""
+    assert judge_pod_drain(of_deployment("x", "abc", slept=20), 20).problem == ""
+    assert judge_pod_drain(pod("a", deletionTimestamp="now"), 120).problem == ""
 
 
 def test_min_ready_seconds_are_not_judged() -> None:
     """A Deployment with ``minReadySeconds: 0``, as with the readiness gate, has no problem by that."""
     gated = of_deployment("x", "abc", slept=120)
-    gated["spec"]["readinessGates"] = [{"conditionType": GATE}]
-    assert judged(gated, 120).problem == ""
+    gated["spec"]["readinessGates"] = [{"conditionType": READINESS_GATE}]
+    assert judge_pod_drain(gated, 120).problem == ""
 
 
 def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
@@ -187,7 +187,7 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
 def test_many_workloads_are_sampled() -> None:
     """A hundred pods without owners behind one Service cause few requests."""
     pods, _ = sample_pods([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
-    assert len(pods) == drain_check.MOST_WORKLOADS
+    assert len(pods) == drain_check.MOST_WORKLOADS_PER_SYNCER
 
 
 def test_one_pod_speaks_for_its_replica_set(world: World) -> None:

@@ -17,7 +17,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.dry_run import DryAccess, DryRunRegistry, RunReport
+from eurekube_provider.operator.dry_run import DryRunAccess, RecordingRegistry, RunReport
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
@@ -41,26 +41,26 @@ class Played:
         return lambda *_, **__: self.asked.append(name)
 
 
-def recorded(run_report: RunReport, outcome: Outcome = NOTHING, name: str = "default") -> DryRunRegistry:
+def recorded(run_report: RunReport, outcome: Outcome = NOTHING, name: str = "default") -> RecordingRegistry:
     """Return a registry whose plans go into the run's report."""
     played: Any = Played(outcome)
-    return DryRunRegistry(played, name, run_report)
+    return RecordingRegistry(played, name, run_report)
 
 
 def test_a_dry_registry_is_read_and_never_changed() -> None:
     """Reads reach the wrapped registry, and no other call does."""
     played: Any = Played()
-    dry: Registry = DryRunRegistry(played, "default", RunReport(is_once=True, is_dry=True))
-    dry.take_over(5)
-    dry.keep(RATING)
+    dry: Registry = RecordingRegistry(played, "default", RunReport(is_once=True, is_dry=True))
+    dry.start_leading(5)
+    dry.keep_registered(RATING)
     dry.let_lapse(RATING)
     dry.stand_by()
     assert dry.apply(REGISTER, OWNER) == NOTHING
     assert played.asked == []
     dry.start()
     dry.refresh([RATING.key])
-    dry.known(owner=OWNER)
-    assert played.asked == ["start", "refresh", "known"]
+    dry.known_instances(owner=OWNER)
+    assert played.asked == ["start", "refresh", "known_instances"]
 
 
 def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch
         raise KubernetesError(f"sent {method}")
 
     monkeypatch.setattr(KubeAccess, "request", request)
-    access = DryAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    access = DryRunAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert access.request(method, "/x", body={"a": 1}) == {"a": 1}
     with pytest.raises(KubernetesError, match="sent GET"):
@@ -96,7 +96,7 @@ def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[st
     registry = recorded(run_report)
     for _ in range(2):
         assert registry.apply(REGISTER, OWNER) == NOTHING
-    run_report.note(("shop", "rating"), report("Synced"))
+    run_report.record_report(("shop", "rating"), report("Synced"))
     assert output(run_report, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
     assert not run_report.has_failed
 
@@ -116,7 +116,7 @@ def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> Non
     registry = recorded(run_report)
     registry.apply(REGISTER, OWNER)
     registry.apply(Plan(), OWNER)
-    run_report.note(("shop", "rating"), report("Synced"))
+    run_report.record_report(("shop", "rating"), report("Synced"))
     (syncer,) = json.loads(output(run_report, capsys))["syncers"]
     assert [change["action"] for change in syncer["plans"][0]["changes"]] == ["register"]
     assert not run_report.has_failed
@@ -137,7 +137,7 @@ def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.C
     not.
     """
     run_report = RunReport(is_once=True, is_dry=False)
-    run_report.note(("shop", "rating"), report(reason))
+    run_report.record_report(("shop", "rating"), report(reason))
     assert (f"! {reason}: said so" in output(run_report, capsys)) is (reason != "Synced")
     assert run_report.has_failed is failed
 
@@ -147,7 +147,7 @@ def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
     run_report = RunReport(is_once=True, is_dry=False)
     recorded(run_report, Outcome((), (failure,))).apply(REGISTER, OWNER)
-    run_report.note(("shop", "rating"), report("Synced"))
+    run_report.record_report(("shop", "rating"), report("Synced"))
     assert "failed: no connection to http://a/e" in output(run_report, capsys)
     assert run_report.has_failed
 
@@ -184,8 +184,8 @@ def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[s
     """Each write is a line; a dry run prints only the writes of the last reconcile."""
     run_report = RunReport(is_once=True, is_dry=is_dry)
     shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
-    run_report.note_mirror(MIRROR, shown, ["+ Service review"])
-    run_report.note_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
+    run_report.record_mirror(MIRROR, shown, ["+ Service review"])
+    run_report.record_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
     run_report.print({}, mirrors=[MIRROR])
     writes = ["~ EndpointSlice review-0"] if is_dry else ["+ Service review", "~ EndpointSlice review-0"]
     count = "1 write" if is_dry else "2 writes"
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_a_mirror_is_reported(
     """
     run_report = RunReport(is_once=True, is_dry=False, output="json")
     if report is not None:
-        run_report.note_mirror(MIRROR, report, [])
+        run_report.record_mirror(MIRROR, report, [])
     run_report.print({}, mirrors=[MIRROR])
     (found,) = json.loads(capsys.readouterr().out)["mirrors"]
     assert (found["mirror"], found["problem"]["reason"]) == ("shop/review", reason)

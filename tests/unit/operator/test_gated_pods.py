@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from eurekube_provider.core.syncer import GATE
+from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.gated_pods import GatedPods
 
@@ -16,13 +16,13 @@ EARLIER, LATER = "2026-11-28T12:00:00Z", "2026-11-28T12:02:00Z"
 
 def opened(ready: str) -> dict[str, Any]:
     """Return a pod whose gate has just opened, with the condition Ready of its kubelet."""
-    said = {"ContainersReady": ("True", EARLIER), "Ready": (ready, EARLIER), GATE: ("True", LATER)}
+    said = {"ContainersReady": ("True", EARLIER), "Ready": (ready, EARLIER), READINESS_GATE: ("True", LATER)}
     conditions = [
         {"type": kind, "status": status, "lastTransitionTime": at} for kind, (status, at) in said.items()
     ]
     return {
         "metadata": {"namespace": "shop", "name": "rating-1", "uid": "1", "resourceVersion": "1"},
-        "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": GATE}]},
+        "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": READINESS_GATE}]},
         "status": {"conditions": conditions},
     }
 
@@ -38,6 +38,8 @@ def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
     since Kubernetes itself sets False on a lost node.
     """
     pods = GatedPods(KubeAccess(client.ApiClient()), [None], lambda _: None, lambda _: is_node_ready)
-    pods.reflectors[0].take("ADDED", opened(ready))
-    assert pods.counted_ready() == ({("shop", "rating-1")} if counts else frozenset())
-    assert [one["metadata"]["name"] for one in pods.unsettled()] == ["rating-1"] * (ready == "False")
+    pods.reflectors[0].apply_event("ADDED", opened(ready))
+    assert pods.pods_registered_as_ready() == ({("shop", "rating-1")} if counts else frozenset())
+    assert [one["metadata"]["name"] for one in pods.pods_depending_on_nodes()] == ["rating-1"] * (
+        ready == "False"
+    )

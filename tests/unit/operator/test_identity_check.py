@@ -11,9 +11,9 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
-from eurekube_provider.core.lease_notes import LeaseNotes, with_notes
+from eurekube_provider.core.lease_notes import LeaseNotes, add_lease_notes
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.operator.identity_check import check_names, name_findings, renewer_findings
+from eurekube_provider.operator.identity_check import check_names, cluster_name_findings, renewer_findings
 from eurekube_provider.operator.settings import Settings
 from tests.unit.core.test_served import syncer
 
@@ -49,7 +49,9 @@ def findings_of(
     **given: Any,
 ) -> list[tuple[bool, str]]:
     """Return each finding's sentence, with True if it hampers."""
-    return [(one.hampers, one.detail) for one in name_findings(settings(**given), UID, notes, instances)]
+    return [
+        (one.hampers, one.detail) for one in cluster_name_findings(settings(**given), UID, notes, instances)
+    ]
 
 
 def test_all_that_belongs_to_one_other_name_is_said() -> None:
@@ -94,7 +96,7 @@ class Api:
         if path.endswith("/kube-system"):
             return {"metadata": {"uid": UID}}
         if path.endswith("/leases/eurekube-leader") and self._notes is not None:
-            return {"metadata": with_notes({}, self._notes)}
+            return {"metadata": add_lease_notes({}, self._notes)}
         raise KubernetesError(path, status_code=self._code)
 
     def pages(self, path: str) -> Iterator[dict[str, Any]]:

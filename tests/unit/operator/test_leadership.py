@@ -15,10 +15,10 @@ from kubernetes import client
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.leadership import (
-    CLOCKS_DIFFER_SECONDS,
+    CLOCK_TOLERANCE_SECONDS,
     DuplicateOperatorCheck,
     Leadership,
-    lease_elsewhere,
+    find_lease_namespace,
 )
 from lab.waiting import wait_until
 
@@ -28,8 +28,8 @@ class Candidate:
 
     def __init__(self) -> None:
         self.term = 0
-        self.losses = 0
-        self.holds = self.is_out_of_reach = self.is_renewed_by_another = False
+        self.lease_losses = 0
+        self.holds = self.no_replica_can_lead = self.is_renewed_by_another = False
         self.failure: KubernetesError | None = None
         self.holder, self.lease_name = "pod-1", "ops/eurekube-leader"
         self.calls: list[str] = []
@@ -52,15 +52,15 @@ class LeaderTasks:
         self.is_idle = True
         self.knows_all = True
 
-    def pause(self) -> bool:
+    def pause_and_check_idle(self) -> bool:
         if not self.done or self.done[-1] != "pause":
             self.done.append("pause")
         return self.is_idle
 
-    def take_over(self) -> None:
+    def start_renewals(self) -> None:
         self.done.append("renew")
 
-    def is_current(self) -> bool:
+    def is_copy_current(self) -> bool:
         return self.knows_all
 
     def lead(self) -> None:
@@ -139,7 +139,7 @@ def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candi
     tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
     step(leadership, elector, tasks)
-    elector.term, elector.losses = 2, 1
+    elector.term, elector.lease_losses = 2, 1
     assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert not leadership.may_write()
     assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
@@ -152,19 +152,19 @@ def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elec
     """
     tasks = LeaderTasks()
     assert step(leadership, elector, tasks) == ["pause"]
-    elector.is_out_of_reach = True
+    elector.no_replica_can_lead = True
     assert step(leadership, elector, tasks) == ["pause", "renew"]
     assert step(leadership, elector, tasks) == ["pause"]
     assert not leadership.may_write()
-    elector.is_out_of_reach = False
+    elector.no_replica_can_lead = False
     assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert step(leadership, elector, tasks) == ["pause"]
-    elector.is_out_of_reach = True
+    elector.no_replica_can_lead = True
     assert step(leadership, elector, tasks) == ["pause", "renew"]
-    elector.is_out_of_reach, elector.holds, elector.term = False, True, 1
+    elector.no_replica_can_lead, elector.holds, elector.term = False, True, 1
     assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
-    elector.losses, elector.holds = 1, False
+    elector.lease_losses, elector.holds = 1, False
     assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert step(leadership, elector, tasks) == ["pause"]
 
@@ -173,25 +173,25 @@ def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Cand
     """After ``close`` nothing may be written, although the Lease is released later."""
     elector.holds, elector.term = True, 1
     step(leadership, elector, LeaderTasks())
-    leadership.close()
+    leadership.forbid_changes()
     assert not leadership.may_write()
     assert elector.calls == []
-    leadership.release()
+    leadership.release_lease()
     assert elector.calls == ["stop"]
 
 
 def test_the_only_replica_leads_until_it_stops() -> None:
     """Without an election the replica leads at once, and uses no Lease."""
     leadership, tasks, stop = Leadership(None), LeaderTasks(), threading.Event()
-    thread = threading.Thread(target=leadership.follow, args=(tasks, stop))
+    thread = threading.Thread(target=leadership.run_tasks, args=(tasks, stop))
     thread.start()
     wait_until(lambda: tasks.done == ["renew", "lead"], "it to lead", 10.0)
     assert leadership.may_write()
     stop.set()
     thread.join(timeout=10.0)
     assert not thread.is_alive()
-    leadership.close()
-    leadership.release()
+    leadership.forbid_changes()
+    leadership.release_lease()
     assert not leadership.may_write()
 
 
@@ -257,7 +257,7 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
         {},
         {"default": held()},
         {"eurekube": held(holder="")},
-        {"eurekube": held(15 + CLOCKS_DIFFER_SECONDS)},
+        {"eurekube": held(15 + CLOCK_TOLERANCE_SECONDS)},
         {"eurekube": {}},
         {"eurekube": {"holderIdentity": "a", "renewTime": "yesterday"}},
     ],
@@ -310,7 +310,7 @@ def test_work_that_is_done_once_waits_for_the_lease(leadership: Leadership, elec
     """A single pass may write once it holds the Lease, and fails if it loses the Lease before its end."""
     timer = threading.Timer(0.1, lambda: vars(elector).update(holds=True, term=1))
     timer.start()
-    assert leadership.win(threading.Event(), 60.0)
+    assert leadership.wait_for_lease(threading.Event(), 60.0)
     assert (leadership.may_write(), elector.calls) == (True, ["start"])
     leadership.require_lease()
     elector.holds = False
@@ -332,7 +332,7 @@ def test_work_that_is_done_once_gives_way(
     """A single pass fails without a write while another replica renews the Lease."""
     vars(elector).update(state)
     with pytest.raises(EurekubeError, match=words):
-        leadership.win(threading.Event(), 0.0)
+        leadership.wait_for_lease(threading.Event(), 0.0)
     assert not leadership.may_write()
 
 
@@ -340,9 +340,9 @@ def test_one_time_work_may_be_stopped_or_have_no_election(leadership: Leadership
     """A stop ends the wait for the Lease; without an election a single pass does not wait."""
     stop = threading.Event()
     stop.set()
-    assert not leadership.win(stop, 60.0)
+    assert not leadership.wait_for_lease(stop, 60.0)
     alone = Leadership(None)
-    assert alone.win(stop, 60.0)
+    assert alone.wait_for_lease(stop, 60.0)
     alone.require_lease()
 
 
@@ -370,7 +370,7 @@ def test_the_lease_of_an_operator_that_runs_elsewhere_is_found() -> None:
     """
 
     def found(listing: Any) -> str:
-        return lease_elsewhere(listing, "default", "eurekube-leader")
+        return find_lease_namespace(listing, "default", "eurekube-leader")
 
     assert found(Listing()) == "default"
     assert found(Listing("eureka-system")) == "eureka-system"
@@ -390,7 +390,7 @@ def test_who_leads_or_reads_that_another_does_is_settled(
     settled: list[str] = []
     stop, tasks = threading.Event(), LeaderTasks()
     follows = (tasks, stop, lambda: settled.append("settled"))
-    thread = threading.Thread(target=leadership.follow, args=follows, daemon=True)
+    thread = threading.Thread(target=leadership.run_tasks, args=follows, daemon=True)
     thread.start()
     wait_until(lambda: bool(elector.calls), "the start", 10.0)
     stop.wait(0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.lease_notes import read_notes
+from eurekube_provider.core.lease_notes import parse_lease_notes
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.settings import Settings
 from tests.unit.operator.parts import PlayedOperator
@@ -24,27 +24,27 @@ def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
     nothing.
     """
     first = process("0b2c1d3e", ("shop", "pay"))
-    metadata = first.noted({"name": "eurekube-leader"})
+    metadata = first.add_notes({"name": "eurekube-leader"})
     assert (first.previous_names(), first.dropped_namespaces()) == ((), frozenset())
     second = process("east", ("shop", "card"), cluster_name="east", previous_cluster_names=("older",))
     assert second.previous_names() == ("older",)
-    second.learn(metadata)
+    second.load_notes(metadata)
     assert second.previous_names() == ("0b2c1d3e", "older")
     assert second.dropped_namespaces() == {"pay"}
-    metadata = second.noted(metadata)
-    notes = read_notes(metadata)
-    assert (notes.operator, notes.cluster_name, notes.is_name_given) == ("eurekube", "east", True)
+    metadata = second.add_notes(metadata)
+    notes = parse_lease_notes(metadata)
+    assert (notes.operator, notes.cluster_name, notes.is_cluster_name_given) == ("eurekube", "east", True)
     assert notes.namespaces == ("shop", "card")
     third = process("east", ("shop", "card"))
-    third.learn(metadata)
+    third.load_notes(metadata)
     assert third.previous_names() == ("0b2c1d3e", "older")
     assert third.dropped_namespaces() == {"pay"}
     again = process("0b2c1d3e", ("pay",))
-    again.learn(metadata)
+    again.load_notes(metadata)
     assert again.previous_names() == ("east", "older")
     assert again.dropped_namespaces() == {"shop", "card"}
     everywhere = process("east")
-    everywhere.learn(metadata)
+    everywhere.load_notes(metadata)
     assert everywhere.dropped_namespaces() == frozenset()
 
 
@@ -52,9 +52,9 @@ def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
     """A single pass notes its cluster name, but not its namespaces, which a person chose for that pass
     only.
     """
-    metadata = process("east", ("shop",)).noted({})
-    after = read_notes(process("west", ("pay",), goes_on=False).noted(metadata))
-    assert (after.namespaces, after.dropped) == (("shop",), ())
+    metadata = process("east", ("shop",)).add_notes({})
+    after = parse_lease_notes(process("west", ("pay",), goes_on=False).add_notes(metadata))
+    assert (after.namespaces, after.dropped_namespaces) == (("shop",), ())
     assert (after.cluster_name, after.previous_names) == ("west", ("east",))
 
 
@@ -64,10 +64,10 @@ def test_each_server_is_noted_with_its_last_answer() -> None:
     """
     played = PlayedOperator(("default", "elsewhere"))
     (peer,) = played.registry.peers.peers
-    peer.traffic.judge()
-    played.registry.reachability.read()
+    peer.traffic.note_usability()
+    played.registry.reachability.note_read_is_first()
     memory = LeaseMemory(played.parts.settings, Cluster("east", "uid-1"), played.registries)
-    default, elsewhere = read_notes(memory.noted({})).servers
+    default, elsewhere = parse_lease_notes(memory.add_notes({})).servers
     assert (default.eureka, default.url, default.error) == ("default", peer.url, "")
     assert default.read_at.endswith("Z")
     assert default.answered_at.endswith("Z")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.decision import RECHECK_SECONDS
+from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.plan import Action
 from eurekube_provider.core.syncer import FINALIZER, Advertise
 from tests.unit.operator.scene import READY, WEB, Scene
@@ -30,7 +30,7 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
     """Return a syncer with a ready pod, beside instances of others at its Eureka."""
     scene = Scene(**spec)
     for one in others or (stranger(),):
-        scene.played.registry.table.registered(one)
+        scene.played.registry.table.exchange_for_written(one)
     scene.endpoints(WEB, a=READY)
     return scene
 
@@ -109,7 +109,7 @@ def test_machines_that_come_and_go_change_no_sentence() -> None:
     scene = with_stranger(stranger(), stranger(name="machine-2"))
     scene.reconcile()
     before = scene.report.problems[REPORTED]
-    scene.played.registry.table.registered(stranger(name="machine-3"))
+    scene.played.registry.table.exchange_for_written(stranger(name="machine-3"))
     scene.reconcile()
     assert scene.report.problems[REPORTED] == before
 
@@ -128,7 +128,7 @@ def test_a_claim_holds_at_zero_instances() -> None:
     problem = scene.report.problems["Conflict"]
     assert "other/rating, a syncer of another namespace, keeps that name as long as it exists" in problem.text
     assert "--reserve other=rating,shop=rating" in problem.text
-    assert scene.result.again_seconds == RECHECK_SECONDS
+    assert scene.result.requeue_after_seconds == BLOCKED_RECHECK_SECONDS
     scene.played.removed(("other", "rating"))
     assert len(scene.reconcile()) == 1
 
@@ -164,10 +164,10 @@ def test_whom_a_claim_does_not_keep_out(allowed: str) -> None:
 
 
 BY_HAND: dict[str, Any] = {
-    "advertise_cidrs": networks_of(
+    "advertise_cidrs": parse_networks(
         ["198.51.100.0/24", "10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "fe80::/10"]
     ),
-    "cluster_cidrs": networks_of(["10.42.0.0/16"]),
+    "cluster_cidrs": parse_networks(["10.42.0.0/16"]),
     "advertise_hosts": (".lb.example.com", "gate.example.com"),
 }
 
@@ -198,7 +198,9 @@ def test_an_address_by_hand(address: str, refused: str) -> None:
     scene = Scene(mode="service", address=address)
     (services,) = scene.played.sources.services.reflectors
     metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
-    services.take("MODIFIED", {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}]}})
+    services.apply_event(
+        "MODIFIED", {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}]}}
+    )
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     assert scene.report.ready.reason == "NotAllowed"  # as long as the configuration says nothing
@@ -233,7 +235,7 @@ def test_an_address_of_an_ingress_or_a_gateway(
     (services,) = scene.played.sources.services.reflectors
     metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
     spec = {"clusterIP": "10.96.0.9", "ports": WEB}
-    services.take("MODIFIED", {"metadata": metadata, "spec": spec})
+    services.apply_event("MODIFIED", {"metadata": metadata, "spec": spec})
     scene.endpoints(WEB, a=READY)
     assert len(scene.reconcile()) == 1
     scene.configure(advertise_from=allowed)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.decision import RECHECK_SECONDS
+from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_MANAGER
+from eurekube_provider.core.objects import MIRROR_SLICE_MANAGER, SLICE_MANAGED_BY_LABEL
 from eurekube_provider.core.plan import Action
-from eurekube_provider.core.self_registered import in_status
+from eurekube_provider.core.self_registered import to_status_entries
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import pod_registrations
-from eurekube_provider.operator.pod_registrations import MOST_ASKED, UNRENEWED_SECONDS
+from eurekube_provider.operator.pod_registrations import ABANDONED_AFTER_SECONDS, MOST_SINGLE_POD_READS
 from tests.unit.operator.scene import KEY, READY, WEB
 from tests.unit.operator.test_permission import REPORTED, stranger, with_stranger
 
@@ -108,7 +108,7 @@ def test_another_port_of_a_pods_own_address(
 
 def test_many_pods_are_asked_for_together(pods: Pods) -> None:
     """The operator reads one list of pods instead of sending a request for each."""
-    names = [f"p{number}" for number in range(1, MOST_ASKED + 3)]
+    names = [f"p{number}" for number in range(1, MOST_SINGLE_POD_READS + 3)]
     for number, name in enumerate(names, 1):
         pods.add(name, f"10.0.0.{number}")
     own = [replace(itself(f"10.0.0.{number}"), instance_id=name) for number, name in enumerate(names, 1)]
@@ -154,10 +154,10 @@ class Dead:
         scene.endpoints(WEB, b=READY, a=READY)
         scene.reconcile()
         assert "SelfRegistered" in scene.report.problems
-        scene.edited(status={"selfRegistered": in_status(scene.report.self_registered or ())})
+        scene.edited(status={"selfRegistered": to_status_entries(scene.report.self_registered or ())})
         scene.endpoints(WEB, b=READY)
 
-    def passes(self, seconds: float = UNRENEWED_SECONDS) -> bool:
+    def passes(self, seconds: float = ABANDONED_AFTER_SECONDS) -> bool:
         """Reconcile, and again after these seconds; return True if the dead pod's registration is still
         there.
         """
@@ -189,7 +189,7 @@ def test_what_a_dead_pod_registered_is_named_and_left(pods: Pods, monkeypatch: p
     assert "RATING own at 10.0.0.2 of pod a registered itself, and is an endpoint no more" in found.sentence
     assert "set spec.removeDeadSelfRegistered to true" in found.sentence
     assert found.scene.report.synced.reason == "DeadSelfRegistered"
-    assert found.scene.result.again_seconds == RECHECK_SECONDS
+    assert found.scene.result.requeue_after_seconds == BLOCKED_RECHECK_SECONDS
     assert REPORTED not in found.scene.report.problems
 
 
@@ -238,7 +238,7 @@ def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: p
 
     monkeypatch.setattr(found.eureka, "read", reads)
     found.scene.endpoints(WEB, d=READY)
-    found.now += RECHECK_SECONDS - 1
+    found.now += BLOCKED_RECHECK_SECONDS - 1
     assert Action.REGISTER in {one.action for one in found.scene.reconcile()}
     assert (found.sentence, pods.asked, "own" in read) == (before, asked, False)
     found.now += 1
@@ -256,7 +256,7 @@ def test_who_gave_no_answer_is_not_asked_about_other_pods(
     pods.fails, pods.status_code = "pods", None
     found.scene.reconcile()
     asked = list(pods.asked)
-    found.scene.played.registry.table.registered(replace(itself("10.0.0.1"), instance_id="other"))
+    found.scene.played.registry.table.exchange_for_written(replace(itself("10.0.0.1"), instance_id="other"))
     found.scene.reconcile()
     assert pods.asked == asked
     assert "could not be asked for: forbidden" in found.sentence
@@ -297,7 +297,7 @@ def test_in_doubt_nothing_of_others_is_removed(
         pods.fails = "endpointslices"
     elif doubt == "no request can name it":
         odd = replace(found.own, unreadable="its id has a slash")
-        found.scene.played.registry.table.found(odd)
+        found.scene.played.registry.table.store_read_instance(odd)
     elif doubt == "nobody says until when it lives":
         found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=None)
     found.scene.reconcile()
@@ -305,7 +305,7 @@ def test_in_doubt_nothing_of_others_is_removed(
         found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=130_000)
     elif doubt == "it was registered again":
         found.eureka.held[found.own.key] = replace(found.own, last_dirty_timestamp_ms=2)
-    found.now += UNRENEWED_SECONDS
+    found.now += ABANDONED_AFTER_SECONDS
     found.scene.reconcile()
     assert found.own.key in found.eureka.held
     assert DOUBTS[doubt] in found.sentence
@@ -314,7 +314,7 @@ def test_in_doubt_nothing_of_others_is_removed(
 def test_what_a_mirror_shows_proves_nothing(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror's endpoint at the address does not prove that a pod lives, since it came from Eureka."""
     found = dead(pods, monkeypatch, **OPT_IN)
-    labels = {MANAGED_BY_LABEL: MIRROR_MANAGER}
+    labels = {SLICE_MANAGED_BY_LABEL: MIRROR_SLICE_MANAGER}
     metadata = {"name": "s", "namespace": "other", "labels": labels}
     pods.slices = [{"endpoints": [{"addresses": ["10.0.0.2"]}], "metadata": metadata}]
     assert not found.passes()
@@ -326,7 +326,7 @@ def test_what_is_renewed_at_the_last_moment_stays(pods: Pods, monkeypatch: pytes
     """
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.reconcile()
-    found.now += UNRENEWED_SECONDS
+    found.now += ABANDONED_AFTER_SECONDS
     alive = replace(found.own, lease_ends_ms=190_000)
     found.eureka.fails["read"] = [lambda usual: usual(), lambda _: alive]
     found.scene.reconcile()
@@ -378,7 +378,7 @@ def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch:
     """A machine's registration stays, although no pod has its address and nobody renews it."""
     found = dead(pods, monkeypatch, **OPT_IN)
     machine = stranger(lease_ends_ms=100_000)
-    found.scene.played.registry.table.registered(machine)
+    found.scene.played.registry.table.exchange_for_written(machine)
     found.eureka.held[machine.key] = machine
     assert not found.passes()
     assert machine.key in found.eureka.held
@@ -388,11 +388,11 @@ def test_what_is_known_of_pods_goes_with_their_syncer(pods: Pods, monkeypatch: p
     """The knowledge of dead pods is dropped with the syncer; a new syncer of its name starts again."""
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.reconcile()
-    found.now += UNRENEWED_SECONDS
+    found.now += ABANDONED_AFTER_SECONDS
     item = found.scene.syncer
     found.scene.played.removed(KEY)
     found.scene.reconcile()
     (syncers,) = found.scene.played.sources.syncers.reflectors
-    syncers.take("ADDED", item)
+    syncers.apply_event("ADDED", item)
     found.scene.reconcile()
     assert found.own.key in found.eureka.held

@@ -13,10 +13,10 @@ from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
-from eurekube_provider.operator.progress import SETTLED, STALLED_SECONDS, STUCK
-from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.progress import SETTLED_REASONS, STALLED_AFTER_SECONDS, STUCK_REASONS
+from eurekube_provider.operator.status import syncer_status
 from eurekube_provider.operator.triggers import trigger_state
-from eurekube_provider.operator.triggers.trigger_state import TriggerState
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 Object = dict[str, Any]
@@ -41,21 +41,21 @@ def said(item: Object) -> dict[str, str]:
 
 def after(item: Object, found: Report, seconds: float) -> Object:
     """Return the syncer with the status that is written this number of seconds after the start."""
-    return {**item, "status": status_of(item, found, NOW + timedelta(seconds=seconds))}
+    return {**item, "status": syncer_status(item, found, NOW + timedelta(seconds=seconds))}
 
 
 SYNCER: Object = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}
 
 
-@pytest.mark.parametrize("reason", sorted(STUCK))
+@pytest.mark.parametrize("reason", sorted(STUCK_REASONS))
 def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str) -> None:
     """A syncer with such a problem is Reconciling for two minutes, then Stalled, and neither once the
     problem is solved.
     """
     item = after(SYNCER, report(reason), 0)
-    item = after(item, report(reason), STALLED_SECONDS - 1)
+    item = after(item, report(reason), STALLED_AFTER_SECONDS - 1)
     assert said(item) == {"Reconciling": reason}
-    item = after(item, report(reason), STALLED_SECONDS)
+    item = after(item, report(reason), STALLED_AFTER_SECONDS)
     assert said(item) == {"Stalled": reason}
     assert said(after(item, report(reason), 999)) == {"Stalled": reason}
     assert said(after(item, report(), 999)) == {}
@@ -66,9 +66,11 @@ def test_another_reason_begins_again() -> None:
     item = after(SYNCER, report(Reason.EUREKA_UNREACHABLE), 0)
     item = after(item, report(ConditionType.NO_PORT), 500)
     assert said(item) == {"Reconciling": "NoPort"}
-    item = after(item, report(ConditionType.NO_PORT), 499 + STALLED_SECONDS)
+    item = after(item, report(ConditionType.NO_PORT), 499 + STALLED_AFTER_SECONDS)
     assert said(item) == {"Reconciling": "NoPort"}
-    assert said(after(item, report(ConditionType.NO_PORT), 500 + STALLED_SECONDS)) == {"Stalled": "NoPort"}
+    assert said(after(item, report(ConditionType.NO_PORT), 500 + STALLED_AFTER_SECONDS)) == {
+        "Stalled": "NoPort"
+    }
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
     assert said(item) == {"Reconciling": reason}
 
 
-@pytest.mark.parametrize("reason", sorted(SETTLED))
+@pytest.mark.parametrize("reason", sorted(SETTLED_REASONS))
 def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
     """A paused syncer, or one whose pods register themselves, is neither Reconciling nor Stalled."""
     assert said(after(SYNCER, report(reason), 0)) == {}
@@ -113,17 +115,20 @@ def test_mirrors_and_stack_refreshes_say_the_same() -> None:
     ):
         item = mirror(SYNCER, kind, 0)
         assert said(item) == first
-        assert said(mirror(item, kind, STALLED_SECONDS)) == later
+        assert said(mirror(item, kind, STALLED_AFTER_SECONDS)) == later
 
-    def refresh(item: Object, state: TriggerState, seconds: float) -> Object:
-        return {**item, "status": trigger_state.status_of(item, state, NOW + timedelta(seconds=seconds))}
+    def refresh(item: Object, state: StackRefreshState, seconds: float) -> Object:
+        return {
+            **item,
+            "status": trigger_state.stack_refresh_status_patch(item, state, NOW + timedelta(seconds=seconds)),
+        }
 
-    refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "no such target")
+    refused = StackRefreshState().as_refused(RefreshReason.UNKNOWN_TARGET, "no such target")
     item = refresh(SYNCER, refused, 0)
     assert said(item) == {"Reconciling": "UnknownTarget"}
-    assert said(refresh(item, refused, STALLED_SECONDS)) == {"Stalled": "UnknownTarget"}
-    waiting = refresh(SYNCER, TriggerState(), 0)
-    assert said(refresh(waiting, TriggerState(), 999)) == said(waiting) != {}
+    assert said(refresh(item, refused, STALLED_AFTER_SECONDS)) == {"Stalled": "UnknownTarget"}
+    waiting = refresh(SYNCER, StackRefreshState(), 0)
+    assert said(refresh(waiting, StackRefreshState(), 999)) == said(waiting) != {}
 
 
 def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
@@ -144,7 +149,7 @@ def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-02T03:04:05", None])
 def test_a_time_that_somebody_wrote_is_waited_from_again(time: str | None) -> None:
     """A transition time that cannot be read starts the two minutes anew, and does not prevent the status."""
-    reason = min(STUCK)
+    reason = min(STUCK_REASONS)
     item = after(SYNCER, report(reason), 0)
     waits = next(one for one in item["status"]["conditions"] if one["type"] == "Reconciling")
     waits["lastTransitionTime"] = time

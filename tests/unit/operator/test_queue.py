@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from eurekube_provider.operator.queue import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, WorkQueue
+from eurekube_provider.operator.queue import FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS, WorkQueue
 from eurekube_provider.runtime.backoff import backoff
 
 
@@ -117,11 +117,11 @@ def test_retries_wait_longer_and_longer() -> None:
     """The delay doubles with each failure up to a limit, with a jitter; a success resets it."""
     queue: WorkQueue[str] = WorkQueue()
     for failure in range(12):
-        longest = min(FIRST_DELAY_SECONDS * 2**failure, LONGEST_DELAY_SECONDS)
+        longest = min(FIRST_RETRY_DELAY_SECONDS * 2**failure, LONGEST_RETRY_DELAY_SECONDS)
         assert longest / 2 <= queue.retry("a") <= longest
     queue.forget_failures("a")
-    assert queue.retry("a") <= FIRST_DELAY_SECONDS
-    assert queue.retry("b") <= FIRST_DELAY_SECONDS
+    assert queue.retry("a") <= FIRST_RETRY_DELAY_SECONDS
+    assert queue.retry("b") <= FIRST_RETRY_DELAY_SECONDS
 
 
 def test_a_key_may_fail_for_days() -> None:
@@ -129,7 +129,7 @@ def test_a_key_may_fail_for_days() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(2_000):
         last = queue.retry("a")
-    assert LONGEST_DELAY_SECONDS / 2 <= last <= LONGEST_DELAY_SECONDS
+    assert LONGEST_RETRY_DELAY_SECONDS / 2 <= last <= LONGEST_RETRY_DELAY_SECONDS
     assert 0.05 <= backoff(2_000, 0.01, 0.1) <= 0.1
 
 
@@ -177,7 +177,7 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
     queue.add("b")
     queue.add("c")
     for key in ("a", "b", "e"):
-        queue.add(key, is_news=False)  # who comes to lead reconciles everything
+        queue.add(key, is_change=False)  # who comes to lead reconciles everything
     queue.resume()
     queue.add("a")
     queue.add("d")
@@ -187,7 +187,7 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
 def divided() -> WorkQueue[str]:
     """Return a queue of two groups; a key's first letter names its group."""
     queue: WorkQueue[str] = WorkQueue()
-    queue.divide(("a", "b"), lambda key: key[0])
+    queue.divide_into_groups(("a", "b"), lambda key: key[0])
     return queue
 
 
@@ -208,7 +208,7 @@ def test_a_key_that_changes_groups_is_worked_on_once() -> None:
     """
     groups = {"x": "a"}
     queue: WorkQueue[str] = WorkQueue()
-    queue.divide(("a", "b"), lambda key: groups.get(key, "a"))
+    queue.divide_into_groups(("a", "b"), lambda key: groups.get(key, "a"))
     queue.add("x")
     groups["x"] = "b"
     queue.add("x")
@@ -247,7 +247,7 @@ def test_lanes_are_opened_one_by_one() -> None:
 def moving(where: dict[str, str]) -> WorkQueue[str]:
     """Return a queue of two groups, in which ``where`` gives each key's group."""
     queue: WorkQueue[str] = WorkQueue()
-    queue.divide(["well", "hanging"], lambda key: where[key])
+    queue.divide_into_groups(["well", "hanging"], lambda key: where[key])
     return queue
 
 

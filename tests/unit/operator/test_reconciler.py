@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION, WINDOW_SECONDS
-from eurekube_provider.core.decision import HEIR_POLL_SECONDS, REPORTED_WITHIN_SECONDS
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, LOSS_WINDOW_SECONDS, RELEASE_BRAKE_ANNOTATION
+from eurekube_provider.core.decision import NEXT_OWNER_POLL_SECONDS, REPLICATION_WAIT_SECONDS
 from eurekube_provider.core.errors import (
     KubernetesError,
     LeadershipLost,
@@ -18,17 +18,21 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, ClusterOwner
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import MANAGED_BY_LABEL, SERVICE_NAME_LABEL, SLICE_CONTROLLER
+from eurekube_provider.core.objects import (
+    KUBERNETES_SLICE_MANAGER,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry.reachability import FAILURES_THAT_LAST, Reachability
+from eurekube_provider.eureka.registry.reachability import LASTING_FAILURE_COUNT, Reachability
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import heirs, reconciler, registries
-from eurekube_provider.operator.dry_run import DryRunRegistry, RunReport
-from eurekube_provider.operator.ended_pods import MOST_ASKED
+from eurekube_provider.operator.dry_run import RecordingRegistry, RunReport
+from eurekube_provider.operator.ended_pods import MOST_PODS_READ
 from eurekube_provider.operator.registries import Registries
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
@@ -127,14 +131,14 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
     scene.reconcile()
     registry = scene.played.registry
-    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
-    monkeypatch.setattr(RestartDetection, "lost_memory", is_restarted)
+    registry.restarts.detect_restarts = lambda *_: frozenset()  # type: ignore[method-assign]
+    monkeypatch.setattr(RestartDetection, "has_lost_memory", is_restarted)
     scene.edited(**KEEPS[keeps])
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
-    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.repair.missing(held, None)
-    assert registry.table.owned(held[0].owner or "") == []
+    held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
+    registry.repair.instances_missing(held, None)
+    assert registry.table.instances_of_owner(held[0].owner or "") == []
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == (
         [(Action.REGISTER, kept)] if is_restarted else []
@@ -149,15 +153,15 @@ def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytes
     """
     scene = Scene()
     eureka, registry = scene.real(), scene.played.registry
-    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
+    registry.restarts.detect_restarts = lambda *_: frozenset()  # type: ignore[method-assign]
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     held = sorted(eureka.held.values(), key=lambda one: one.instance_id)
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
-    registry.table.registered(replace(held[0], **out))  # type: ignore[arg-type]
+    registry.table.exchange_for_written(replace(held[0], **out))  # type: ignore[arg-type]
     eureka.held.clear()
-    monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.repair.missing(held, None)
+    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    registry.repair.instances_missing(held, None)
     if ends:
         scene.endpoints(WEB, b=READY)
         scene.reconcile()
@@ -175,9 +179,9 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     registry = scene.played.registry
-    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.repair.missing(held, None)
+    held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
+    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    registry.repair.instances_missing(held, None)
     scene.edited(application="stars")
     scene.configure(publish=frozenset({("shop", "stars")}))
     assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
@@ -223,7 +227,7 @@ def others_pod(scene: Scene, address: str, name: str = "orders-1") -> None:
     labels = {SERVICE_NAME_LABEL: "orders"}
     endpoint = {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": name}}
     metadata = {"namespace": "other", "name": f"{name}-x", "labels": labels}
-    slices.take("MODIFIED", {"metadata": metadata, "ports": WEB, "endpoints": [endpoint]})
+    slices.apply_event("MODIFIED", {"metadata": metadata, "ports": WEB, "endpoints": [endpoint]})
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,11 @@ def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("spec", "manager"),
-    [({}, SLICE_CONTROLLER), ({"notReady": "Remove"}, SLICE_CONTROLLER), ({}, "somebody.example.com")],
+    [
+        ({}, KUBERNETES_SLICE_MANAGER),
+        ({"notReady": "Remove"}, KUBERNETES_SLICE_MANAGER),
+        ({}, "somebody.example.com"),
+    ],
     ids=["Down", "Remove", "of somebody else's"],
 )
 def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], manager: str) -> None:
@@ -315,10 +323,10 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
             }
             for pod in pods
         ]
-        labels = {SERVICE_NAME_LABEL: "rating", MANAGED_BY_LABEL: manager}
+        labels = {SERVICE_NAME_LABEL: "rating", SLICE_MANAGED_BY_LABEL: manager}
         metadata = {"name": name, "namespace": "shop", "labels": labels}
         item = {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
-        slices.take("MODIFIED", item)
+        slices.apply_event("MODIFIED", item)
 
     http = {"name": "http", "port": 8080}
     packed("one", [http], *"abcd")
@@ -326,7 +334,7 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
     scene.reconcile()
     both = [http, {"name": "metrics", "port": 9090}]
     packed("one", both, *"efab")
-    if spec or manager != SLICE_CONTROLLER:
+    if spec or manager != KUBERNETES_SLICE_MANAGER:
         assert [change.action for change in scene.reconcile()] == [Action.DEREGISTER] * 2
         return
     assert scene.reconcile() == []
@@ -338,7 +346,7 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
     scene.reconcile()
     packed("one", [http], *"fa", f={"ready": False})
     assert [(change.action, change.instance.status) for change in scene.reconcile()] == []
-    states = {one.instance_id[0]: one.status for one in scene.played.registry.table.known()}
+    states = {one.instance_id[0]: one.status for one in scene.played.registry.table.known_instances()}
     assert states == {**dict.fromkeys("abcdgh", Status.UP), "f": Status.DOWN}
 
 
@@ -347,7 +355,7 @@ def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch:
     """Each reconcile asks the API server about a few vanished pods; later ones ask about the rest, so that
     ended pods are found.
     """
-    living = {f"a{number}" for number in range(2 * MOST_ASKED)}
+    living = {f"a{number}" for number in range(2 * MOST_PODS_READ)}
     asked: set[str] = set()
 
     def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -382,7 +390,7 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     scene.reconcile()
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    assert scene.played.registry.table.owned(owner)
+    assert scene.played.registry.table.instances_of_owner(owner)
 
 
 RENAMED = ("shop", "ratings")
@@ -392,7 +400,7 @@ def add_second_syncer(scene: Scene, **spec: Any) -> None:
     """Add a second syncer for the same endpoints, which conflicts with the first one."""
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
-    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
+    syncers.apply_event("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
     scene.reconcile(RENAMED)
     assert scene.sent == []
     assert "Conflict" in scene.report.problems
@@ -404,7 +412,7 @@ def mark_deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     (syncers,) = scene.played.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
     metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    syncers.apply_event("MODIFIED", {**scene.syncer, "metadata": metadata})
 
 
 def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,19 +424,19 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     scene.reconcile()
     view = scene.played.registry.table
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
-    held = {one.instance_id.partition(".")[0]: one for one in view.owned(old)}
+    held = {one.instance_id.partition(".")[0]: one for one in view.instances_of_owner(old)}
     by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    view.registered(by_a_person)
+    view.exchange_for_written(by_a_person)
     scene.sent.clear()
     add_second_syncer(scene, policy="UpsertOnly")
     scene.endpoints(WEB, a=READY, b=READY)
     mark_deleted(scene, monkeypatch)
     sent = {(one.action, one.instance.instance_id.partition(".")[0]) for one in scene.reconcile()}
     assert sent == {(Action.UPDATE, "a"), (Action.UPDATE, "b"), (Action.DEREGISTER, "c")}
-    after = {one.instance_id.partition(".")[0]: one for one in view.owned(new)}
+    after = {one.instance_id.partition(".")[0]: one for one in view.instances_of_owner(new)}
     assert {pod: one.status for pod, one in after.items()} == {"a": Status.UP, "b": Status.OUT_OF_SERVICE}
     assert scene.renewed() == {"a", "b"}
-    assert RENAMED in scene.result.concerned
+    assert RENAMED in scene.result.syncers_to_reconcile
     scene.sent.clear()
     scene.reconcile(RENAMED)
     assert [one.action for one in scene.sent] == []
@@ -449,10 +457,10 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
     found = scene.reconcile()
     assert sorted(one.action for one in found) == [Action.REGISTER] * 2 + [Action.UPDATE] * 2
     view = scene.played.registry.table
-    assert {one.application for one in view.owned(old)} == {"STARS"}
-    assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
+    assert {one.application for one in view.instances_of_owner(old)} == {"STARS"}
+    assert {one.instance_id.partition(".")[0] for one in view.instances_of_owner(new)} == {"a", "b"}
     assert len(scene.played.registry.renewals) == 4
-    assert RENAMED in scene.result.concerned
+    assert RENAMED in scene.result.syncers_to_reconcile
 
 
 @pytest.mark.parametrize("spec", [{"paused": True}, {"port": "none"}])
@@ -464,7 +472,7 @@ def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> N
     scene.edited(**{"mode": "service", **spec})
     assert scene.reconcile() == []
     owner = str(ClusterOwner(CLUSTER.name, *KEY))
-    assert len(scene.played.registry.table.owned(owner)) == 1
+    assert len(scene.played.registry.table.instances_of_owner(owner)) == 1
 
 
 def test_a_dry_run_shows_what_passes_to_another_syncer(
@@ -477,7 +485,9 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
     scene.endpoints(WEB, a=READY)
     mark_deleted(scene, monkeypatch)
     run_report = RunReport(is_once=True, is_dry=True)
-    recorded = {name: DryRunRegistry(one, name, run_report) for name, one in scene.played.registries.items()}
+    recorded = {
+        name: RecordingRegistry(one, name, run_report) for name, one in scene.played.registries.items()
+    }
     scene.played.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
     scene.elsewhere.apply = recorded["elsewhere"].apply  # type: ignore[method-assign]
     scene.reconcile()
@@ -504,8 +514,8 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     scene.set_endpoints(a=READY, b=READY)
     add_second_syncer(scene)
     view = scene.played.registry.table
-    (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
-    view.gone(late.key)
+    (late,) = [one for one in view.instances_of_application("rating") if one.instance_id.startswith("b.")]
+    view.store_confirmed_absence(late.key)
     if is_deleted:
         mark_deleted(scene, monkeypatch)
     else:
@@ -516,17 +526,17 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
 
     def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         if not scene.sent:
-            view.registered(late)
+            view.exchange_for_written(late)
         return carry_out(steps, owner, registry)
 
     scene.carry_out = finds
     looks = [scene.reconcile()]
     assert view.get(late.key) is not None
-    assert KEY in scene.result.concerned
+    assert KEY in scene.result.syncers_to_reconcile
     scene.carry_out = carry_out
     looks.append(scene.reconcile())
     assert [one.action for look in looks for one in look] == [Action.UPDATE] * 2
-    owners = {one.owner for one in view.application("rating")}
+    owners = {one.owner for one in view.instances_of_application("rating")}
     assert owners == {str(ClusterOwner(CLUSTER.name, *RENAMED))}
     assert released == ([True] if is_deleted else [])
 
@@ -546,16 +556,16 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     """A deletion waits for the first list of pods, which tells what a second syncer wants; without a list the
     instance is handed over unchanged.
     """
-    monkeypatch.setattr(heirs, "UNREAD_SECONDS", 20.0 if is_read else 0.5)
+    monkeypatch.setattr(heirs, "LONGEST_WAIT_SECONDS", 20.0 if is_read else 0.5)
     api = QuietApi(monkeypatch)
     api.lists_answer.clear()
     scene = Scene()
     scene.played.registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
-    scene.reconciler = scene.played.configured(scene.played.parts.settings, reads_each=waits_at_once)
+    scene.reconciler = scene.played.configured(scene.played.parts.settings, reads_each_instance=waits_at_once)
     scene.set_endpoints(a=READY)
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
-    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **asks}})
+    syncers.apply_event("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **asks}})
     mark_deleted(scene, monkeypatch)
     released: list[Any] = []
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))
@@ -565,8 +575,8 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     if not waits_at_once:
         assert (found, released, scene.renewed()) == ([], [], {"a"})
         while not found:
-            assert scene.result.again_seconds is not None
-            time.sleep(scene.result.again_seconds)
+            assert scene.result.requeue_after_seconds is not None
+            time.sleep(scene.result.requeue_after_seconds)
             found = scene.reconcile()
     scene.played.sources.stop()
     api.end()
@@ -574,7 +584,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     assert released == [True]
     assert scene.renewed() == {"a"}
     scene.reconcile(RENAMED)
-    (held,) = scene.played.registry.table.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
+    (held,) = scene.played.registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *RENAMED)))
     assert held.status is Status.UP
 
 
@@ -594,7 +604,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     )
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
         scene.reconcile()
-        awaited[now] = scene.result.again_seconds == HEIR_POLL_SECONDS
+        awaited[now] = scene.result.requeue_after_seconds == NEXT_OWNER_POLL_SECONDS
     scene.played.sources.stop()
     assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
 
@@ -612,10 +622,10 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     (syncers,) = scene.played.sources.syncers.reflectors
     other = syncers.get(*RENAMED)
     assert other is not None
-    syncers.take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
+    syncers.apply_event("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
     mark_deleted(scene, monkeypatch)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
-    assert RENAMED in scene.result.concerned
+    assert RENAMED in scene.result.syncers_to_reconcile
 
 
 @pytest.mark.parametrize("is_handed_over", [True, False])
@@ -637,7 +647,9 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
         (syncers,) = scene.played.sources.syncers.reflectors
         other = syncers.get(*RENAMED)
         assert other is not None
-        syncers.take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
+        syncers.apply_event(
+            "MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}}
+        )
     for key in (RENAMED, KEY) if is_handed_over else (RENAMED,):
         scene.reconcile(key)
     assert scene.renewed() == {"a", "b"}
@@ -649,7 +661,7 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
     """A removal at one connection would remove the instance at both; only instances of terminating pods
     are removed.
     """
-    monkeypatch.setattr(registries, "REPORTED_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(registries, "REPLICATION_WAIT_SECONDS", 0.0)
     scene = Scene()
     both = (scene.played.registry, scene.elsewhere)
     eureka = scene.real(*both)
@@ -657,11 +669,11 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
     scene.reconcile()
     for spec in ({}, {"metadata": {"color": "red"}}, {"eureka": "elsewhere"}, {"eureka": "default"}):
         for registry in both:
-            registry.reader.learn(list(eureka.held.values()), is_complete=True)
+            registry.reader.process_list(list(eureka.held.values()), is_complete=True)
         scene.edited(**spec)
         assert all(change.action is not Action.DEREGISTER for change in scene.reconcile())
         assert {instance_id[0] for _, instance_id in eureka.held} == {"a", "b"}
-        assert scene.result.concerned == frozenset()
+        assert scene.result.syncers_to_reconcile == frozenset()
     scene.endpoints(WEB, a=TERMINATING, b=READY)
     scene.reconcile()
     assert {instance_id[0] for _, instance_id in eureka.held} == {"b"}
@@ -674,28 +686,28 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     scene = Scene()
     scene.set_endpoints(a=READY)
     registry, elsewhere = scene.played.registry, scene.elsewhere
-    (here,) = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    (here,) = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
     now = int(time.time() * 1000)
-    elsewhere.table.registered(replace(here, last_dirty_timestamp_ms=now - 60_000))
+    elsewhere.table.exchange_for_written(replace(here, last_dirty_timestamp_ms=now - 60_000))
 
     def written(seconds_ago: float) -> list[Action]:
         stamp = now - int(seconds_ago * 1000)
-        registry.table.registered(replace(here, last_dirty_timestamp_ms=stamp))
+        registry.table.exchange_for_written(replace(here, last_dirty_timestamp_ms=stamp))
         return [change.action for change in scene.reconcile()]
 
     assert written(1.0) == []
-    assert scene.result.again_seconds == REPORTED_WITHIN_SECONDS
+    assert scene.result.requeue_after_seconds == REPLICATION_WAIT_SECONDS
     answers, elsewhere.refresh = elsewhere.refresh, silent  # type: ignore[method-assign]
     assert written(30.0) == []
     assert isinstance(scene.result.error, RegistryUnreachable)
     elsewhere.refresh = answers  # type: ignore[method-assign]
-    for _ in range(FAILURES_THAT_LAST):
-        elsewhere.reachability.failed(RegistryUnreachable("no server answers"))
+    for _ in range(LASTING_FAILURE_COUNT):
+        elsewhere.reachability.note_failure_is_lasting(RegistryUnreachable("no server answers"))
     with pytest.raises(RegistryUnreachable):  # nor may it answer before what is decided is carried out
         Registries({"default": registry, "elsewhere": elsewhere}, "default").lead_to_same_eureka(
             "default", "elsewhere", [here.key]
         )
-    elsewhere.reachability.read()
+    elsewhere.reachability.note_read_is_first()
     assert written(30.0) == [Action.DEREGISTER]
 
 
@@ -708,9 +720,9 @@ def test_what_is_not_registered_yet_moves_nowhere() -> None:
     eureka = scene.real(*both)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY, e=READY)
     scene.reconcile()
-    scene.elsewhere.reader.learn(list(eureka.held.values()), is_complete=True)
+    scene.elsewhere.reader.process_list(list(eureka.held.values()), is_complete=True)
     for key in list(eureka.held):
-        scene.played.registry.table.gone(key)
+        scene.played.registry.table.store_confirmed_absence(key)
     eureka.held.clear()
     for _ in range(3):
         scene.reconcile()
@@ -730,8 +742,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.played.registry.table.owned(owner):
-        scene.elsewhere.table.registered(instance)
+    for instance in scene.played.registry.table.instances_of_owner(owner):
+        scene.elsewhere.table.exchange_for_written(instance)
     scene.sent.clear()
     add_second_syncer(scene)
     mark_deleted(scene, monkeypatch)
@@ -745,8 +757,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.carry_out = fails
     scene.reconcile()
     assert "away" in str(scene.result.error)
-    assert scene.elsewhere.table.owned(owner) == []
-    assert len(scene.played.registry.table.owned(owner)) == 1
+    assert scene.elsewhere.table.instances_of_owner(owner) == []
+    assert len(scene.played.registry.table.instances_of_owner(owner)) == 1
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -779,9 +791,9 @@ def test_a_service_without_an_address_is_down_while_none_is_ready() -> None:
     (services,) = scene.played.sources.services.reflectors
     service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}}
     spec = {"clusterIP": "10.96.0.9", "ports": WEB}
-    services.take("MODIFIED", {**service, "spec": spec})
+    services.apply_event("MODIFIED", {**service, "spec": spec})
     scene.set_endpoints(a=READY)
-    services.take("MODIFIED", {**service, "spec": {**spec, "type": "LoadBalancer"}})
+    services.apply_event("MODIFIED", {**service, "spec": {**spec, "type": "LoadBalancer"}})
     assert scene.reconcile() == []
     for pods, status in (({"a": {"ready": False}}, Status.DOWN), ({}, None), ({"b": READY}, Status.UP)):
         scene.endpoints(WEB, **pods)
@@ -804,7 +816,7 @@ def test_another_selected_services_instances_leave_after_a_minute(
 
     def canary(**pods: str) -> None:
         metadata = {"namespace": "shop", "name": "rating-canary", "labels": {"app": "rating"}}
-        services.take("MODIFIED", {"metadata": metadata, "spec": {"selector": {"track": "canary"}}})
+        services.apply_event("MODIFIED", {"metadata": metadata, "spec": {"selector": {"track": "canary"}}})
         endpoints = [
             {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": pod}}
             for pod, address in pods.items()
@@ -812,16 +824,16 @@ def test_another_selected_services_instances_leave_after_a_minute(
         labels = {"kubernetes.io/service-name": "rating-canary"}
         of_slice = {"namespace": "shop", "name": "rating-canary-1", "labels": labels}
         found = {"metadata": of_slice, "addressType": "IPv4", "ports": WEB, "endpoints": endpoints}
-        slices.take("MODIFIED", found)
+        slices.apply_event("MODIFIED", found)
 
     start = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: start + WINDOW_SECONDS + 1)
+    monkeypatch.setattr(time, "monotonic", lambda: start + LOSS_WINDOW_SECONDS + 1)
     canary(c="10.0.0.3", d="10.0.0.4")
     scene.endpoints(WEB, a=READY, b=READY)
     assert scene.reconcile() == []
     assert "2 of 4 instances" in str(scene.report.problems["Braked"])
     assert len(scene.renewed()) == 4
-    monkeypatch.setattr(time, "monotonic", lambda: start + WINDOW_SECONDS + HOLD_SECONDS + 2)
+    monkeypatch.setattr(time, "monotonic", lambda: start + LOSS_WINDOW_SECONDS + BRAKE_HOLD_SECONDS + 2)
     assert {one.instance.instance_id[0] for one in scene.reconcile()} == {"c", "d"}
     canary(a="10.0.0.1", b="10.0.0.2")
     scene.endpoints(WEB, e=READY, f=READY)
@@ -837,16 +849,18 @@ def test_a_rolling_update_with_ambiguous_services() -> None:
     (slices,) = scene.played.sources.slices.reflectors
     service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}, "spec": {}}
     scene.set_endpoints(a=READY)
-    services.take("DELETED", service)
+    services.apply_event("DELETED", service)
     active: dict[str, Any] = {}
     for name, address in (("active", "10.0.0.1"), ("preview", "10.0.1.1")):
         metadata: dict[str, Any] = {"namespace": "shop", "name": name, "labels": {"app": "rating"}}
-        services.take("MODIFIED", {"metadata": metadata, "spec": {"ports": WEB, "selector": {"of": name}}})
+        services.apply_event(
+            "MODIFIED", {"metadata": metadata, "spec": {"ports": WEB, "selector": {"of": name}}}
+        )
         metadata = {"namespace": "shop", "name": name, "labels": {SERVICE_NAME_LABEL: name}}
         target = {"kind": "Pod", "name": "a" if name == "active" else "green"}
         one = {"addresses": [address], "conditions": READY, "targetRef": target}
         found = {"metadata": metadata, "addressType": "IPv4", "ports": WEB, "endpoints": [one]}
-        slices.take("MODIFIED", found)
+        slices.apply_event("MODIFIED", found)
         if name == "active":
             active = found
     scene.endpoints(WEB)
@@ -854,11 +868,11 @@ def test_a_rolling_update_with_ambiguous_services() -> None:
     assert "AmbiguousService" in scene.report.problems
     ends = {**active["endpoints"][0], "conditions": TERMINATING}
     comes = {"addresses": ["10.0.0.2"], "conditions": READY, "targetRef": {"kind": "Pod", "name": "b"}}
-    slices.take("MODIFIED", {**active, "endpoints": [active["endpoints"][0], comes]})
+    slices.apply_event("MODIFIED", {**active, "endpoints": [active["endpoints"][0], comes]})
     assert [(one.action, one.instance.ip_address) for one in scene.reconcile()] == [
         (Action.REGISTER, "10.0.0.2")
     ]
-    slices.take("MODIFIED", {**active, "endpoints": [ends, comes]})
+    slices.apply_event("MODIFIED", {**active, "endpoints": [ends, comes]})
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
     assert scene.renewed() == {"b"}
 
@@ -873,7 +887,7 @@ def instances_of_other_syncer(scene: Scene) -> list[Instance]:
         replace(one, ip_address="10.1.0.1") for one in scene.played.instances(OTHERS, 1, registered=False)
     ]
     for one in theirs:
-        scene.played.registry.table.registered(one)
+        scene.played.registry.table.exchange_for_written(one)
     return theirs
 
 
@@ -890,7 +904,7 @@ def test_a_namespace_does_not_take_the_name_of_another() -> None:
     assert "instances of other/rating" in found.problems["Conflict"].text
     assert "--reserve other=rating,shop=rating" in found.problems["Conflict"].text
     for one in theirs:
-        scene.played.registry.table.gone(one.key)
+        scene.played.registry.table.store_confirmed_absence(one.key)
     assert len(scene.reconcile()) == 1
 
 
@@ -921,7 +935,7 @@ def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> N
     instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY)
     assert len(scene.reconcile()) == 1
-    assert scene.report.names == frozenset({"rating"})
+    assert scene.report.claimed_names == frozenset({"rating"})
 
 
 def test_who_is_called_by_a_name_may_register_more() -> None:
@@ -941,7 +955,7 @@ def test_a_name_is_not_claimed_by_nothing() -> None:
     scene = Scene()
     scene.endpoints(WEB)
     scene.reconcile()
-    assert scene.report.names == frozenset()
+    assert scene.report.claimed_names == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -984,15 +998,15 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.played.registry.table.owned(owner):
-        scene.elsewhere.table.registered(instance)
+    for instance in scene.played.registry.table.instances_of_owner(owner):
+        scene.elsewhere.table.exchange_for_written(instance)
     for _ in range(2):
-        scene.played.registry.reachability.failed(RegistryUnreachable("hangs"))
+        scene.played.registry.reachability.note_failure_is_lasting(RegistryUnreachable("hangs"))
     scene.played.removed(KEY)
     scene.reconcile(served="elsewhere")
     assert "hangs" in str(scene.result.error)
-    assert (len(scene.sent), scene.elsewhere.table.owned(owner)) == (2, [])
-    assert len(scene.played.registry.table.owned(owner)) == 2
+    assert (len(scene.sent), scene.elsewhere.table.instances_of_owner(owner)) == (2, [])
+    assert len(scene.played.registry.table.instances_of_owner(owner)) == 2
     assert scene.played.controller.worker_group_of(KEY) == "default"
 
 
@@ -1022,7 +1036,7 @@ class Deletion:
         self.now = now
         self.scene.reconcile()
         ended = self.scene.result.ended
-        return ended.left_behind if ended else ""
+        return ended.left_behind_note if ended else ""
 
     def release(self, *_: Any, **__: Any) -> None:
         """Record that the finalizer is removed, or fail as the API server."""
@@ -1037,7 +1051,7 @@ def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest
     """
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
-    assert deletion.scene.result.again_seconds == 600.0
+    assert deletion.scene.result.requeue_after_seconds == 600.0
     assert deletion.reconcile(599) == ""
     assert deletion.released == []
     note = deletion.reconcile(601)
@@ -1053,7 +1067,7 @@ def test_a_round_that_waits_for_another_syncer_keeps_its_wait(
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     with monkeypatch.context() as patched:
-        patched.setattr(heirs.Heirs, "of", lambda *_: None)
+        patched.setattr(heirs.NextOwnerSearch, "find_next_owners", lambda *_: None)
         deletion.reconcile(300)
     assert deletion.scene.result.error is None
     assert deletion.reconcile(599) == ""
@@ -1101,7 +1115,7 @@ def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> N
     (syncers,) = scene.played.sources.syncers.reflectors
     annotations = {FORCE_DELETE_ANNOTATION: ""}
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "x", "annotations": annotations}
-    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    syncers.apply_event("MODIFIED", {**scene.syncer, "metadata": metadata})
     assert "the annotation eurekube.io/force-delete asks for it" in deletion.reconcile(1)
     assert (deletion.released, scene.sent, scene.renewed()) == ([1], [], set())
 
@@ -1123,13 +1137,13 @@ def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatc
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
     (syncers,) = scene.played.sources.syncers.reflectors
-    metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_ANNOTATION: "now"}}
-    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}
+    syncers.apply_event("MODIFIED", {**scene.syncer, "metadata": metadata})
     assert scene.reconcile() == []
     assert bodies == []
     scene.endpoints(WEB)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER] * 2
-    assert bodies == [{"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}]
+    assert bodies == [{"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}]
 
 
 def test_who_may_not_write_begins_nothing() -> None:
@@ -1169,7 +1183,7 @@ def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     scene.played.removed(KEY)
-    for instance in scene.played.registry.renewals.held():
+    for instance in scene.played.registry.renewals.renewed_instances():
         scene.played.registry.renewals.remove(instance.key)
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
@@ -1197,11 +1211,11 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     registry = scene.played.registry
-    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
-    monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.repair.missing(held, None)
+    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    registry.repair.instances_missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
     assert "1 changes wait" in scene.report.ready.text  # to register c
@@ -1219,8 +1233,8 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     scene.edited(eureka="elsewhere", policy="UpsertOnly")
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    (moved,) = scene.elsewhere.table.owned(owner)
-    scene.elsewhere.table.gone(moved.key)
+    (moved,) = scene.elsewhere.table.instances_of_owner(owner)
+    scene.elsewhere.table.store_confirmed_absence(moved.key)
     scene.edited(policy="Sync")
     carry_out = scene.carry_out
 
@@ -1230,12 +1244,12 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
 
     scene.carry_out = refused
     scene.reconcile()
-    assert len(scene.played.registry.table.owned(owner)) == 1
+    assert len(scene.played.registry.table.instances_of_owner(owner)) == 1
     scene.carry_out = carry_out
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
-    assert scene.result.again_seconds == REPORTED_WITHIN_SECONDS  # both may be the same one
+    assert scene.result.requeue_after_seconds == REPLICATION_WAIT_SECONDS  # both may be the same one
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
-    assert scene.played.registry.table.owned(owner) == []
+    assert scene.played.registry.table.instances_of_owner(owner) == []
 
 
 @pytest.mark.parametrize(
@@ -1263,12 +1277,14 @@ def register_under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) 
         metadata = {OWNER_KEY: owner, CLUSTER_UID_KEY: uid}
         id_ = f"{pod}.shop.{name}:rating:8080"
         made = Instance("rating", id_, address, address, Port(8080), metadata=metadata, vip_address="rating")
-        scene.played.registry.table.registered(made)
+        scene.played.registry.table.exchange_for_written(made)
 
 
 def held_by(scene: Scene, name: str) -> set[str]:
     """Return the ids of the syncer's instances under a name of the cluster."""
-    return {one.instance_id for one in scene.played.registry.known(owner=str(ClusterOwner(name, *KEY)))}
+    return {
+        one.instance_id for one in scene.played.registry.known_instances(owner=str(ClusterOwner(name, *KEY)))
+    }
 
 
 def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
@@ -1284,7 +1300,7 @@ def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
         (Action.UPDATE, "a.shop.earlier:rating:8080", True),
         (Action.UPDATE, "b.shop.earlier:rating:8080", True),
     }
-    assert scene.result.concerned == {KEY}
+    assert scene.result.syncers_to_reconcile == {KEY}
     ids = {"a.shop.earlier:rating:8080", "b.shop.earlier:rating:8080", "c.shop.lab:rating:8080"}
     assert held_by(scene, CLUSTER.name) == ids
     assert {one.action for one in scene.reconcile()} <= {Action.UPDATE}  # whatever else differs

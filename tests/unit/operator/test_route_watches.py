@@ -13,7 +13,7 @@ from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.route_watches import RouteWatches
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.sources import ClusterCache
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.quiet_api import QuietApi
@@ -83,20 +83,20 @@ def item(name: str, namespace: str = "shop", **spec: Any) -> dict[str, Any]:
 def test_only_what_a_syncer_needs_is_watched(made: Made) -> None:
     """A kind is watched while a syncer asks for it, and where the operator watches."""
     watches = made(namespaces=("shop", "infra"))
-    watches.needed(KEY, CLUSTER_IP)
-    watches.needed(("shop", "pods"), syncer(Advertise.INGRESS, Mode.POD))
+    watches.watch_needed_kinds(KEY, CLUSTER_IP)
+    watches.watch_needed_kinds(("shop", "pods"), syncer(Advertise.INGRESS, Mode.POD))
     assert watched(watches) == {}
-    watches.needed(KEY, INGRESS)
+    watches.watch_needed_kinds(KEY, INGRESS)
     assert watched(watches) == {"ingresses": ["infra", "shop"]}
-    watches.needed(("shop", "other"), INGRESS)
-    watches.needed(KEY, GATEWAY)
+    watches.watch_needed_kinds(("shop", "other"), INGRESS)
+    watches.watch_needed_kinds(KEY, GATEWAY)
     assert watched(watches) == {kind: ["infra", "shop"] for kind in ("ingresses", "gateways", "httproutes")}
-    watches.needed(("shop", "other"), None)
+    watches.watch_needed_kinds(("shop", "other"), None)
     assert watched(watches) == {kind: ["infra", "shop"] for kind in ("gateways", "httproutes")}
-    watches.needed(KEY, CLUSTER_IP)
+    watches.watch_needed_kinds(KEY, CLUSTER_IP)
     assert watched(watches) == {}
     everywhere = made()
-    everywhere.needed(KEY, INGRESS)
+    everywhere.watch_needed_kinds(KEY, INGRESS)
     assert watched(everywhere) == {"ingresses": [None]}
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_allowed_is_not_watched(
 ) -> None:
     """Without ``--advertise-from`` the operator asks for nothing that it has no right to."""
     watches = made(allowed)
-    watches.needed(KEY, INGRESS)
+    watches.watch_needed_kinds(KEY, INGRESS)
     assert (watched(watches), watches.routes(INGRESS), watches.failure(INGRESS)) == ({}, None, "")
     assert api.lists["ingresses"] == 0
 
@@ -118,8 +118,8 @@ def test_a_change_concerns_the_syncers_that_need_the_kind(
     watches = made(namespaces=("shop", "infra"))
     api.lists_answer.clear()
     for name in ("a", "b"):
-        watches.needed(("shop", name), INGRESS)
-    watches.needed(("shop", "c"), GATEWAY)
+        watches.watch_needed_kinds(("shop", name), INGRESS)
+    watches.watch_needed_kinds(("shop", "c"), GATEWAY)
     api.lists_answer.set()
     read(watches, INGRESS)
     read(watches, GATEWAY)
@@ -127,14 +127,14 @@ def test_a_change_concerns_the_syncers_that_need_the_kind(
     assert set(concerned) == {("shop", "a"), ("shop", "b"), ("shop", "c")}
     concerned.clear()
     (infra,) = (one for one in watches.groups["ingresses"].reflectors if one.namespace == "infra")
-    infra.take("ADDED", item("web", "infra"))
+    infra.apply_event("ADDED", item("web", "infra"))
     assert sorted(concerned) == [("shop", "a"), ("shop", "b")]
     routes = watches.routes(INGRESS)
     assert routes is not None
     assert [one["metadata"]["name"] for one in routes.ingresses] == ["web"]
     concerned.clear()
     (routes_of_shop,) = (one for one in watches.groups["httproutes"].reflectors if one.namespace == "shop")
-    routes_of_shop.take("ADDED", item("web"))
+    routes_of_shop.apply_event("ADDED", item("web"))
     assert concerned == [("shop", "c")]
 
 
@@ -142,8 +142,8 @@ def test_a_kind_that_is_not_installed(made: Made, api: QuietApi) -> None:
     """Nothing is taken for read, and the reason names the CRD; the watch of the other kind goes on."""
     api.refuse("httproutes", 404)
     watches = made()
-    watches.needed(KEY, GATEWAY)
-    watches.needed(("shop", "other"), INGRESS)
+    watches.watch_needed_kinds(KEY, GATEWAY)
+    watches.watch_needed_kinds(("shop", "other"), INGRESS)
     wait_until(lambda: bool(watches.failure(GATEWAY)), "the answer", 20.0)
     assert watches.routes(GATEWAY) is None
     assert "does not know the kind httproutes.gateway.networking.k8s.io" in watches.failure(GATEWAY)
@@ -155,7 +155,7 @@ def test_a_kind_that_may_not_be_read(made: Made, api: QuietApi) -> None:
     """The API server's refusal is the reason."""
     api.refuse("ingresses", 403)
     watches = made(namespaces=("shop",))
-    watches.needed(KEY, INGRESS)
+    watches.watch_needed_kinds(KEY, INGRESS)
     wait_until(lambda: bool(watches.failure(INGRESS)), "the answer", 20.0)
     assert watches.routes(INGRESS) is None
     assert watches.failure(INGRESS) == "ingresses cannot be read"
@@ -172,7 +172,7 @@ def test_another_namespace_that_may_not_be_read(made: Made, monkeypatch: pytest.
 
     monkeypatch.setattr(KubeAccess, "pages", pages)
     watches = made(namespaces=("shop", "gone"))
-    watches.needed(KEY, GATEWAY)
+    watches.watch_needed_kinds(KEY, GATEWAY)
     read(watches, GATEWAY)
     routes = watches.routes(GATEWAY)
     assert routes is not None
@@ -187,21 +187,21 @@ def test_a_syncer_waits_for_what_is_not_read(api: QuietApi) -> None:
     """The syncer's problem has the reason of the failed list; the operator itself counts as started."""
     api.refuse("gateways", 404)
     access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-    sources = Sources(access, CLUSTER, (), lambda _: None, advertise_from=[Advertise.GATEWAY])
+    sources = ClusterCache(access, CLUSTER, (), lambda _: None, advertise_from=[Advertise.GATEWAY])
     sources.start()
     spec = {"mode": "service", "selector": {"app": "rating"}, "advertise": "Gateway"}
     (syncers,), (services,) = sources.syncers.reflectors, sources.services.reflectors
     metadata = {"namespace": "shop", "name": "rating"}
     wait_until(lambda: sources.is_synced, "the first lists", 20.0)
     api.lists_answer.clear()
-    syncers.take("ADDED", {"metadata": metadata, "spec": spec})
-    services.take("ADDED", {"metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+    syncers.apply_event("ADDED", {"metadata": metadata, "spec": spec})
+    services.apply_event("ADDED", {"metadata": metadata, "spec": {"ports": [{"port": 80}]}})
     assert not sources.is_synced, "a single pass waits for an answer"
     api.lists_answer.set()
     wait_until(lambda: sources.is_synced, "the answers", 20.0)
     desired = sources.desired(GATEWAY)
     (problem,) = desired.problems
-    assert (problem.reason, desired.is_unread, desired.is_in_doubt) == ("RoutesNotRead", True, True)
+    assert (problem.reason, desired.awaits_reading, desired.is_in_doubt) == ("RoutesNotRead", True, True)
     assert "gateways.gateway.networking.k8s.io: install its CRD" in problem.message
     assert sources.is_settled
     assert "reflector-gateways-all" in [loop.name for loop in sources.liveness()]

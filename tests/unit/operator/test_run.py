@@ -24,30 +24,32 @@ PARTS = (
     "EventRecorder",
     "KubeAccess",
     "Leadership",
-    "Sources",
+    "ClusterCache",
     "StatusWriter",
-    "Triggers",
+    "StackRefreshController",
 )
 
 
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Run the operator until it stops; return the calls of its parts during the stop, e.g.
-    ``Leadership.release``.
+    ``Leadership.release_lease``.
     """
     parts, stop = Mock(), threading.Event()
     for name in PARTS:
         made = getattr(parts, name)
         maker = Mock(return_value=made)
         monkeypatch.setattr(module, name, Mock(return_value=made, load=maker))
-    monkeypatch.setattr(module, "KINDS", {"Connection": Mock(return_value=parts.EurekaRegistry)})
+    monkeypatch.setattr(
+        module, "REGISTRY_BY_CONNECTION_CLASS", {"Connection": Mock(return_value=parts.EurekaRegistry)}
+    )
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
     parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
-    parts.Sources.unread_namespaces.return_value = {}
-    parts.Sources.syncer_keys.return_value = []
+    parts.ClusterCache.unread_namespaces.return_value = {}
+    parts.ClusterCache.syncer_keys.return_value = []
     parts.EurekaRegistry.condition.return_value = Healthy()
-    parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
+    parts.Leadership.run_tasks.side_effect = lambda *_: parts.reset_mock()
     monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", parts.BackgroundSelfCheck)
-    monkeypatch.setattr(module, "settle_down", lambda: None)  # of the tests' own process
+    monkeypatch.setattr(module, "freeze_present_objects", lambda: None)  # of the tests' own process
     connections = {"default": Connection.parse(URL)}
     module.run(Settings(connections, cluster_name="lab", leader_elect=False, web_address=""), stop)
     return [name for name, _, _ in parts.mock_calls]
@@ -61,10 +63,10 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
     """
     reported = ended(monkeypatch)
     order = [
-        "Sources.stop",
-        "Leadership.close",
+        "ClusterCache.stop",
+        "Leadership.forbid_changes",
         "Controller.stop",
-        "Leadership.release",
+        "Leadership.release_lease",
         "EurekaRegistry.stop",
     ]
     assert [name for name in reported if name in order] == order
@@ -86,13 +88,13 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     assert waits()
     sources.is_settled = True
     assert waits()
-    registry.reachability.read()
+    registry.reachability.note_read_is_first()
     sources.is_settled = False
     assert waits()
     sources.is_settled = True
     assert not waits()
     registry.reachability = Reachability(registry.peers)
-    registry.reachability.failed(RegistryUnreachable("away"))
+    registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
     assert not waits()  # each syncer says so, and nothing is changed there before it answers
 
 

@@ -24,19 +24,26 @@ from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, GATE_WORK, ROUTE_WORK, WORK, election, pulumi_stack
+from eurekube_provider.kube.rights import (
+    CLUSTER_RULES,
+    GATE_NAMESPACE_RULES,
+    NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULES,
+    election_rules,
+    pulumi_stack_rule,
+)
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.selfcheck import (
-    CONSEQUENCES,
-    KINDS,
-    REVIEWS,
+    ACCESS_REVIEWS_PATH,
+    CRD_KINDS,
+    MISSING_RIGHT_EFFECTS,
     BackgroundSelfCheck,
     CheckResult,
     Verdict,
     check_encryption,
     check_eureka,
     check_kubernetes,
-    text,
+    format_results,
 )
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
@@ -57,7 +64,7 @@ class FakeAccess(KubeAccess):
     ) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         self.allows, self.crd, self.reviews = allows, crd, reviews
-        self.kinds = list(KINDS)
+        self.kinds = list(CRD_KINDS)
         self.foreign_kinds = ["ingresses", "gateways", "httproutes"]
         self.asked: list[Attributes] = []
 
@@ -78,7 +85,7 @@ class FakeAccess(KubeAccess):
             if self.crd:
                 raise self.crd
             return {"resources": [{"name": name} for name in self.kinds]}
-        assert (method, path) == ("POST", REVIEWS)
+        assert (method, path) == ("POST", ACCESS_REVIEWS_PATH)
         if self.reviews:
             raise self.reviews
         attributes = body["spec"]["resourceAttributes"]
@@ -98,7 +105,7 @@ def test_nothing_is_missing() -> None:
     assert warnings(findings) == []
     expected = [
         (group, resource, verb)
-        for rule in (*CLUSTER, *WORK)
+        for rule in (*CLUSTER_RULES, *NAMESPACE_RULES)
         for group in rule.api_groups
         for resource in rule.resources
         for verb in rule.verbs
@@ -113,7 +120,7 @@ def test_nothing_is_missing() -> None:
     ]
     assert asked == expected
     assert not any("namespace" in one for one in access.asked)
-    assert "all is well" in text(findings)
+    assert "all is well" in format_results(findings)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +172,22 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 def test_every_right_has_its_consequence() -> None:
     """Each resource in the roles has a sentence about the features that need it."""
-    rules = (*WORK, *GATE_WORK, *ROUTE_WORK.values(), *CLUSTER, *election("lease"), pulumi_stack("shop"))
-    assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
+    rules = (
+        *NAMESPACE_RULES,
+        *GATE_NAMESPACE_RULES,
+        *ROUTE_NAMESPACE_RULES.values(),
+        *CLUSTER_RULES,
+        *election_rules("lease"),
+        pulumi_stack_rule("shop"),
+    )
+    assert {resource for rule in rules for resource in rule.resources} == set(MISSING_RIGHT_EFFECTS)
 
 
 def test_gate_rights_are_checked_where_gates_are_served() -> None:
     """Rights for the readiness gate are reviewed only in the namespaces given for it."""
     access = FakeAccess(lambda asked: asked.get("subresource") != "status" or asked["resource"] != "pods")
     assert warnings(check_kubernetes(access, ("a", "b"))) == []
-    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gated=("b",)))
+    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gate_namespaces=("b",)))
     assert subject == "patch pods/status in namespace b"
     assert "no pod that declares the readiness gate becomes ready" in detail
 
@@ -267,7 +281,7 @@ class FakePeer(Peer):
         super().__init__(url, Connection((url,)))
         self.answer, self.batches = answer, batches
 
-    def status(self) -> ServerStatus:
+    def read_status(self) -> ServerStatus:
         """Return the answer, or raise it."""
         if isinstance(self.answer, RegistryError):
             raise self.answer
@@ -275,10 +289,10 @@ class FakePeer(Peer):
 
     def list_instances(self) -> list[Instance]:
         """Return an empty list, or raise the answer."""
-        self.status()
+        self.read_status()
         return []
 
-    def batch(self, items: Any) -> list[ItemResponse]:
+    def send_batch(self, items: Any) -> list[ItemResponse]:
         """Accept every item, or raise 404 if the server has no batches."""
         if not self.batches:
             raise RegistryRejected("no batches here", status_code=404)
@@ -350,7 +364,7 @@ def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -
 def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that is scheduled for later is not run after the operator has ended."""
     asked: list[object] = []
-    monkeypatch.setattr(selfcheck, "check", asked.append)
+    monkeypatch.setattr(selfcheck, "run_checks", asked.append)
     before = set(threading.enumerate())
     checking = BackgroundSelfCheck(Settings({"default": Connection.parse("http://eureka.example/eureka")}))
     (thread,) = set(threading.enumerate()) - before

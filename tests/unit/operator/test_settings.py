@@ -10,10 +10,10 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.kube.elector import Timing
+from eurekube_provider.kube.elector import ElectionTiming
 from eurekube_provider.operator.__main__ import add_flags
-from eurekube_provider.operator.options import TEXT, Option, texts_of
-from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, settings_from
+from eurekube_provider.operator.options import TEXT_TYPE, Option, flag_or_environment_texts
+from eurekube_provider.operator.settings import ALL_OPTIONS, Settings, add_setting_flags, load_settings
 from scripts.reference import flags_page
 
 ROOT = Path(__file__).parents[3]
@@ -24,13 +24,13 @@ SECRET = "pa55-w0rd"
 def parser() -> argparse.ArgumentParser:
     """Return a parser of the operator's flags."""
     result = argparse.ArgumentParser(allow_abbrev=False)
-    add_settings(result)
+    add_setting_flags(result)
     return result
 
 
 def settings(*flags: str, **environment: str) -> Settings:
     """Return the settings from these flags and variables, with a Eureka URL."""
-    return settings_from(vars(parser().parse_args(flags)), {**URL, **environment})
+    return load_settings(vars(parser().parse_args(flags)), {**URL, **environment})
 
 
 def default(of: Settings) -> Connection:
@@ -70,9 +70,9 @@ def test_flags_win_over_the_environment() -> None:
         ("LEADER_ELECT", "false", "leader_elect", False),
         ("LEASE_NAME", "one.lease", "lease_name", "one.lease"),
         ("LEASE_NAMESPACE", "ops", "lease_namespace", "ops"),
-        ("LEASE_DURATION_SECONDS", "30", "lease_timing", Timing(lease_duration_seconds=30)),
-        ("RENEW_DEADLINE_SECONDS", "8", "lease_timing", Timing(renew_deadline_seconds=8)),
-        ("RETRY_PERIOD_SECONDS", "1", "lease_timing", Timing(retry_period_seconds=1)),
+        ("LEASE_DURATION_SECONDS", "30", "lease_timing", ElectionTiming(lease_duration_seconds=30)),
+        ("RENEW_DEADLINE_SECONDS", "8", "lease_timing", ElectionTiming(renew_deadline_seconds=8)),
+        ("RETRY_PERIOD_SECONDS", "1", "lease_timing", ElectionTiming(retry_period_seconds=1)),
         ("RELEASE_AFTER_SECONDS", "5", "release_after_seconds", 5.0),
         ("RESYNC_SECONDS", "0.5", "resync_seconds", 0.5),
         ("ADVERTISE_FROM", "", "advertise_from", ()),
@@ -121,19 +121,19 @@ def test_the_drain_follows_from_the_lease() -> None:
 
 def test_what_callers_need_to_learn_follows_from_the_drain() -> None:
     """The time until callers know a new pod is the drain without the time of a change of leader."""
-    assert settings().known_after_seconds == 102
-    assert settings(LEASE_DURATION_SECONDS="30").known_after_seconds == 102
-    assert settings(DRAIN_SECONDS="60").known_after_seconds == 42
-    assert settings(DRAIN_SECONDS="1").known_after_seconds == 7
-    assert settings(DRAIN_SECONDS="0").known_after_seconds == 102
+    assert settings().callers_know_after_seconds == 102
+    assert settings(LEASE_DURATION_SECONDS="30").callers_know_after_seconds == 102
+    assert settings(DRAIN_SECONDS="60").callers_know_after_seconds == 42
+    assert settings(DRAIN_SECONDS="1").callers_know_after_seconds == 7
+    assert settings(DRAIN_SECONDS="0").callers_know_after_seconds == 102
 
 
 def test_gates_are_served_where_the_settings_say_so() -> None:
     """A star in ``GATE_NAMESPACE`` stands for every watched namespace."""
-    assert settings().gated == ()
-    assert settings(GATE_NAMESPACE="shop,team").gated == ("shop", "team")
-    assert settings(GATE_NAMESPACE="*").gated == (None,)
-    assert settings(GATE_NAMESPACE="*", WATCH_NAMESPACE="shop").gated == ("shop",)
+    assert settings().watched_gate_namespaces == ()
+    assert settings(GATE_NAMESPACE="shop,team").watched_gate_namespaces == ("shop", "team")
+    assert settings(GATE_NAMESPACE="*").watched_gate_namespaces == (None,)
+    assert settings(GATE_NAMESPACE="*", WATCH_NAMESPACE="shop").watched_gate_namespaces == ("shop",)
 
 
 def test_gates_are_not_served_where_syncers_are_not_seen() -> None:
@@ -194,7 +194,7 @@ def test_values_that_others_check(flag: str, value: str, words: str) -> None:
 def test_no_eureka() -> None:
     """Without a URL the error names the flag and the variable that set one."""
     with pytest.raises(ConfigurationError, match="--eureka-url or EUREKA_URL"):
-        settings_from({}, {})
+        load_settings({}, {})
 
 
 def test_secrets_are_no_flags() -> None:
@@ -256,9 +256,9 @@ def test_who_may_select_where(pairs: str, source: str, target: str, expected: bo
 
 def test_watched_namespaces() -> None:
     """All namespaces are watched unless some are named."""
-    assert settings().watches("any")
-    assert settings(WATCH_NAMESPACE="a").watches("a")
-    assert not settings(WATCH_NAMESPACE="a").watches("b")
+    assert settings().watches_namespace("any")
+    assert settings(WATCH_NAMESPACE="a").watches_namespace("a")
+    assert not settings(WATCH_NAMESPACE="a").watches_namespace("b")
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -286,14 +286,14 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         eureka-zone:
         """,
     )
-    result = settings_from({"config": file}, {})
+    result = load_settings({"config": file}, {})
     assert default(result) == Connection(
         ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=BatchMode.REST, secret_file=password
     )
     assert result.watch_namespaces == ("shop", "billing")
     assert result.cross_namespace == {("a", "b"), ("c", "*")}
     assert (result.resync_seconds, result.take_over_cluster) == (7.0, True)
-    assert result == settings_from({}, {"CONFIG": file})
+    assert result == load_settings({}, {"CONFIG": file})
 
 
 def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
@@ -310,17 +310,17 @@ def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
         """,
     )
     flags = {"config": file, "operator_name": "flag"}
-    result = settings_from(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
+    result = load_settings(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
     assert (result.operator_name, result.log_level, result.resync_seconds) == ("flag", "ERROR", 15.0)
     assert default(result) == Connection(
         ("http://file/e",), user="variable", password="from-file", mode=BatchMode.BATCH, secret_file=password
     )
-    plain = default(settings_from(flags, {"EUREKA_PASSWORD": "variable"}))
+    plain = default(load_settings(flags, {"EUREKA_PASSWORD": "variable"}))
     assert (plain.password, plain.secret_file) == ("variable", None)
     other = tmp_path / "other"
     other.write_text("from-flag")
     near = {**flags, "eureka_password_file": str(other)}
-    assert default(settings_from(near, {"EUREKA_PASSWORD": "variable"})).password == "from-flag"
+    assert default(load_settings(near, {"EUREKA_PASSWORD": "variable"})).password == "from-flag"
 
 
 def test_named_connections(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_named_connections(tmp_path: Path) -> None:
           us: {{url: ["z=http://us-1/e", "y=http://us-2/e"], zone: y}}
         """,
     )
-    result = settings_from({"config": file}, {**URL, "EUREKA_USER": "ann", "EUREKA_PASSWORD": SECRET})
+    result = load_settings({"config": file}, {**URL, "EUREKA_USER": "ann", "EUREKA_PASSWORD": SECRET})
     assert result.connections == {
         "default": Connection(("http://a/eureka",), user="ann", password=SECRET),
         "eu-1": Connection(("http://eu/e",), token="t0ken", proxy="http://proxy:1", secret_file=token),
@@ -388,7 +388,7 @@ def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> No
     """A one-line message names the file, the key, the fault and a value that works."""
     file = written(tmp_path, text)
     with pytest.raises(ConfigurationError) as caught:
-        settings_from({"config": file}, URL)
+        load_settings({"config": file}, URL)
     assert str(caught.value).startswith(sentence.replace("FILE", file))
     assert "\n" not in str(caught.value)
 
@@ -396,15 +396,15 @@ def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> No
 def test_a_file_that_is_not_there() -> None:
     """The message names the flag or variable that gave the file."""
     with pytest.raises(ConfigurationError, match=r"^CONFIG: /none.yaml cannot be read \(No such file"):
-        settings_from({}, {**URL, "CONFIG": "/none.yaml"})
+        load_settings({}, {**URL, "CONFIG": "/none.yaml"})
 
 
 def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
     """An empty value counts as not given, unless the option defines what it means."""
     for empty, expected in ((None, "unset"), ("off", "off")):
-        option = Option("a", "X", TEXT, "unset", "", empty=empty)
-        assert option.read(texts_of([option], {"a": ""}, {}).get("a")) == expected
-        assert option.read(texts_of([option], {}, {"A": " "}).get("a")) == expected
+        option = Option("a", "X", TEXT_TYPE, "unset", "", value_if_empty=empty)
+        assert option.read(flag_or_environment_texts([option], {"a": ""}, {}).get("a")) == expected
+        assert option.read(flag_or_environment_texts([option], {}, {"A": " "}).get("a")) == expected
 
 
 def test_actions_are_no_settings() -> None:
@@ -413,7 +413,7 @@ def test_actions_are_no_settings() -> None:
     add_flags(result)
     names = {name.replace("_", "-") for name in vars(result.parse_args([]))}
     actions = {"once", "dry-run", "without-lease", "check", "check-removal", "output"}
-    assert names - {option.name for option in OPTIONS} == {"config", *actions}
+    assert names - {option.name for option in ALL_OPTIONS} == {"config", *actions}
 
 
 def test_the_page_of_flags_is_what_the_options_say() -> None:

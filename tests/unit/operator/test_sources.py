@@ -23,12 +23,12 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.reflector import ReflectorGroup
-from eurekube_provider.operator.index import Index
-from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.index import ServiceIndex
+from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.watches import (
     OnDemandWatches,
+    trim_custom_resource,
     trim_node,
-    trim_own,
     trim_pod,
     trim_service,
     trim_slice,
@@ -119,7 +119,7 @@ def test_only_an_endpoint_that_changed_is_kept_again(changed: Object) -> None:
 def test_field_managers_are_left_out() -> None:
     """A syncer is kept whole except for ``managedFields``."""
     syncer: Object = {"metadata": {"name": "a", "managedFields": [{}], "uid": "u"}, "spec": {"mode": "pod"}}
-    assert trim_own(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
+    assert trim_custom_resource(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
 
 
 class SourceChanges:
@@ -130,7 +130,7 @@ class SourceChanges:
         self.changed: list[Object] = []
         self.is_overwritten = False
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-        self.sources = Sources(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
+        self.sources = ClusterCache(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
         self.sources.follow_services(self.changed.append)
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
@@ -144,15 +144,15 @@ class SourceChanges:
     def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         (reflector,) = kind.reflectors
         if old is not None:
-            reflector.take("MODIFIED", old)
+            reflector.apply_event("MODIFIED", old)
         elif new is not None:
-            reflector.take("DELETED", new)
+            reflector.apply_event("DELETED", new)
         self.concerned.clear()
         self.changed.clear()
         if new is not None:
-            reflector.take("MODIFIED" if old else "ADDED", new)
+            reflector.apply_event("MODIFIED" if old else "ADDED", new)
         elif old is not None:
-            reflector.take("DELETED", old)
+            reflector.apply_event("DELETED", old)
         return sorted(self.concerned)
 
 
@@ -282,11 +282,11 @@ class Counting(dict[str, Any]):
 
 def test_a_look_costs_its_own_services_only() -> None:
     """A selection reads no Service or slice of other applications, however many the namespace has."""
-    index = Index()
+    index = ServiceIndex()
     for number in range(200):
         name = f"other-{number}"
-        index.service_changed(None, Counting(service(name)))
-        index.slice_changed(
+        index.update_service(None, Counting(service(name)))
+        index.update_slice(
             None,
             Counting(
                 metadata={
@@ -304,15 +304,15 @@ def test_a_look_costs_its_own_services_only() -> None:
             "labels": {"kubernetes.io/service-name": "rating"},
         }
     }
-    index.service_changed(None, own)
-    index.slice_changed(None, own_slice)
+    index.update_service(None, own)
+    index.update_slice(None, own_slice)
     Counting.looks = 0
-    assert index.selected(Selector("team", "rating")) == ([own], [own_slice])
-    assert index.selected(Selector("elsewhere", "rating")) == ([], [])
+    assert index.services_and_slices(Selector("team", "rating")) == ([own], [own_slice])
+    assert index.services_and_slices(Selector("elsewhere", "rating")) == ([], [])
     assert Counting.looks == 0
-    index.slice_changed(own_slice, None)
-    index.service_changed(own, None)
-    assert index.selected(Selector("team", "rating")) == ([], [])
+    index.update_slice(own_slice, None)
+    index.update_service(own, None)
+    assert index.services_and_slices(Selector("team", "rating")) == ([], [])
 
 
 class Watched:
@@ -348,20 +348,20 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
 
     pods = OnDemandWatches(make, concerned.append)
     one, two = ("team", "one"), ("team", "two")
-    pods.needed(one, set())
+    pods.set_needed_scopes(one, set())
     assert made == {}
-    pods.needed(one, {"shop"})
-    pods.needed(two, {"shop"})
+    pods.set_needed_scopes(one, {"shop"})
+    pods.set_needed_scopes(two, {"shop"})
     first = made["shop"]
     assert (first.is_running, pods.reflector("shop"), concerned) == (True, None, [])
     first.sync()
     assert sorted(concerned) == [one, two]
     assert id(pods.reflector("shop")) == id(first)
-    pods.needed(one, {"mall"})
-    assert (first.is_running, made["mall"].is_running, pods.users("shop")) == (True, True, {two})
-    pods.needed(two, set())
+    pods.set_needed_scopes(one, {"mall"})
+    assert (first.is_running, made["mall"].is_running, pods.users_of("shop")) == (True, True, {two})
+    pods.set_needed_scopes(two, set())
     assert (first.is_running, pods.reflector("shop")) == (False, None)
-    pods.needed(two, {"shop"})
+    pods.set_needed_scopes(two, {"shop"})
     assert made["shop"] is not first
     pods.stop()
     assert not any(reflector.is_running for reflector in made.values())
@@ -414,7 +414,7 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
     allowed.
     """
     access = TwoNamespaces()
-    sources = Sources(access, CLUSTER, ("open", "closed"), lambda _: None)
+    sources = ClusterCache(access, CLUSTER, ("open", "closed"), lambda _: None)
 
     def reasons(namespace: str) -> list[tuple[str, bool]]:
         wanted = Syncer(namespace, "x", Mode.POD, Selector(namespace, "rating"), "rating")
@@ -444,7 +444,7 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
 def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
     """If every list is denied the sources are not settled: a new replica must not replace one that works."""
     access = TwoNamespaces()
-    sources = Sources(access, CLUSTER, (), lambda _: None)
+    sources = ClusterCache(access, CLUSTER, (), lambda _: None)
     for group in (sources.syncers, sources.services, sources.slices):
         group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
     assert not sources.is_settled
@@ -463,13 +463,13 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
     (services,) = operator.sources.services.reflectors
     (slices,) = operator.sources.slices.reflectors
     for name, count in {"rating": 3, "order": 4, "foreign": 900, "gone": 5}.items():
-        services.take("ADDED", service(name, namespace="shop"))
+        services.apply_event("ADDED", service(name, namespace="shop"))
         metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
         endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
-        slices.take("ADDED", {"metadata": metadata, "endpoints": endpoints})
-    assert operator.sources.wanted_at() == {"default": 3, "other": 1}
-    assert sorted(operator.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
-    assert sorted(operator.sources.syncers_at("default")) == [
+        slices.apply_event("ADDED", {"metadata": metadata, "endpoints": endpoints})
+    assert operator.sources.count_wanted_by_eureka() == {"default": 3, "other": 1}
+    assert sorted(operator.sources.syncers_at_eureka("other")) == [("shop", "gone"), ("shop", "order")]
+    assert sorted(operator.sources.syncers_at_eureka("default")) == [
         ("shop", "gone"),
         ("shop", "odd"),
         ("shop", "rating"),
@@ -485,9 +485,11 @@ def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
     leaves = {"addresses": ["10.0.0.1" if target else pod], "conditions": {"terminating": True}}
     metadata = {"namespace": "shop", "name": "s", "labels": {"kubernetes.io/service-name": "rating"}}
     endpoints = [{**leaves, "targetRef": target} if target else leaves]
-    slices.take("ADDED", {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": endpoints})
+    slices.apply_event(
+        "ADDED", {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": endpoints}
+    )
     seen = [
-        sources.seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
+        sources.was_seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
         for namespace in ("shop", "other")
     ]
     assert seen == [True, False]
@@ -579,18 +581,18 @@ def test_whole_pods_are_read_only_where_they_are_needed(
     api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
     api_client.rest_client.pool_manager = pool
     access = KubeAccess(api_client)
-    sources = Sources(access, CLUSTER, (), lambda _: None, gate_namespaces=gate_namespaces)
+    sources = ClusterCache(access, CLUSTER, (), lambda _: None, gate_namespaces=gate_namespaces)
     sources.start()
     try:
         wait_until(lambda: sources.is_synced, "the first lists", 20)
         (syncers,) = sources.syncers.reflectors
         item = syncer(namespace="shop")
-        syncers.take("ADDED", {**item, "spec": {**item["spec"], **spec}})
+        syncers.apply_event("ADDED", {**item, "spec": {**item["spec"], **spec}})
         last = syncer("last", namespace="last")
-        syncers.take("ADDED", {**last, "spec": {**last["spec"], "metadataFromPodLabels": ["team"]}})
+        syncers.apply_event("ADDED", {**last, "spec": {**last["spec"], "metadataFromPodLabels": ["team"]}})
         expected = {*watched, ("last", METADATA)}
         wait_until(lambda: set(api.watched) == expected, "the watches of pods", 20)
-        syncers.take("DELETED", item)
+        syncers.apply_event("DELETED", item)
         of_gates = {(namespace, WHOLE) for namespace in gate_namespaces}
         wait_until(lambda: set(api.watched) == {*of_gates, ("last", METADATA)}, "the end of a watch", 20)
         assert api.asked == expected
@@ -632,12 +634,12 @@ class PodsOfHosts(PodRequests):
 
 
 @contextmanager
-def on_hosts(api: PodsOfHosts, concerned: Callable[[tuple[str, str]], None]) -> Iterator[Sources]:
+def on_hosts(api: PodsOfHosts, concerned: Callable[[tuple[str, str]], None]) -> Iterator[ClusterCache]:
     """Watch a syncer for each of two Services that registers host ports, and a pod of the first Service."""
     pool: Any = api
     api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
     api_client.rest_client.pool_manager = pool
-    sources = Sources(KubeAccess(api_client), CLUSTER, (), concerned)
+    sources = ClusterCache(KubeAccess(api_client), CLUSTER, (), concerned)
     sources.start()
     try:
         wait_until(lambda: sources.is_synced, "the first lists", 20)
@@ -649,7 +651,7 @@ def on_hosts(api: PodsOfHosts, concerned: Callable[[tuple[str, str]], None]) -> 
             ):
                 (reflector,) = group.reflectors
                 more = {"spec": {**item["spec"], "advertise": "HostPort"}} if group is sources.syncers else {}
-                reflector.take("ADDED", {**item, **more})
+                reflector.apply_event("ADDED", {**item, **more})
         wait_until(lambda: sources.is_synced, "the list of pods", 20)
         yield sources
     finally:
@@ -700,11 +702,11 @@ def test_a_pod_that_the_watch_lacks_is_asked_for(
 ) -> None:
     """The operator asks the API server once for a pod with a host port that its watch has not brought yet."""
     with on_hosts(api := PodsOfHosts(listed, single), lambda _: None) as sources:
-        asking = sources.asked(sources.syncers.get("team", "rating"))
+        asking = sources.parse_spec_or_none(sources.syncers.get("team", "rating"))
         assert asking is not None
         desired = sources.desired(asking)
     assert [one.ip_address for one in desired.instances] == expected
-    assert desired.awaits_pods is not bool(expected)
+    assert desired.awaits_unread_pods is not bool(expected)
     assert api.reads == reads
 
 
@@ -755,25 +757,25 @@ def test_a_list_of_routes_that_fails_keeps_no_replica_from_leading() -> None:
     api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
     api_client.rest_client.pool_manager = pool
     allowed = (Advertise.INGRESS,)
-    sources = Sources(KubeAccess(api_client), CLUSTER, (), lambda _: None, advertise_from=allowed)
+    sources = ClusterCache(KubeAccess(api_client), CLUSTER, (), lambda _: None, advertise_from=allowed)
     sources.start()
     try:
         wait_until(lambda: sources.is_synced, "the first lists", 20)
         (syncers,) = sources.syncers.reflectors
         item = syncer(namespace="shop")
         spec = {**item["spec"], "mode": "service", "advertise": "Ingress"}
-        syncers.take("ADDED", {**item, "spec": spec})
+        syncers.apply_event("ADDED", {**item, "spec": spec})
         (services,) = sources.services.reflectors
-        services.take("ADDED", service("rating", namespace="shop"))
+        services.apply_event("ADDED", service("rating", namespace="shop"))
         wait_until(lambda: sources.is_synced, "the list of Ingresses", 20)
-        asking = sources.asked(sources.syncers.get("team", "rating"))
+        asking = sources.parse_spec_or_none(sources.syncers.get("team", "rating"))
         assert asking is not None
-        wait_until(lambda: not sources.desired(asking).is_unread, "the Ingresses", 20)
+        wait_until(lambda: not sources.desired(asking).awaits_reading, "the Ingresses", 20)
         api.fails = True
         wait_until(lambda: "ingresses" in sources.failures, "the failure", 20)
         sources.retry_now()
         wait_until(lambda: sources.is_current, "the right to lead", 20)
-        assert sources.desired(asking).is_unread
+        assert sources.desired(asking).awaits_reading
     finally:
         sources.stop()
         api.ended.set()

@@ -15,7 +15,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.status import StatusWriter, status_of
+from eurekube_provider.operator.status import StatusWriter, syncer_status
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -55,7 +55,7 @@ def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def test_the_first_status() -> None:
     """A syncer without a status gets a complete one."""
-    assert status_of(syncer(), SYNCED, EARLIER) == {
+    assert syncer_status(syncer(), SYNCED, EARLIER) == {
         "observedGeneration": 1,
         "conditions": [
             {
@@ -80,17 +80,17 @@ def test_the_first_status() -> None:
 
 def test_a_transition_time_is_kept_while_nothing_turns() -> None:
     """``lastTransitionTime`` changes with a condition's status, not with its reason or generation."""
-    before = status_of(syncer(), SYNCED, EARLIER)
-    same = status_of(syncer(before, generation=2), SYNCED, LATER)
+    before = syncer_status(syncer(), SYNCED, EARLIER)
+    same = syncer_status(syncer(before, generation=2), SYNCED, LATER)
     assert condition(same, "Ready")["lastTransitionTime"] == "2026-01-02T03:04:05Z"
     assert condition(same, "Ready")["observedGeneration"] == 2
-    turned = status_of(syncer(before), CONFLICT, LATER)
+    turned = syncer_status(syncer(before), CONFLICT, LATER)
     assert condition(turned, "Ready")["lastTransitionTime"] == "2026-01-02T03:05:00Z"
 
 
 def test_a_problem_is_a_condition_of_its_own() -> None:
     """Ready turns False, and a condition named after the problem turns True with its message."""
-    status = status_of(syncer(), CONFLICT, EARLIER)
+    status = syncer_status(syncer(), CONFLICT, EARLIER)
     assert condition(status, "Ready")["status"] == "False"
     assert condition(status, "Conflict")["status"] == "True"
     assert condition(status, "Conflict")["message"] == "theirs"
@@ -102,8 +102,8 @@ def test_a_problem_that_is_over_is_resolved() -> None:
     """A solved problem's condition turns False with the reason Resolved; a problem that never occurred has
     no condition.
     """
-    before = status_of(syncer(), CONFLICT, EARLIER)
-    after = status_of(syncer(before), SYNCED, LATER)
+    before = syncer_status(syncer(), CONFLICT, EARLIER)
+    after = syncer_status(syncer(before), SYNCED, LATER)
     resolved = condition(after, "Conflict")
     assert (resolved["status"], resolved["reason"]) == ("False", "Resolved")
     assert resolved["lastTransitionTime"] == "2026-01-02T03:05:00Z"
@@ -113,17 +113,19 @@ def test_a_problem_that_is_over_is_resolved() -> None:
 def test_what_is_not_known_yet_stays_as_it_is() -> None:
     """A new leader leaves a problem's condition unchanged until it has examined that problem itself."""
     short = replace(SYNCED, problems={"DrainTooShort": Problem("DrainTooShort", "20 s")})
-    before = status_of(syncer(), short, EARLIER)
-    after = status_of(syncer(before, 2), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), LATER)
+    before = syncer_status(syncer(), short, EARLIER)
+    after = syncer_status(
+        syncer(before, 2), replace(SYNCED, unknown_types=frozenset({"DrainTooShort"})), LATER
+    )
     assert condition(after, "DrainTooShort") == condition(before, "DrainTooShort")
-    never = status_of(syncer(), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), EARLIER)
+    never = syncer_status(syncer(), replace(SYNCED, unknown_types=frozenset({"DrainTooShort"})), EARLIER)
     assert [item["type"] for item in never["conditions"]] == ["Ready", "Synced"]
 
 
 def test_long_messages_are_cut() -> None:
     """A message is cut to the length that the API server accepts."""
     long = replace(CONFLICT, ready=Problem("Conflict", "x" * 100_000))
-    assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
+    assert len(condition(syncer_status(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
 
 
 class Access:
@@ -157,10 +159,10 @@ def test_only_the_newest_is_written() -> None:
     access.go_on.clear()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.asked == 1, "the first write", 5)
-    writer.report(syncer(), SYNCED)
-    writer.report(syncer(), CONFLICT)
+    writer.queue_report(syncer(), SYNCED)
+    writer.queue_report(syncer(), CONFLICT)
     access.go_on.set()
     writer.stop()
     assert [status["registered"] for _, status in access.written] == [2, 1]
@@ -173,7 +175,7 @@ def test_what_stands_there_already_is_not_written() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(status_of(syncer(), SYNCED, EARLIER)), SYNCED)
+    writer.queue_report(syncer(syncer_status(syncer(), SYNCED, EARLIER)), SYNCED)
     writer.stop()
     assert access.written == []
 
@@ -183,9 +185,9 @@ def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.written, "the first write", 5)
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     writer.stop()
     assert len(access.written) == 1
 
@@ -195,13 +197,13 @@ def test_what_was_perhaps_written_is_written_over() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.written, "the first write", 5)
     access.error = KubernetesError("no answer")
-    writer.report(syncer(), CONFLICT)
+    writer.queue_report(syncer(), CONFLICT)
     wait_until(lambda: access.asked == 2, "the write that is lost", 5)
     access.error = None
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     writer.stop()
     assert [status["registered"] for _, status in access.written] == [2, 2]
 
@@ -212,7 +214,7 @@ def test_a_syncer_that_is_gone_is_no_error() -> None:
     access.error = KubernetesError("gone", status_code=404)
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.asked == 1, "the write", 5)
     writer.stop()
     assert access.asked == 1
@@ -224,7 +226,7 @@ def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
     access.error = KubernetesError("away", status_code=503)
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.asked == 1, "the first try", 5)
     started = time.monotonic()
     writer.stop()
@@ -244,14 +246,14 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
     for count in range(6):
-        writer.report(syncer(), replace(SYNCED, registered=count))
+        writer.queue_report(syncer(), replace(SYNCED, registered=count))
         wait_until(lambda: len(access.written) > count, "the write", 30)  # noqa: B023
     began = time.monotonic()
-    writer.report(syncer(), replace(SYNCED, registered=6))
-    writer.report(syncer(), CONFLICT)
+    writer.queue_report(syncer(), replace(SYNCED, registered=6))
+    writer.queue_report(syncer(), CONFLICT)
     wait_until(lambda: len(access.written) == 7, "the turn", 30)
     assert time.monotonic() - began < 3.2, "counts would have waited for this time"
-    writer.report(syncer(), replace(CONFLICT, registered=0))
+    writer.queue_report(syncer(), replace(CONFLICT, registered=0))
     writer.stop()
     assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
 
@@ -262,12 +264,12 @@ def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
     access.go_on.clear()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.asked == 1, "the write", 5)
     writer.forget_all()
     access.go_on.set()
     wait_until(lambda: access.written, "its end", 5)
-    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    writer.queue_report(syncer(syncer_status(syncer(), CONFLICT, EARLIER)), SYNCED)
     wait_until(lambda: len(access.written) == 2, "the second write", 5)
     writer.stop()
 
@@ -277,15 +279,15 @@ def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
+    writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.written, "the first write", 5)
     access.go_on.clear()
-    writer.report(syncer(), CONFLICT)
+    writer.queue_report(syncer(), CONFLICT)
     wait_until(lambda: access.asked == 2, "the second write", 5)
     writer.forget(("shop", "another"))
     access.go_on.set()
     wait_until(lambda: len(access.written) == 2, "its end", 5)
-    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    writer.queue_report(syncer(syncer_status(syncer(), CONFLICT, EARLIER)), SYNCED)
     wait_until(lambda: len(access.written) == 3, "the third write", 5)
     writer.stop()
 
@@ -304,15 +306,15 @@ def test_a_late_status_of_another_replica_is_written_over() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    assert not writer.is_overwritten(standing(status_of(syncer(), CONFLICT, EARLIER), 8))
-    writer.report(standing({}, 7), SYNCED)
+    assert not writer.is_overwritten(standing(syncer_status(syncer(), CONFLICT, EARLIER), 8))
+    writer.queue_report(standing({}, 7), SYNCED)
     wait_until(lambda: access.written, "the first write", 5)
-    theirs = status_of(syncer(), CONFLICT, EARLIER)
+    theirs = syncer_status(syncer(), CONFLICT, EARLIER)
     ours = access.sent[0]
     wait_until(lambda: writer.is_overwritten(standing(theirs, 1009)), "a newer one", 5)
     assert not writer.is_overwritten(standing(theirs, 1000)), "it is older than what was written"
     assert not writer.is_overwritten(standing(ours, 1009)), "it says the same"
-    writer.report(standing(theirs, 1009), SYNCED)
+    writer.queue_report(standing(theirs, 1009), SYNCED)
     wait_until(lambda: len(access.written) == 2, "the second write", 5)
     writer.stop()
 
@@ -322,8 +324,8 @@ def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
-    theirs = standing(status_of(syncer(), CONFLICT, EARLIER), 8)
+    writer.queue_report(standing(syncer_status(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(syncer_status(syncer(), CONFLICT, EARLIER), 8)
     wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
     writer.forget(("shop", "rating"))
     assert not writer.is_overwritten(theirs)
@@ -338,11 +340,11 @@ def test_the_status_that_is_being_written_is_ours() -> None:
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
-    theirs = standing(status_of(syncer(), replace(SYNCED, registered=1), EARLIER), 1009)
+    writer.queue_report(standing(syncer_status(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(syncer_status(syncer(), replace(SYNCED, registered=1), EARLIER), 1009)
     wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
     access.go_on.clear()
-    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), CONFLICT)
+    writer.queue_report(standing(syncer_status(syncer(), SYNCED, EARLIER), 7), CONFLICT)
     wait_until(lambda: access.asked == 1, "the write", 5)
     assert not writer.is_overwritten(standing(access.sent[0], 1001))
     assert writer.is_overwritten(theirs)
@@ -352,12 +354,12 @@ def test_the_status_that_is_being_written_is_ours() -> None:
 
 def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work for one report does not grow with the number of other syncers that wait."""
-    monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
+    monkeypatch.setattr(RateLimiter, "pause_after_write", staticmethod(lambda _: None))
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     began = time.process_time()
     for number in range(5000):
-        writer.report(syncer(name=str(number)), SYNCED)
+        writer.queue_report(syncer(name=str(number)), SYNCED)
     writer.start()
     wait_until(lambda: len(access.written) == 5000, "all of them", 60)
     assert time.process_time() - began < 1.5

@@ -59,7 +59,7 @@ class Scene:
     def __init__(self, *dropped: str, namespaces: tuple[str, ...] = ("shop",)) -> None:
         self.api = Api(syncer("shop", resourceVersion="1"), syncer("pay", resourceVersion="1"))
         self.events, self.connection = Events(), MemoryConnection()
-        registry = MemoryRegistry.connected(self.connection, Cluster("east", "uid-1"), "", 15.0)
+        registry = MemoryRegistry.from_connection(self.connection, Cluster("east", "uid-1"), "", 15.0)
         registry.start()
         access: Any = self.api
         events: Any = self.events
@@ -86,7 +86,7 @@ def test_what_somebody_renews_is_served() -> None:
     scene = Scene("pay")
     for seconds in (0, 30, 60, 90, 120):
         scene.renewed(NOW + seconds - 20)
-        assert scene.unserved.look(NOW + seconds) == {}
+        assert scene.unserved.search(NOW + seconds) == {}
     assert (scene.api.patched, scene.unserved.count) == ([], 0)
 
 
@@ -99,14 +99,14 @@ def test_an_unrenewed_instance_is_reported_with_status_unknown(
     scene = Scene()
     scene.renewed(NOW - 100)
     with caplog.at_level(logging.WARNING):
-        assert list(scene.unserved.look(NOW)) == [KEY]
+        assert list(scene.unserved.search(NOW)) == [KEY]
     assert [one.message for one in caplog.records] == ["found a syncer that no operator serves"]
     assert (scene.api.patched, scene.unserved.count) == ([], 1)
     scene.connection.held.clear()
-    assert list(scene.unserved.look(NOW + 60)) == [KEY]
+    assert list(scene.unserved.search(NOW + 60)) == [KEY]
     assert scene.api.patched == []
     for seconds in (90, 120):
-        assert list(scene.unserved.look(NOW + seconds)) == [KEY]
+        assert list(scene.unserved.search(NOW + seconds)) == [KEY]
     assert scene.api.patched == ["pay"]
     assert scene.events.published == [("pay", "NotServed")]
 
@@ -117,12 +117,12 @@ def test_who_is_served_elsewhere_is_left_alone() -> None:
     """
     scene = Scene("pay")
     healthy = scene.api.items["pay"]
-    scene.unserved.look(NOW)
-    scene.unserved.look(NOW + 90)
+    scene.unserved.search(NOW)
+    scene.unserved.search(NOW + 90)
     assert scene.api.patched == ["pay"]
     scene.api.items["pay"] = healthy
     for seconds in (120, 150, 300):
-        assert scene.unserved.look(NOW + seconds) == {}
+        assert scene.unserved.search(NOW + seconds) == {}
     assert scene.api.patched == ["pay"]
 
 
@@ -130,7 +130,7 @@ def test_what_this_operator_never_had_is_not_missed() -> None:
     """A syncer without instances in this operator's Eureka may be registered at another one."""
     scene = Scene()
     for seconds in (0, 90, 180):
-        assert scene.unserved.look(NOW + seconds) == {}
+        assert scene.unserved.search(NOW + seconds) == {}
     assert scene.api.patched == []
 
 
@@ -139,8 +139,8 @@ def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest
     scene = Scene("pay", "empty")
     scene.renewed(NOW - 5)
     with caplog.at_level(logging.WARNING):
-        scene.unserved.look(NOW)
-        scene.unserved.look(NOW + 30)
+        scene.unserved.search(NOW)
+        scene.unserved.search(NOW + 30)
     (record,) = caplog.records
     assert (vars(record)["namespace"], vars(record)["syncers"]) == ("pay", "billing")
 
@@ -151,13 +151,13 @@ def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixtu
     """
     scene = Scene(namespaces=("shop", "pey"))
     with caplog.at_level(logging.WARNING):
-        scene.unserved.look(NOW)
-        scene.unserved.look(NOW + 30)
+        scene.unserved.search(NOW)
+        scene.unserved.search(NOW + 30)
     (record,) = caplog.records
     assert vars(record)["namespace"] == "pey"
     assert vars(record)["hint"] == "--watch-namespace pay"
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        Scene(namespaces=("shop", "empty")).unserved.look(NOW)
-        Scene(namespaces=("shop", "pay", "pey")).unserved.look(NOW)
+        Scene(namespaces=("shop", "empty")).unserved.search(NOW)
+        Scene(namespaces=("shop", "pay", "pey")).unserved.search(NOW)
     assert caplog.records == []

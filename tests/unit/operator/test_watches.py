@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
+from eurekube_provider.core.sliding_window import MAX_COUNTED_CHANGES, SlidingWindow
 from eurekube_provider.operator import watches
-from eurekube_provider.operator.watches import MOST_REMEMBERED, REMEMBERED_SECONDS, TerminatingEndpoints
+from eurekube_provider.operator.watches import (
+    MOST_TERMINATING_REMEMBERED,
+    TERMINATING_MEMORY_SECONDS,
+    TerminatingEndpoints,
+)
 
 
 def terminating(name: str) -> dict[str, Any]:
@@ -20,9 +24,9 @@ def terminating(name: str) -> dict[str, Any]:
 def test_terminating_endpoints_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten first; an endpoint that is seen again counts as new."""
     remembered = TerminatingEndpoints()
-    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
+    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", TERMINATING_MEMORY_SECONDS + 1.5)):
         monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda at=at: at))
-        remembered.note_slice({"metadata": {"namespace": "shop"}, "endpoints": [terminating(name)]})
+        remembered.update_from_slice({"metadata": {"namespace": "shop"}, "endpoints": [terminating(name)]})
     assert [("shop", name) in remembered for name in ("a", "b", "c")] == [True, False, True]
 
 
@@ -40,7 +44,7 @@ def test_a_pod_that_is_back_has_not_left() -> None:
 
     remembered = TerminatingEndpoints()
     for terminating, has_left in ((False, False), (True, True), (False, False), (True, True)):
-        remembered.note_slice(
+        remembered.update_from_slice(
             {"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]}
         )
         assert (("shop", "db-0") in remembered) is has_left
@@ -51,10 +55,14 @@ def test_however_many_go_at_once_there_is_a_bound() -> None:
     """Beyond the bound the oldest endpoints are forgotten."""
     seen = TerminatingEndpoints()
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
-    names = [f"pod-{number}" for number in range(MOST_REMEMBERED + 5)]
+    names = [f"pod-{number}" for number in range(MOST_TERMINATING_REMEMBERED + 5)]
     gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
-    seen.note_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
-    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
-    window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
-    assert len(window) == 2 * MOST_COUNTED
-    assert len(window.recent(0.0, "one").left) == MOST_COUNTED
+    seen.update_from_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
+    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (
+        MOST_TERMINATING_REMEMBERED,
+        False,
+        True,
+    )
+    window.count_changes(0.0, "one", range(MAX_COUNTED_CHANGES + 5), range(MAX_COUNTED_CHANGES + 5))
+    assert len(window) == 2 * MAX_COUNTED_CHANGES
+    assert len(window.recent_changes(0.0, "one").left_keys) == MAX_COUNTED_CHANGES

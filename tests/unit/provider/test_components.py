@@ -14,8 +14,8 @@ from google.protobuf import json_format
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
-from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, sent
-from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
+from eurekube_provider.provider.wire import OUTPUT_SIGNATURE, UNKNOWN_TEXT, encode_properties
+from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.provider.fake_engine import KUBECONFIG, FakeEngine, FakeMonitor, fake_engine
 
@@ -34,19 +34,19 @@ def engine() -> Iterator[FakeEngine]:
 
 def secret(value: Any) -> dict[str, Any]:
     """Return a value marked as secret."""
-    return {SIGNATURE: SECRET, "value": value}
+    return {SIGNATURE_KEY: SECRET_SIGNATURE, "value": value}
 
 
 def output(value: Any = None, *urns: str, secret: bool = False) -> dict[str, Any]:
     """Return a value as an SDK sends another resource's output; None stands for an unknown one."""
-    found: dict[str, Any] = {SIGNATURE: OUTPUT, "dependencies": list(urns), "secret": secret}
+    found: dict[str, Any] = {SIGNATURE_KEY: OUTPUT_SIGNATURE, "dependencies": list(urns), "secret": secret}
     return found if value is None else {**found, "value": value}
 
 
 def refused(engine: FakeEngine, type_: str, **inputs: Any) -> str:
     """Construct a component that is refused, and return the error's text."""
     with pytest.raises(grpc.RpcError) as raised:
-        engine.construct(type_, "eurekube", sent(inputs))
+        engine.construct(type_, "eurekube", encode_properties(inputs))
     return str(raised.value.details())  # type: ignore[attr-defined]
 
 
@@ -72,7 +72,7 @@ HOOK = {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook"}
 
 def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None:
     """The component has the native provider's type and typed outputs, and is the parent of all its parts."""
-    inputs = sent(
+    inputs = encode_properties(
         {
             "eurekaUrls": URLS,
             "replicas": 2,
@@ -110,7 +110,7 @@ def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None
 def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
     """The EurekaSyncer's spec has the given arguments; a port may be a number or a name."""
     given = {"namespace": "shop", "app": "rating", "port": 8080, "securePort": "https", "labels": {"a": "b"}}
-    answer, monitor = engine.construct(SYNCER, "rating", sent(given))
+    answer, monitor = engine.construct(SYNCER, "rating", encode_properties(given))
     assert dict(answer.state) == {"name": "rating", "namespace": "shop"}
     (request,) = monitor.of_type("kubernetes:eurekube.io/v1alpha1:EurekaSyncer")
     made = plain(request.object)
@@ -125,7 +125,7 @@ def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
 
 def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeEngine) -> None:
     """Secrets stay secret and dependencies are kept, in single values and in whole maps."""
-    inputs = sent({"eurekaUrls": URLS, "user": "me"})
+    inputs = encode_properties({"eurekaUrls": URLS, "user": "me"})
     inputs.update(
         {
             "password": output("hidden-1", BUCKET, secret=True),
@@ -136,7 +136,7 @@ def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeE
     )
     _, monitor = engine.construct(OPERATOR, "eurekube", inputs)
     (made,) = monitor.of_type(SECRETS)
-    assert plain(made.object)["stringData"][SIGNATURE] == SECRET
+    assert plain(made.object)["stringData"][SIGNATURE_KEY] == SECRET_SIGNATURE
     assert BUCKET in made.propertyDependencies["stringData"].urns
     (request,) = monitor.of_type(DEPLOYMENT)
     assert BUCKET in request.propertyDependencies["spec"].urns
@@ -148,7 +148,7 @@ def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeE
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        if value.get(SIGNATURE) == SECRET or value.get("secret"):
+        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE or value.get("secret"):
             return None
         return {key: _without_secrets(item) for key, item in value.items()}
     return [_without_secrets(item) for item in value] if isinstance(value, list) else value
@@ -156,7 +156,7 @@ def _without_secrets(value: Any) -> Any:
 
 def test_a_number_without_quotes_is_a_text(engine: FakeEngine) -> None:
     """YAML parses an unquoted name of digits as a number, and Pulumi's YAML accepts it."""
-    inputs = sent({"eurekaUrls": URLS, "operatorName": 5})
+    inputs = encode_properties({"eurekaUrls": URLS, "operatorName": 5})
     answer, _ = engine.construct(OPERATOR, "eurekube", inputs)
     assert answer.state["operatorName"] == "5"
 
@@ -174,7 +174,9 @@ def test_what_stands_in_clear_must_not_be_a_secret(engine: FakeEngine) -> None:
 
 def test_what_is_not_known_yet_hides_nothing_but_itself(engine: FakeEngine) -> None:
     """An unknown value is unknown in the object that contains it; the object is previewed."""
-    inputs = sent({"eurekaUrls": URLS, "environment": {"A": UNKNOWN, "B": "known"}, "image": UNKNOWN})
+    inputs = encode_properties(
+        {"eurekaUrls": URLS, "environment": {"A": UNKNOWN, "B": "known"}, "image": UNKNOWN}
+    )
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
     assert answer.state["namespace"] == "eurekube-system"
     assert (variables(monitor)["A"], variables(monitor)["B"]) == (UNKNOWN_TEXT, "known")
@@ -184,7 +186,7 @@ def test_a_preview_without_object_names_shows_the_component_alone(engine: FakeEn
     """A warning gives the reason, and the outputs are unknown, so that the preview of other resources goes
     on.
     """
-    inputs = sent({"eurekaUrls": [UNKNOWN], "watchNamespaces": ["shop"]})
+    inputs = encode_properties({"eurekaUrls": [UNKNOWN], "watchNamespaces": ["shop"]})
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
     assert list(monitor.made) == [("eurekube", OPERATOR)]
     assert dict(answer.state)["namespace"] == UNKNOWN_TEXT
@@ -193,7 +195,7 @@ def test_a_preview_without_object_names_shows_the_component_alone(engine: FakeEn
 
 def test_a_component_depends_on_what_its_arguments_depend_on(engine: FakeEngine) -> None:
     """The component then is deleted before the resources that its arguments come from."""
-    inputs = sent({"eurekaUrls": URLS})
+    inputs = encode_properties({"eurekaUrls": URLS})
     inputs.update({"watchNamespaces": [output("shop", BUCKET)]})
     reported = {"watchNamespaces": proto.ConstructRequest.PropertyDependencies(urns=[BUCKET])}
     _, monitor = engine.construct(OPERATOR, "eurekube", inputs, inputDependencies=reported)
@@ -220,7 +222,7 @@ def test_options_are_the_components(
     _, monitor = engine.construct(
         type_,
         "rating",
-        sent(inputs),
+        encode_properties(inputs),
         providers={"kubernetes": kubernetes},
         parent=above,
         protect=True,
@@ -244,7 +246,7 @@ def test_an_operators_namespace_is_made_only_where_there_is_none(
     kubernetes = {"kubernetes": "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"}
 
     def said(namespace: str, **more: Any) -> dict[str, str]:
-        inputs = sent({"eurekaUrls": URLS, "namespace": namespace, **more})
+        inputs = encode_properties({"eurekaUrls": URLS, "namespace": namespace, **more})
         refused: dict[str, str] = engine.construct(OPERATOR, "eurekube", inputs, providers=kubernetes)[
             1
         ].refused
@@ -267,12 +269,12 @@ def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
     context.
     """
     kubernetes = "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"
-    inputs = sent({"eurekaUrls": URLS, "watchNamespaces": ["shop"]})
+    inputs = encode_properties({"eurekaUrls": URLS, "watchNamespaces": ["shop"]})
     _, monitor = engine.construct(OPERATOR, "eurekube", inputs, providers={"kubernetes": kubernetes})
     (guard,) = monitor.of_type("eurekube:index:OperatorGuard")
     assert [alias.spec.type for alias in guard.aliases] == ["pulumi-python:dynamic/eurekube:OperatorGuard"]
     made = plain(guard.object)
-    assert made.pop("kubeconfig") == {SIGNATURE: SECRET, "value": KUBECONFIG}
+    assert made.pop("kubeconfig") == {SIGNATURE_KEY: SECRET_SIGNATURE, "value": KUBECONFIG}
     assert made == {
         "namespace": "eurekube-system",
         "namespaceUid": "uid-of-eurekube-namespace",
@@ -293,7 +295,7 @@ def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -
     found: dict[str, Any] = {}
 
     def make(stack: str) -> None:
-        inputs = sent({"eurekaUrls": URLS, "namespace": stack})
+        inputs = encode_properties({"eurekaUrls": URLS, "namespace": stack})
         found[stack] = engine.construct(OPERATOR, "eurekube", inputs, stack=stack)
 
     threads = [threading.Thread(target=make, args=(f"stack-{number}",)) for number in range(6)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.provider.configuration import KEYS, PROGRAM_KEYS, Configuration
+from eurekube_provider.provider.configuration import CONFIGURATION_KEYS, PROGRAM_KEYS, Configuration
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.values import UNKNOWN
 
@@ -25,7 +25,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_programs_provider_ignores_credentials_in_the_environment() -> None:
     """The environment's credentials belong to another Eureka than the explicit provider's URL."""
-    own = configured_connection(Configuration({"url": URL}, is_default=False))
+    own = configured_connection(Configuration({"url": URL}, is_default_provider=False))
     assert (own.service_urls, own.user, own.password) == ((URL,), None, None)
     stacks = configured_connection(Configuration({"url": URL}))
     assert (stacks.user, stacks.password) == ("somebody", "hidden")
@@ -33,7 +33,7 @@ def test_a_programs_provider_ignores_credentials_in_the_environment() -> None:
 
 def test_a_provider_without_a_url_is_the_environments() -> None:
     """Without a URL the whole connection comes from the environment; with a URL nothing does."""
-    found = configured_connection(Configuration({}, is_default=False))
+    found = configured_connection(Configuration({}, is_default_provider=False))
     assert (found.service_urls, found.user) == (("http://from-environment:8761/eureka",), "somebody")
 
 
@@ -83,7 +83,7 @@ def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, t
 )
 def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, expected: str) -> None:
     """The problem names the key and a valid value, and contains no secret."""
-    (problem,) = Configuration(values, is_default=False).problems()
+    (problem,) = Configuration(values, is_default_provider=False).problems()
     assert problem.property == property_
     assert expected in problem.reason
     assert "hidden" not in problem.reason
@@ -94,22 +94,22 @@ def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
     provider refuses them.
     """
     described = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.yaml").read_text())["config"]
-    assert described.keys() - KEYS.keys() == PROGRAM_KEYS
+    assert described.keys() - CONFIGURATION_KEYS.keys() == PROGRAM_KEYS
     values = {**dict.fromkeys(PROGRAM_KEYS, "x"), "url": URL}
     assert Configuration(values).problems() == []
-    refused = {one.property for one in Configuration(values, is_default=False).problems()}
+    refused = {one.property for one in Configuration(values, is_default_provider=False).problems()}
     assert refused == PROGRAM_KEYS
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:
     """A URL may be unknown in a preview, if the program creates that server."""
-    assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default=False).problems() == []
+    assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default_provider=False).problems() == []
 
 
 def test_what_is_not_known_within_an_object_is_not_refused() -> None:
     """A named connection's URL may be unknown in a preview, if the program creates that server."""
     values = {"url": URL, "connections": {"eu": {"url": UNKNOWN}}, "abandonedUrls": [UNKNOWN]}
-    configuration = Configuration(values, is_default=False)
+    configuration = Configuration(values, is_default_provider=False)
     assert configuration.problems() == []
     assert configuration("connections") is None
 
@@ -133,4 +133,4 @@ def test_what_is_not_known_within_an_object_is_not_refused() -> None:
 )
 def test_what_holds_a_credential_is_a_secret(values: dict[str, Any], hidden: set[str]) -> None:
     """A key with a credential, in a URL or a field, becomes secret although the program wrote it in clear."""
-    assert Configuration(values, is_default=False).secret_keys() == hidden
+    assert Configuration(values, is_default_provider=False).secret_keys() == hidden

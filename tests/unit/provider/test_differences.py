@@ -6,12 +6,12 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from eurekube_provider.provider.differences import detailed
+from eurekube_provider.provider.differences import detailed_diff
 
 
 def kinds(olds: dict[str, Any], news: dict[str, Any], *replaces: str) -> dict[str, str]:
     """Return the kind of each difference by its path."""
-    found = detailed(olds, news, replaces)
+    found = detailed_diff(olds, news, replaces)
     return {path: proto.PropertyDiff.Kind.Name(each.kind) for path, each in found.items()}
 
 

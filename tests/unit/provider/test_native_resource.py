@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.provider.wire import UNKNOWN_TEXT, received, sent
+from eurekube_provider.provider.wire import UNKNOWN_TEXT, decode_properties, encode_properties
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.defaults import (
-    NOT_AMONG_INPUTS,
-    NOT_AMONG_OUTPUTS,
-    completed,
+    DERIVABLE_INPUTS,
+    DERIVABLE_OUTPUTS,
+    with_defaults,
     without_derivable,
 )
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.instance import InstanceProvider
@@ -53,7 +53,9 @@ class Native:
     def __init__(self, name: str, stack: str = "dev", type_: str = TYPE) -> None:
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::shop::{type_}::{name}", "type": type_}
         self._servicer = ProviderServicer()
-        self._servicer.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
+        self._servicer.Configure(
+            proto.ConfigureRequest(args=encode_properties({"url": URL}), name="default"), None
+        )
 
     def check(self, program: Properties, olds: Properties | None = None) -> Properties:
         """Check a program's inputs, and return them."""
@@ -105,8 +107,8 @@ def plain(answer: Any) -> Properties:
 def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     """Return a fake Eureka that records its requests."""
     made = FakeEureka()
-    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
     for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
@@ -114,7 +116,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 def register_state(eureka: FakeEureka, outputs: Properties) -> None:
     """Register the instance that a state describes, and forget the recorded requests."""
-    instance = DesiredState.from_properties(renamed(outputs, snake)).only.instance
+    instance = DesiredState.from_properties(rename_properties(outputs, to_snake_case)).only.instance
     eureka.register(instance)
     eureka.asked.clear()
 
@@ -145,8 +147,12 @@ def test_an_update_shortens_a_state_and_changes_nothing_in_eureka(
     news = native.check(long["program"], long["inputs"])
     short = native.update(long["outputs"], news)
     assert CHANGING.isdisjoint(eureka.asked)
-    assert completed(renamed(short, snake)) == completed(renamed(long["outputs"], snake))
-    assert completed(renamed(news, snake)) == completed(renamed(long["inputs"], snake))
+    assert with_defaults(rename_properties(short, to_snake_case)) == with_defaults(
+        rename_properties(long["outputs"], to_snake_case)
+    )
+    assert with_defaults(rename_properties(news, to_snake_case)) == with_defaults(
+        rename_properties(long["inputs"], to_snake_case)
+    )
     assert len(json.dumps(short) + json.dumps(news)) < len(
         json.dumps(long["outputs"]) + json.dumps(long["inputs"])
     )
@@ -160,7 +166,7 @@ def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eure
     """With an alias one update rewrites the state under the schema's names, without a change in Eureka."""
     native, dynamic = Native(long["name"], long.get("stack", "dev")), InstanceProvider()
     written = {
-        **renamed(long["program"], snake),
+        **rename_properties(long["program"], to_snake_case),
         "service_url": URL,
         "owner": long["inputs"]["owner"],
         "renewer": long["inputs"]["renewer"],
@@ -173,7 +179,9 @@ def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eure
     again = native.check(long["program"], inputs)
     difference = native.diff(moved, inputs, again)
     assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
-    assert completed(renamed(native.update(moved, again), snake)) == completed(state)
+    assert with_defaults(rename_properties(native.update(moved, again), to_snake_case)) == with_defaults(
+        state
+    )
     assert CHANGING.isdisjoint(eureka.asked)
 
 
@@ -182,7 +190,9 @@ def test_the_dynamic_provider_takes_no_state_of_the_native_one(
     long: Properties, provider: type[RegistrationProvider]
 ) -> None:
     """The dynamic provider's check refuses the state in one sentence that gives the way out."""
-    checked = provider().check(carried(long["inputs"]), carried(renamed(long["program"], snake)))
+    checked = provider().check(
+        carried(long["inputs"]), carried(rename_properties(long["program"], to_snake_case))
+    )
     (failure,) = checked.failures
     assert failure.reason == (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"
@@ -239,7 +249,7 @@ def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> 
     outputs = native.create(inputs)
     (held,) = eureka.held.values()
     other = {"owner": "cluster/eu/shop/rating", "vip_address": "other"}
-    register_state(eureka, {**outputs, **renamed(other, camel)})
+    register_state(eureka, {**outputs, **rename_properties(other, to_camel_case)})
     found, state = native.read(inputs, outputs)
     for properties in (found, state):
         assert (properties["vipAddress"], properties["seenOwner"]) == ("other", "cluster/eu/shop/rating")
@@ -252,17 +262,17 @@ def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> 
 def test_what_is_a_secret_stays_where_it_is_said_to_be_one(eureka: FakeEureka) -> None:
     """An IP address derived from a secret host name is kept in the state, marked as secret."""
     native = ProviderServicer()
-    native.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
+    native.Configure(proto.ConfigureRequest(args=encode_properties({"url": URL}), name="default"), None)
     named: Properties = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
     program = {"application": "billing", "host_name": "10.9.8.7", "port": 8080}
-    news = sent(program, [("host_name",)])
+    news = encode_properties(program, [("host_name",)])
     inputs = native.Check(proto.CheckRequest(news=news, **named), None).inputs
-    assert received(inputs).secrets == {("host_name",), ("ip_address",)}
+    assert decode_properties(inputs).secrets == {("host_name",), ("ip_address",)}
     state = native.Create(proto.CreateRequest(properties=inputs, **named), None).properties
     assert eureka.held
-    assert received(state).secrets == {("host_name",), ("ip_address",)}
+    assert decode_properties(state).secrets == {("host_name",), ("ip_address",)}
     found = native.Read(proto.ReadRequest(id="x", properties=state, inputs=inputs, **named), None)
-    assert received(found.inputs).secrets == {("host_name",), ("ip_address",)}
+    assert decode_properties(found.inputs).secrets == {("host_name",), ("ip_address",)}
 
 
 _texts = st.sampled_from(["billing", "BILLING", "other", "192.0.2.10", "[2001:db8::1]", "2001:db8::1"])
@@ -299,11 +309,11 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
     owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
     olds = check({}, {**program, **ours, "owner": owners[0]}).properties
     inputs = check(olds, {**program, **ours, "owner": owners[1]}).properties
-    short = without_derivable(inputs, NOT_AMONG_INPUTS)
-    assert completed(short) == inputs
+    short = without_derivable(inputs, DERIVABLE_INPUTS)
+    assert with_defaults(short) == inputs
     assert check(short, {**program, **ours, "owner": owners[1]}).properties == inputs
-    outputs = completed({**inputs, **drawn})
-    assert completed(without_derivable(outputs, NOT_AMONG_OUTPUTS)) == outputs
+    outputs = with_defaults({**inputs, **drawn})
+    assert with_defaults(without_derivable(outputs, DERIVABLE_OUTPUTS)) == outputs
 
 
 def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:
@@ -363,7 +373,7 @@ def test_ids_that_are_made_of_a_secret_are_secrets(
     native = Native("rating", type_=APPLICATION)
     inputs = native.check({**SEVERAL, **secret})
     for outputs in (native.create(inputs, preview=True), native.create(inputs)):
-        found = received(message(outputs)).secrets
+        found = decode_properties(message(outputs)).secrets
         assert {path for path in found if path[0] == "instance_ids"} == hidden
     assert eureka.held
 

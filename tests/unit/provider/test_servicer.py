@@ -20,15 +20,15 @@ from eurekube_provider.core.errors import RegistryDenied, RegistryError, Registr
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.registrations import registry_lists, resource
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.contract.plugin import NOBODY, sentence
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -57,8 +57,8 @@ class Engine(engine_pb2_grpc.EngineServicer):
 def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     """Return a fake Eureka, which every connection reaches."""
     made = FakeEureka()
-    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
     for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
@@ -82,7 +82,7 @@ def stub(engine: Engine) -> Iterator[Any]:
         server.start()
     with grpc.insecure_channel(f"127.0.0.1:{provider_port}") as channel:  # type: ignore[no-untyped-call]
         stub = provider_pb2_grpc.ResourceProviderStub(channel)
-        stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
+        stub.Configure(proto.ConfigureRequest(args=encode_properties({"url": URL}), name="default"))
         yield stub
     for server in reversed(servers):
         server.stop(0).wait()
@@ -91,12 +91,12 @@ def stub(engine: Engine) -> Iterator[Any]:
 
 def check(stub: Any, **given: Any) -> Any:
     """Check a resource's inputs, and return them as a creation gets them."""
-    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
+    answer = stub.Check(proto.CheckRequest(news=encode_properties({**GIVEN, **given}), **NAMED))
     assert not answer.failures
     return answer.inputs
 
 
-def half_made(raised: pytest.ExceptionInfo[Any]) -> Any:
+def partial_resource(raised: pytest.ExceptionInfo[Any]) -> Any:
     """Return the half-made resource that an error contains, or None."""
     for key, value in raised.value.trailing_metadata():
         if key == "grpc-status-details-bin":
@@ -124,9 +124,9 @@ def test_what_a_failed_creation_may_have_left_is_in_the_state(stub: Any, eureka:
     eureka.fails = {"register": [lost], "deregister": [away] * 5}
     with pytest.raises(grpc.RpcError) as raised:
         stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
-    detail = half_made(raised)
+    detail = partial_resource(raised)
     eureka.fails = {}
-    state = received(detail.properties).properties
+    state = decode_properties(detail.properties).properties
     assert (detail.id, state["half_done"]) == ("BILLING/billing.dev.shop:billing:8080", True)
     assert len(detail.reasons) == 1
     assert "hostName" in detail.properties.fields
@@ -146,7 +146,7 @@ def test_a_creation_that_was_taken_back_leaves_no_state(stub: Any, eureka: FakeE
     eureka.fails = {"register": [lost]}
     with pytest.raises(grpc.RpcError) as raised:
         stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
-    assert half_made(raised) is None
+    assert partial_resource(raised) is None
     assert eureka.held == {}
 
 
@@ -163,10 +163,10 @@ def test_progress_is_shown_at_its_resource_for_a_moment(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Progress messages are ephemeral: the engine shows them beside the resource and does not keep them."""
-    monkeypatch.setattr(resource, "SHOWN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(resource, "EPHEMERAL_INTERVAL_SECONDS", 0.0)
     named = _named("rating", "eurekube:index:Application")
     many = {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "192.0.2.1"}}}
-    inputs = stub.Check(proto.CheckRequest(news=sent(many), **named)).inputs
+    inputs = stub.Check(proto.CheckRequest(news=encode_properties(many), **named)).inputs
     created = stub.Create(proto.CreateRequest(properties=inputs, **named))
     assert len(eureka.held) == 1
     stub.Delete(proto.DeleteRequest(properties=created.properties, **named))
@@ -191,21 +191,21 @@ def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
     """A preview of a creation or an update writes nothing to Eureka."""
     inputs = check(stub)
     foreseen = stub.Create(proto.CreateRequest(properties=inputs, preview=True, **NAMED)).properties
-    assert received(foreseen).properties["host_name"] == "192.0.2.10"
+    assert decode_properties(foreseen).properties["host_name"] == "192.0.2.10"
     stub.Update(proto.UpdateRequest(olds=foreseen, news=inputs, preview=True, **NAMED))
     assert eureka.held == {}
 
 
 def test_a_program_does_not_say_whose_it_is(stub: Any) -> None:
     """An input ``owner`` is refused, since the owner follows from the stack."""
-    news = sent({**GIVEN, "owner": "stack/a/b/c/d"})
+    news = encode_properties({**GIVEN, "owner": "stack/a/b/c/d"})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
     assert failure.property == "owner"
 
 
 def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     """A failed check uses the schema's names, also in the suggestion for a misspelt one."""
-    news = sent({**GIVEN, "host_nam": "x", "secure_port": 0})
+    news = encode_properties({**GIVEN, "host_nam": "x", "secure_port": 0})
     failures = {
         one.property: one.reason for one in stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
     }
@@ -229,7 +229,7 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
 )
 def test_what_is_wrong_with_a_secret_is_reported_without_it(stub: Any, given: Any, expected: str) -> None:
     """The engine shows the reason to everybody and logs it, so that the reason leaves a secret value out."""
-    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
+    answer = stub.Check(proto.CheckRequest(news=encode_properties({**GIVEN, **given}), **NAMED))
     reasons = [each.reason for each in answer.failures]
     assert reasons
     assert expected in reasons[0]
@@ -237,7 +237,7 @@ def test_what_is_wrong_with_a_secret_is_reported_without_it(stub: Any, given: An
     # Of a property that is named the engine shows the value.
     assert {each.property for each in answer.failures} == {""}
     in_clear = {name: value["value"] for name, value in given.items()}
-    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **in_clear}), **NAMED))
+    answer = stub.Check(proto.CheckRequest(news=encode_properties({**GIVEN, **in_clear}), **NAMED))
     assert "pa55" in answer.failures[0].reason
 
 
@@ -251,7 +251,7 @@ def test_a_fault_of_an_instances_secret_is_reported_without_it(stub: Any, secret
         as_secret({"host_name": host}) if secret == () else {"host_name": as_secret(host) if secret else host}
     )
     instances = as_secret({"a.b": one}) if secret is None else {"a.b": one}
-    news = sent({"application": "old", "port": 8080, "instances": instances})
+    news = encode_properties({"application": "old", "port": 8080, "instances": instances})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **named)).failures
     bare = "must be a bare host name or address, without http:// and without a path"
     assert (failure.property, failure.reason) == ("", f"instances.a.b.hostName: {bare}")
@@ -285,7 +285,7 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
     with pytest.raises(grpc.RpcError) as raised:
         stub.Create(proto.CreateRequest(properties=secret, **NAMED))
     assert "vault" not in sentence(raised).lower()
-    (reason,) = half_made(raised).reasons
+    (reason,) = partial_resource(raised).reasons
     assert "[secret]" in reason
     assert "vault" not in reason.lower()
     eureka.fails = {}
@@ -315,17 +315,17 @@ def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> Non
     difference = stub.Diff(proto.DiffRequest(olds=state, news=settled.inputs, **NAMED))
     assert difference.changes == proto.DiffResponse.DIFF_NONE
     # Where Eureka is configured by another URL since, it goes on where it is.
-    stub.Configure(proto.ConfigureRequest(args=sent({"url": NOBODY}), name="default"))
+    stub.Configure(proto.ConfigureRequest(args=encode_properties({"url": NOBODY}), name="default"))
     moved = stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED))
-    assert received(moved.inputs).properties["service_url"] == URL
+    assert decode_properties(moved.inputs).properties["service_url"] == URL
 
 
 def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
     """The checked configuration, which goes into the state, marks a URL with credentials as secret."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
     written = {"url": "http://me:hidden@eureka:8761/eureka", "token": UNKNOWN, "zone": "zone-a"}
-    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
-    found = received(checked.inputs)
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=encode_properties(written)))
+    found = decode_properties(checked.inputs)
     assert found.properties == written
     assert found.secrets == {("url",)}
     assert not checked.failures
@@ -346,33 +346,33 @@ def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
 def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: dict[str, Any]) -> None:
     """The failure names no property, since the engine would show its value; ``connections`` stays secret."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
-    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL, **written})))
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=encode_properties({"url": URL, **written})))
     (failure,) = checked.failures
     assert failure.property == ""
     assert "pa55" not in failure.reason
     if "connections" in written:
-        assert received(checked.inputs).secrets == {("connections",)}
+        assert decode_properties(checked.inputs).secrets == {("connections",)}
 
 
 def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> None:
     """A stack that moves from the dynamic provider still has the program's own keys in its configuration."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
     written = {"url": URL, "clusterName": "eks", "operator": '{"tag":"1"}'}
-    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=encode_properties(written)))
     assert not checked.failures
-    assert received(checked.inputs).properties == {"url": URL}
+    assert decode_properties(checked.inputs).properties == {"url": URL}
 
 
 @pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
 def test_a_connection_that_is_no_text_is_reported_in_a_sentence(stub: Any, connection: Any) -> None:
     """A program in Python or JavaScript may pass a connection of any type."""
-    news = sent({**GIVEN, "connection": connection})
+    news = encode_properties({**GIVEN, "connection": connection})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
     assert (failure.property, failure.reason) == (
         "connection",
         "connection must be a text: the name of a connection",
     )
-    args = sent({"name": "old", "connection": connection})
+    args = encode_properties({"name": "old", "connection": connection})
     with pytest.raises(grpc.RpcError) as raised:
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
     assert sentence(raised) == failure.reason
@@ -384,16 +384,18 @@ def test_another_machines_file_is_refused_for_the_named_connection(stub: Any) ->
     """
     values = {"url": URL, "connections": {"eu": {"url": URL, "caFile": "/nowhere", "maxAnswerMib": 256}}}
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
-    assert not stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(values))).failures
-    stub.Configure(proto.ConfigureRequest(args=sent(values), name="default"))
-    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **NAMED)).failures
-    (failure,) = stub.Check(proto.CheckRequest(news=sent({**GIVEN, "connection": "eu"}), **NAMED)).failures
+    assert not stub.CheckConfig(proto.CheckRequest(urn=urn, news=encode_properties(values))).failures
+    stub.Configure(proto.ConfigureRequest(args=encode_properties(values), name="default"))
+    assert not stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **NAMED)).failures
+    (failure,) = stub.Check(
+        proto.CheckRequest(news=encode_properties({**GIVEN, "connection": "eu"}), **NAMED)
+    ).failures
     assert "the CA file /nowhere does not exist" in failure.reason
 
 
 def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
     """An error contains no control characters, which a terminal would obey."""
-    args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
+    args = encode_properties({"name": "old", "connection": "e\nu\x1b[1m"})
     with pytest.raises(grpc.RpcError) as raised:
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
     assert sentence(raised).isprintable()
@@ -403,13 +405,15 @@ def test_the_organization_of_a_state_stays(stub: Any) -> None:
     """A resource from the dynamic provider keeps the owner in its state, with another organization than a
     new one's.
     """
-    olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
-    configuration = proto.ConfigureRequest(args=sent({"url": URL, "offline": "true"}), name="default")
+    olds = encode_properties({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
+    configuration = proto.ConfigureRequest(
+        args=encode_properties({"url": URL, "offline": "true"}), name="default"
+    )
     stub.Configure(configuration)
-    answer = stub.Check(proto.CheckRequest(olds=olds, news=sent(GIVEN), **NAMED))
-    assert received(answer.inputs).properties["owner"] == "stack/acme/shop/dev/billing"
+    answer = stub.Check(proto.CheckRequest(olds=olds, news=encode_properties(GIVEN), **NAMED))
+    assert decode_properties(answer.inputs).properties["owner"] == "stack/acme/shop/dev/billing"
     stub.Configure(configuration)  # another run: in one, a resource has one owner
-    assert received(check(stub)).properties["owner"] == "stack/organization/shop/dev/billing"
+    assert decode_properties(check(stub)).properties["owner"] == "stack/organization/shop/dev/billing"
 
 
 def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eureka: FakeEureka) -> None:
@@ -421,14 +425,14 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
     before = dict(eureka.held)
     found = stub.Read(proto.ReadRequest(id="old/vm-17:old:8080", **NAMED))
     assert eureka.held == before
-    inputs = received(found.inputs).properties
+    inputs = decode_properties(found.inputs).properties
     assert {name: inputs[name] for name in ("on_conflict", "renewer", "zone")} == {
         "on_conflict": "adopt",
         "renewer": "self",
         "zone": "a",
     }
     owner = "stack/organization/shop/dev/billing"
-    outputs = received(found.properties).properties
+    outputs = decode_properties(found.properties).properties
     assert (inputs["owner"], inputs["seen_owner"]) == (owner, "")
     assert (outputs["owner"], "service_url" in outputs) == ("", False)
     assert found.id == "OLD/vm-17:old:8080"
@@ -475,7 +479,7 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
     before = dict(eureka.held)
     found = stub.Read(proto.ReadRequest(id=" old ", **named))
     assert found.id == "OLD"
-    assert set(received(found.inputs).properties["instances"]) == {"vm-0", "vm-1"}
+    assert set(decode_properties(found.inputs).properties["instances"]) == {"vm-0", "vm-1"}
     checked = stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **named))
     assert not checked.failures
     assert eureka.held == before
@@ -505,14 +509,14 @@ def test_what_a_program_gets_says_whose_it_is(stub: Any, eureka: FakeEureka, own
     """
     metadata = {"eurekube.owner": owner, "tier": "1"} if owner else {"tier": "1"}
     eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.17", Port(80), metadata=metadata))
-    got = stub.Read(proto.ReadRequest(id="old/vm-17", properties=sent({}), **NAMED))
-    reported = received(got.properties).properties
+    got = stub.Read(proto.ReadRequest(id="old/vm-17", properties=encode_properties({}), **NAMED))
+    reported = decode_properties(got.properties).properties
     assert (got.id, reported["owner"], reported["host_name"]) == ("OLD/vm-17", owner, "vm-17")
     assert reported["metadata"] == {"tier": "1"}
     eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.18", Port(80)))
     # The engine keeps no inputs of it.
     again = stub.Read(proto.ReadRequest(id=got.id, properties=got.properties, **NAMED))
-    reported = received(again.properties).properties
+    reported = decode_properties(again.properties).properties
     assert reported["ip_address"] == "192.0.2.18"
     if not reported.get("service_url"):
         assert (again.id, reported["owner"]) == ("OLD/vm-17", "")
@@ -543,7 +547,7 @@ def test_an_application_that_a_program_gets_says_whose_each_is(
         metadata = {"eurekube.owner": name} if name else {}
         eureka.register(Instance("OLD", f"vm-{at}", "vm", "192.0.2.1", Port(at + 1), metadata=metadata))
     found = stub.Read(proto.ReadRequest(id="old", **named))
-    reported = received(found.properties).properties
+    reported = decode_properties(found.properties).properties
     assert (found.id, reported["owner"], reported["held_by_others"]) == ("OLD", owner, others)
     again = stub.Read(
         proto.ReadRequest(id=found.id, properties=found.properties, inputs=found.inputs, **named)
@@ -569,7 +573,7 @@ def test_only_a_stacks_provider_reads_environment_credentials(
     stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_taken: bool
 ) -> None:
     """A default provider is recognized by its name and version; an explicit one may have any other name."""
-    configured = sent({"url": URL, **({"version": version} if version else {})})
+    configured = encode_properties({"url": URL, **({"version": version} if version else {})})
     monkeypatch.setenv("EUREKA_USER", "somebody")
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
     made: list[str | None] = []
@@ -579,7 +583,7 @@ def test_only_a_stacks_provider_reads_environment_credentials(
         made.append(connection.user)
         return servers(connection)
 
-    monkeypatch.setattr(PEERS, "of", servers_of)
+    monkeypatch.setattr(SHARED_PEERS, "get", servers_of)
     urn = f"urn:pulumi:dev::shop::pulumi:providers:eurekube::{name}"
     for said in (name, ""):
         stub.CheckConfig(proto.CheckRequest(urn=urn, news=configured))
@@ -591,7 +595,9 @@ def test_only_a_stacks_provider_reads_environment_credentials(
 def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) -> None:
     """``getApplication`` returns all instances, and those that are UP, under the schema's names."""
     eureka.register(Instance("OLD", "vm-1", "vm-1", "192.0.2.1", Port(8080), metadata={"someKey": "1"}))
-    request = proto.InvokeRequest(tok="eurekube:index:getApplication", args=sent({"name": "old"}))
+    request = proto.InvokeRequest(
+        tok="eurekube:index:getApplication", args=encode_properties({"name": "old"})
+    )
     answer = getattr(stub.Invoke(request), "return")
     assert answer["name"] == "OLD"
     (instance,) = answer["up"]
@@ -623,11 +629,11 @@ def test_an_offline_preview_hears_what_its_program_says(
     asks.
     """
     away = {"url": NOBODY, "kubeconfig": "/nowhere", "offline": "true"}
-    stub.Configure(proto.ConfigureRequest(args=sent(away), name="default"))
+    stub.Configure(proto.ConfigureRequest(args=encode_properties(away), name="default"))
     token = f"eurekube:index:{function}"
 
     def asked(given: dict[str, Any], *, preview: bool = True) -> Any:
-        return stub.Invoke(proto.InvokeRequest(tok=token, args=sent(given), preview=preview))
+        return stub.Invoke(proto.InvokeRequest(tok=token, args=encode_properties(given), preview=preview))
 
     assert json_format.MessageToDict(getattr(asked(given), "return")) == answer  # type: ignore[no-untyped-call]
     for wrong, expected in (
@@ -707,7 +713,10 @@ def test_a_gateway_that_answers_404_is_not_taken_at_its_word(
     ever.
     """
     state = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED)).properties
-    found = {"tok": "eurekube:index:getInstance", "args": sent({"application": "old", "instance_id": "a"})}
+    found = {
+        "tok": "eurekube:index:getInstance",
+        "args": encode_properties({"application": "old", "instance_id": "a"}),
+    }
     held, eureka.held = eureka.held, {}
     monkeypatch.setattr(eureka, "list_instances", is_refused(RegistryRejected))
     asked: list[Callable[[], Any]] = [
@@ -739,8 +748,8 @@ def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka
     """
 
     def checked(name: str, olds: Any = None, **given: Any) -> Any:
-        news = sent({**GIVEN, **given})
-        return stub.Check(proto.CheckRequest(olds=olds or sent({}), news=news, **_named(name)))
+        news = encode_properties({**GIVEN, **given})
+        return stub.Check(proto.CheckRequest(olds=olds or encode_properties({}), news=news, **_named(name)))
 
     first = checked("billing")
     assert not first.failures
@@ -754,7 +763,9 @@ def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka
     assert not checked("invoices", port=9090).failures
     assert not checked("invoices", application="invoices").failures
     many = {"application": "billing", "port": 8080, "instances": {"a": {"hostName": "192.0.2.10"}}}
-    request = proto.CheckRequest(news=sent(many), **_named("rating", "eurekube:index:Application"))
+    request = proto.CheckRequest(
+        news=encode_properties(many), **_named("rating", "eurekube:index:Application")
+    )
     (refused,) = stub.Check(request).failures
     assert refused.property == "instances.a.hostName"
     assert eureka.asked == ["read"]  # of the update alone
@@ -765,9 +776,11 @@ def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka
 
 def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
     """Resources that an earlier release allowed at one address get a warning only."""
-    both = [stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named(name))) for name in ("a", "b")]
+    both = [
+        stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **_named(name))) for name in ("a", "b")
+    ]
     again = [
-        stub.Check(proto.CheckRequest(olds=each.inputs, news=sent(GIVEN), **_named(name)))
+        stub.Check(proto.CheckRequest(olds=each.inputs, news=encode_properties(GIVEN), **_named(name)))
         for name, each in zip(("a", "b"), both, strict=True)
     ]
     assert [len(each.failures) for each in (*both, *again)] == [0, 1, 0, 0]
@@ -780,10 +793,10 @@ def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEu
 
 def test_an_existing_resource_goes_on_beside_a_new_one(stub: Any, engine: Engine) -> None:
     """The warning is correct in any order of checks, which the engine chooses."""
-    standing = stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("old"))).inputs
-    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
-    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("new"))).failures
-    again = proto.CheckRequest(olds=standing, news=sent(GIVEN), **_named("old"))
+    standing = stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **_named("old"))).inputs
+    stub.Configure(proto.ConfigureRequest(args=encode_properties({"url": URL}), name="default"))
+    assert not stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **_named("new"))).failures
+    again = proto.CheckRequest(olds=standing, news=encode_properties(GIVEN), **_named("old"))
     assert not stub.Check(again).failures
     reported = (
         "the resource 'new' of this program registers the same application at this address and port (this one"
@@ -802,7 +815,7 @@ def test_a_shared_address_is_reported_by_up_and_refresh(
     stack = "stack/organization/other/dev/billing"
     theirs = replace(ours, instance_id="theirs", metadata={**ours.metadata, "eurekube.owner": stack})
     eureka.held[theirs.key] = theirs
-    stub.Check(proto.CheckRequest(olds=inputs, news=sent(GIVEN), **NAMED))
+    stub.Check(proto.CheckRequest(olds=inputs, news=encode_properties(GIVEN), **NAMED))
     read = proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED)
     assert stub.Read(read).properties == made.properties
     sentence = [each.message for each in engine.shown]
@@ -819,7 +832,7 @@ def test_a_shared_address_is_reported_by_up_and_refresh(
     assert engine.shown == []
     # One of the same stack, which no program has any more, is found by a refresh.
     eureka.held[theirs.key] = replace(theirs, metadata=ours.metadata)
-    stub.Check(proto.CheckRequest(olds=inputs, news=sent(GIVEN), **NAMED))
+    stub.Check(proto.CheckRequest(olds=inputs, news=encode_properties(GIVEN), **NAMED))
     assert engine.shown == []
     stub.Read(read)
     assert len(engine.shown) == 1
@@ -852,7 +865,7 @@ def test_the_error_of_a_taken_address_names_it_and_the_ways_out(stub: Any, eurek
 def configure(stub: Any, *, is_newer_engine: bool = True, **values: Any) -> None:
     """Configure the provider as an engine that supports a refresh before an update, or does not."""
     stub.Handshake(proto.ProviderHandshakeRequest(supports_refresh_before_update=is_newer_engine))
-    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), name="default"))
+    stub.Configure(proto.ConfigureRequest(args=encode_properties({"url": URL, **values}), name="default"))
 
 
 def denied(_: Callable[[], Any]) -> Any:
@@ -887,7 +900,7 @@ def test_a_refresh_before_an_update_is_requested_if_configured(
     eureka.fails = {"register": [lost], "deregister": [away] * 5}
     with pytest.raises(grpc.RpcError) as raised:
         stub.Update(proto.UpdateRequest(**{**state, "news": check(stub, zone="b")}, **NAMED))
-    answers = [made, updated, read, half_made(raised)]
+    answers = [made, updated, read, partial_resource(raised)]
     assert [each.refresh_before_update for each in answers] == [asks] * 4
     eureka.fails = {}
     assert not stub.Read(proto.ReadRequest(id="/".join(key), **NAMED)).refresh_before_update
@@ -949,7 +962,7 @@ def test_a_refresh_that_came_unasked_for_asks_nobody_offline(
 
 def listed(stub: Any, **asked: Any) -> tuple[list[str], str]:
     """Return a page's ids and its continuation token."""
-    query = sent(asked.pop("query", {}))
+    query = encode_properties(asked.pop("query", {}))
     answers = list(stub.List(proto.ListRequest(**{"token": TYPE, "query": query, **asked})))
     more = [each.continuation.continuation_token for each in answers if each.HasField("continuation")]
     assert len(more) < 2
@@ -1005,7 +1018,7 @@ def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: Fake
     assert listed(stub, query={"application": "billing", **owned})[0] == ["BILLING/vm-2"]
     assert listed(stub, query={"owner": ""})[0] == ["BILLING/vm-1", "RATING/vm-1"]
     assert listed(stub, token="eurekube:index:Application", query=owned)[0] == ["BILLING"]
-    (answer,) = stub.List(proto.ListRequest(token=TYPE, query=sent({"application": UNKNOWN})))
+    (answer,) = stub.List(proto.ListRequest(token=TYPE, query=encode_properties({"application": UNKNOWN})))
     assert answer.HasField("computed")
     for asked in ({"query": {"aplication": "x"}}, {"token": "eurekube:index:Syncer"}):
         with pytest.raises(grpc.RpcError) as raised:
@@ -1020,7 +1033,7 @@ STATELESS: dict[str, Any] = {"urn": f"urn:pulumi:dev::default::{TYPE}::Instance"
 def configure_stateless(stub: Any, **values: Any) -> None:
     """Configure the provider as ``pulumi do --stateless`` does."""
     urn = "urn:pulumi:dev::default::pulumi:providers:eurekube::"
-    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), urn=urn, name=""))
+    stub.Configure(proto.ConfigureRequest(args=encode_properties({"url": URL, **values}), urn=urn, name=""))
 
 
 def all_are_refused(expected: str, *acts: Callable[[], object]) -> None:
@@ -1033,7 +1046,7 @@ def all_are_refused(expected: str, *acts: Callable[[], object]) -> None:
 
 def do_create(stub: Any, **given: Any) -> Any:
     """Check and create a resource as ``pulumi do --stateless``."""
-    inputs = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **STATELESS))
+    inputs = stub.Check(proto.CheckRequest(news=encode_properties({**GIVEN, **given}), **STATELESS))
     assert not inputs.failures
     return stub.Create(proto.CreateRequest(properties=inputs.inputs, **STATELESS))
 
@@ -1144,7 +1157,9 @@ def test_without_a_state_what_could_not_be_distinguished_is_refused(
     stub: Any, eureka: FakeEureka, given: dict[str, Any], expected: str
 ) -> None:
     """An invalid owner or organization, a missing instance id, and the type Application are refused."""
-    configure_stateless(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
+    configure_stateless(
+        stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in CONFIGURATION_KEYS}}
+    )
     type_ = given.get("type", TYPE)
     named = {"urn": STATELESS["urn"].replace(TYPE, type_), "type": type_}
     written = {**GIVEN, "instanceId": given.get("instanceId", "vm-1")}
@@ -1152,7 +1167,7 @@ def test_without_a_state_what_could_not_be_distinguished_is_refused(
         written = {"application": "billing", "port": 8080, "instances": {"a": {"hostName": "192.0.2.1"}}}
 
     def create() -> None:
-        checked = stub.Check(proto.CheckRequest(news=sent(written), **named))
+        checked = stub.Check(proto.CheckRequest(news=encode_properties(written), **named))
         stub.Create(proto.CreateRequest(properties=checked.inputs, **named))
 
     with pytest.raises(grpc.RpcError) as raised:
@@ -1200,7 +1215,7 @@ def test_without_a_state_another_connection_is_refused(
 ) -> None:
     """A patch would register the instance at a second Eureka, where no deletion would find it."""
     other, url = FakeEureka(), "http://other:8761/eureka"
-    monkeypatch.setattr(PEERS, "of", FakeServers({URL: eureka, url: other}))
+    monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: eureka, url: other}))
     configure_stateless(stub, doOwner="alice", connections={"other": {"url": url}})
     do_create(stub, instanceId="vm-1")
     before = dict(eureka.held)
@@ -1216,8 +1231,8 @@ def test_the_stack_that_everybody_has_registers_nothing(stub: Any, eureka: FakeE
     """In Pulumi's default project two people would have one owner and id, unless ``organization`` is set."""
     named = {**NAMED, "urn": NAMED["urn"].replace("::shop::", "::default-global-project::")}
     with pytest.raises(grpc.RpcError) as raised:
-        stub.Check(proto.CheckRequest(news=sent(GIVEN), **named))
+        stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **named))
     assert "run it in a project, or set organization to a name of your own" in sentence(raised)
     configure(stub, organization="alice")
-    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **named)).failures
+    assert not stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **named)).failures
     assert eureka.held == {}

@@ -12,15 +12,15 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import (
-    clear_override,
     drain,
     leftovers_of_earlier_run,
+    undo_drain,
     undo_drains,
 )
-from eurekube_provider.registrations.properties import LEAVING
+from eurekube_provider.registrations.properties import LEAVING_MARK
 
 OWNER = "stack/o/p/s/n"
 ONE, TWO = (
@@ -42,7 +42,7 @@ class Server:
         self.requests: list[str] = []
         self.peers = (self,)
         self.connection = Connection(("http://a/eureka",))
-        self.table = Table()
+        self.table = InstanceTable()
 
     @property
     def peer(self) -> Peers:
@@ -64,11 +64,11 @@ class Server:
         """Return an instance by server URL, without failures."""
         return {"http://a/eureka": self.read(application, instance_id)}, {}
 
-    def first(self, ask: Any, **_: Any) -> Any:
+    def ask_in_turn(self, ask: Any, **_: Any) -> Any:
         """Ask this server."""
         return ask(self)
 
-    def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def ask_all_or_raise(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ask this server; return its answer by URL, without failures."""
         return {"http://a/eureka": ask(self)}, {}
 
@@ -134,9 +134,9 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     assert len(server.requests) == requests
     is_marked = LEAVING_KEY in server.held[ONE.key].metadata
     assert is_marked or server.held[ONE.key].status is Status.UP
-    assert leftovers_of_earlier_run(server.peer, [ONE]) == ({LEAVING} if is_marked else set())
+    assert leftovers_of_earlier_run(server.peer, [ONE]) == ({LEAVING_MARK} if is_marked else set())
     server.dies_after = None
-    clear_override(server.peer, ONE)
+    undo_drain(server.peer, ONE)
     assert server.standing() == {"one": (Status.UP, False)}
     assert not leftovers_of_earlier_run(server.peer, [ONE])
 
@@ -186,36 +186,36 @@ def test_a_persons_status_is_left_alone() -> None:
     assert server.standing()["one"] == (Status.OUT_OF_SERVICE, False)
     theirs = {OWNER_KEY: "stack/o/p/s/other", LEAVING_KEY: "true"}
     server.held[TWO.key] = replace(TWO, status=Status.OUT_OF_SERVICE, metadata=theirs)
-    clear_override(server.peer, TWO)
+    undo_drain(server.peer, TWO)
     assert server.standing()["two"] == (Status.OUT_OF_SERVICE, True)
 
 
 def test_a_cancelled_wait_ends_at_once_and_later_ones_do_not() -> None:
     """A cancellation covers calls that have begun, since Pulumi also sends Cancel at the end of each run."""
     waits = Cancellation()
-    begun = waits.wait_of_this_call()
+    begun = waits.make_interruptible_sleep()
     waits.cancel()
     with pytest.raises(DrainInterrupted):
         begun(600)
-    waits.wait_of_this_call()(0.01)
+    waits.make_interruptible_sleep()(0.01)
 
 
 def test_a_run_that_was_cancelled_begins_no_drain() -> None:
     """The engine still sends calls after Cancel; the next run of the same process can drain again."""
     waits = Cancellation()
     waits.cancel()
-    waits.begin(600)
+    waits.begin_call(600)
     waits.begin_run()
-    waits.begin(600)
-    waits.wait_of_this_call()(0.01)
+    waits.begin_call(600)
+    waits.make_interruptible_sleep()(0.01)
     waits.cancel()
     with pytest.raises(DrainInterrupted, match="before it began"):
-        waits.begin(600)
+        waits.begin_call(600)
     with pytest.raises(DrainInterrupted):
-        waits.wait_of_this_call()(600)
-    waits.begin(0)
+        waits.make_interruptible_sleep()(600)
+    waits.begin_call(0)
     waits.begin_run()
-    waits.wait_of_this_call()(0.01)
+    waits.make_interruptible_sleep()(0.01)
 
 
 def test_a_wait_ends_when_the_engine_is_gone() -> None:
@@ -226,7 +226,7 @@ def test_a_wait_ends_when_the_engine_is_gone() -> None:
             return False
 
     def serve(context: Context) -> None:  # noqa: ARG001 - found among the caller's locals
-        Cancellation().wait_of_this_call()(600)
+        Cancellation().make_interruptible_sleep()(600)
 
     with pytest.raises(DrainInterrupted):
         serve(Context())

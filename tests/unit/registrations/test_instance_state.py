@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.enforcement import sent_first
+from eurekube_provider.core.enforcement import registration_before_status
 from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.defaults import FIXED, completed, shortened
+from eurekube_provider.registrations.defaults import FIXED_DEFAULTS, with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.difference import StateDifference
 from eurekube_provider.registrations.instance_state import diff, inputs
@@ -39,7 +39,7 @@ def outputs(properties: dict[str, Any], held: Instance) -> dict[str, Any]:
 
 def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Return the state after a creation as Pulumi sends it, with floats and without None."""
-    properties = shortened(checked(**changes))
+    properties = without_fixed_defaults(checked(**changes))
     outs = outputs(properties, actual_of(properties, **(held or {})))
     return {key: float(value) if type(value) is int else value for key, value in outs.items()}
 
@@ -154,8 +154,8 @@ def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
     properties = checked(metadata={"tier": "1"})
     held = actual_of(properties, host_name="192.0.2.99", status=Status.DOWN)
     olds = outputs(properties, held)
-    assert {**properties, "host_name": "192.0.2.99"} == completed(inputs(olds))
-    assert inputs(olds) == shortened(inputs(olds))
+    assert {**properties, "host_name": "192.0.2.99"} == with_defaults(inputs(olds))
+    assert inputs(olds) == without_fixed_defaults(inputs(olds))
 
 
 def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:
@@ -172,11 +172,11 @@ def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
     property.
     """
     properties = checked(duration_seconds=120)
-    assert state(duration_seconds=120).keys() & FIXED.keys() == {"duration_seconds"}
-    olds = {**state(duration_seconds=120), **completed(shortened(properties))}
+    assert state(duration_seconds=120).keys() & FIXED_DEFAULTS.keys() == {"duration_seconds"}
+    olds = {**state(duration_seconds=120), **with_defaults(without_fixed_defaults(properties))}
     held = actual_of(properties, lease=EurekaLease())
     assert outputs(olds, held) == {**olds, "duration_seconds": 90}
-    assert "duration_seconds" not in outputs(shortened(checked()), held)
+    assert "duration_seconds" not in outputs(without_fixed_defaults(checked()), held)
 
 
 def test_the_state_tells_when_eureka_last_changed_it() -> None:
@@ -198,8 +198,8 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
     previous = Registration.from_properties(state(status=OUT.value))
     wanted = Registration.from_properties(checked())
     have = replace(wanted.instance, status=held) if held else None
-    assert wanted.released(previous, have).status is expected
-    assert wanted.released(wanted, replace(wanted.instance, status=OUT)).status is None
+    assert wanted.reset_dropped_status(previous, have).enforced_status is expected
+    assert wanted.reset_dropped_status(wanted, replace(wanted.instance, status=OUT)).enforced_status is None
 
 
 def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
@@ -207,8 +207,10 @@ def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
     wanted = Registration.from_properties(checked())
     marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
     lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
-    assert sent_first(wanted.instance, None, lifted).enforced == f"{OUT} UP"
-    assert not sent_first(wanted.instance, None, replace(lifted, metadata=wanted.instance.metadata)).enforced
+    assert registration_before_status(wanted.instance, None, lifted).enforced == f"{OUT} UP"
+    assert not registration_before_status(
+        wanted.instance, None, replace(lifted, metadata=wanted.instance.metadata)
+    ).enforced
 
 
 def test_under_a_persons_status_up_is_sent() -> None:
@@ -217,10 +219,12 @@ def test_under_a_persons_status_up_is_sent() -> None:
     """
     wanted = Registration.from_properties(checked(status="DOWN"))
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
-    assert sent_first(wanted.instance, Status.DOWN, persons).status is Status.UP
+    assert registration_before_status(wanted.instance, Status.DOWN, persons).status is Status.UP
     down = replace(persons, status=Status.DOWN)
-    assert sent_first(wanted.instance, None, down).status is Status.UP
+    assert registration_before_status(wanted.instance, None, down).status is Status.UP
     assert (
-        sent_first(wanted.instance, Status.DOWN, replace(wanted.instance, status=Status.UP)).status
+        registration_before_status(
+            wanted.instance, Status.DOWN, replace(wanted.instance, status=Status.UP)
+        ).status
         is Status.DOWN
     )

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryRejected,
     RegistryUnreachable,
-    SomeFailed,
+    SomeRegistrationsFailed,
 )
 from eurekube_provider.core.identity import INCARNATION_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Port, Status
@@ -26,15 +26,15 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.importing import (
-    imported_application,
-    imported_instance,
-    marked_not_adopted,
+    import_application,
+    import_instance,
+    mark_not_adopted,
 )
 from eurekube_provider.registrations.properties import INCARNATION, Properties
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.registrations.test_members import ALL
 from tests.unit.registrations.test_properties import LEAST
@@ -60,9 +60,9 @@ KINDS = pytest.mark.parametrize(
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip all pauses between requests and all drains."""
     monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.setattr(CANCELLATION, "wait_of_this_call", lambda: lambda _: None)
+    monkeypatch.setattr(CANCELLATION, "make_interruptible_sleep", lambda: lambda _: None)
     DECLARED_RESOURCES.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -81,14 +81,14 @@ def other() -> FakeEureka:
 def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPatch) -> FakeServers:
     """Return the servers by URL; the first Eureka has two URLs."""
     made = FakeServers({URL: eureka, SPELT: eureka, OTHER: other})
-    monkeypatch.setattr(PEERS, "of", made)
+    monkeypatch.setattr(SHARED_PEERS, "get", made)
     return made
 
 
 def run(kind: ResourceType, **config: str) -> Provider:
     """Return a configured provider as in a new plugin process."""
     DECLARED_RESOURCES.__init__()  # type: ignore[misc]
-    PEERS.silent.clear()
+    SHARED_PEERS.unresponsive.clear()
     provider = kind[0]()
     settings = {f"eurekube:{key}": value for key, value in config.items()}
     provider.configure(ConfigureRequest(Config(settings, "shop")))
@@ -204,7 +204,7 @@ def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
     state = created(kind, drain_seconds=9)
     before = dict(eureka.held)
     provider = run(kind)
-    provider.check(checked(kind, drain_seconds=9), {**kind[1], "drain_seconds": 9, IN_UPDATE: True})
+    provider.check(checked(kind, drain_seconds=9), {**kind[1], "drain_seconds": 9, IN_UPDATE_KEY: True})
     eureka.asked.clear()
     provider.delete("", state)
     assert eureka.held == before
@@ -519,7 +519,7 @@ def test_a_failed_creation_of_many_gives_back_what_it_took_over(
     before = {key: each.metadata for key, each in eureka.held.items()}
     instances: Any = {**cast("Properties", ALL["instances"]), "c": {"host_name": "192.0.2.3"}}
     eureka.fails = {"register": [refused]}
-    with pytest.raises(SomeFailed, match="were taken back"):
+    with pytest.raises(SomeRegistrationsFailed, match="were taken back"):
         created(many, instances=instances)
     assert {key: each.metadata for key, each in eureka.held.items()} == before
     run(many).delete("", old)
@@ -572,7 +572,7 @@ def test_nobody_elses_instance_is_adopted_unasked(
         for key, each in eureka.held.items()
     }
     eureka.held = dict(theirs)
-    with pytest.raises((OwnershipConflict, SomeFailed)):
+    with pytest.raises((OwnershipConflict, SomeRegistrationsFailed)):
         created(kind)
     assert eureka.held == theirs
     created(kind, on_conflict="adopt")
@@ -589,8 +589,8 @@ def test_a_removal_from_several_servers_is_checked_twice(servers: FakeServers) -
         peers = next(peers for peers in servers.made.values() if len(peers.peers) > 1)
         wanted = DesiredState.from_properties(state)
         removal = lifecycle.delete(wanted, peers, checks=looks)
-        assert [each.key for each in removal.removed] == list(wanted.keys)
-        assert looks.add.call_count == count
+        assert [each.key for each in removal.removed] == list(wanted.program_keys)
+        assert looks.add_removal.call_count == count
 
 
 def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, servers: FakeServers) -> None:
@@ -659,7 +659,7 @@ def test_what_an_update_has_healed_is_no_change_of_a_refresh(
     state = created(kind)
     eureka.held.clear()
     update = run(kind)
-    inputs = update.check(checked(kind), {**kind[1], "service_url": URL, IN_UPDATE: True}).inputs
+    inputs = update.check(checked(kind), {**kind[1], "service_url": URL, IN_UPDATE_KEY: True}).inputs
     assert inputs["absent"]
     assert update.diff("x", state, inputs).changes
     state = dict(update.update("x", state, inputs).outs or {})
@@ -712,10 +712,10 @@ def test_an_application_that_came_back_is_taken_over(
         state, inputs = dict(result.outs or {}), dict(result.inputs or {})
     update = run(kind)
     asked = {**kind[1], "service_url": URL, **given, **changes}
-    news = update.check(inputs, {**asked, IN_UPDATE: True}).inputs
+    news = update.check(inputs, {**asked, IN_UPDATE_KEY: True}).inputs
     assert update.diff("x", state, news).changes is (is_ours or is_refreshed or bool(changes))
     if not is_ours:
-        with pytest.raises((OwnershipConflict, SomeFailed)):
+        with pytest.raises((OwnershipConflict, SomeRegistrationsFailed)):
             update.update("x", state, news)
         assert eureka.held == {key: there}
         return
@@ -739,21 +739,23 @@ def test_what_was_only_imported_is_not_taken_over(
     there = Instance("BILLING", "vm-1", "192.0.2.10", "192.0.2.10", Port(8080), status=Status.UP)
     eureka.held[there.key] = there
     is_many = "instances" in kind[1]
-    (imports, id_) = (imported_application, "BILLING") if is_many else (imported_instance, "BILLING/vm-1")
+    (imports, id_) = (import_application, "BILLING") if is_many else (import_instance, "BILLING/vm-1")
     found = imports(id_, cast("StackOwner", parse_owner(kind[1]["owner"])), URL, servers(Connection((URL,))))
     assert found is not None
     if is_marked:
-        found = marked_not_adopted(found)
+        found = mark_not_adopted(found)
         assert "service_url" not in found.properties
     state = dict(found.properties)
     inputs = {name: value for name, value in found.inputs.items() if name != "on_conflict"}
 
     def up(state: Properties, **more: Any) -> Properties:
         update = run(kind)
-        news = update.check(inputs, {**kind[1], "service_url": URL, **given, **more, IN_UPDATE: True}).inputs
+        news = update.check(
+            inputs, {**kind[1], "service_url": URL, **given, **more, IN_UPDATE_KEY: True}
+        ).inputs
         return dict(update.update("x", state, news).outs or {})
 
-    with pytest.raises((OwnershipConflict, SomeFailed)):
+    with pytest.raises((OwnershipConflict, SomeRegistrationsFailed)):
         up(state)
     assert eureka.held == {there.key: there}
     state = up(state, on_conflict="adopt")
@@ -801,9 +803,9 @@ def test_a_stranger_that_no_request_can_name_stops_nothing(
 
     is_member = bool(metadata) and "instances" in kind[1]
     assert reports(lambda provider: provider.read("x", state))
-    update = {**kind[1], "service_url": URL, IN_UPDATE: True}
+    update = {**kind[1], "service_url": URL, IN_UPDATE_KEY: True}
     assert reports(lambda provider: provider.check(inputs, update)) is not bool(metadata)
-    assert not PEERS.silent
+    assert not SHARED_PEERS.unresponsive
     news = checked(kind, metadata={"tier": "2"})
     assert reports(lambda provider: provider.update("x", state, news)) is is_member
     assert eureka.held[ours.key].metadata["tier"] == "2"
@@ -819,11 +821,11 @@ def test_without_a_state_nothing_is_known_to_have_come_back(
     made = created(kind, renewer="self")
     bare = {key: replace(each, metadata={}) for key, each in eureka.held.items()}
     eureka.held = dict(bare)
-    with pytest.raises((OwnershipConflict, SomeFailed)):
+    with pytest.raises((OwnershipConflict, SomeRegistrationsFailed)):
         created(kind, renewer="self")
-    stateless = DesiredState.from_properties(made).without_state()
+    stateless = DesiredState.from_properties(made).for_any_incarnation()
     (peers,) = servers.made.values()
-    with pytest.raises((OwnershipConflict, SomeFailed)):
+    with pytest.raises((OwnershipConflict, SomeRegistrationsFailed)):
         lifecycle.update(stateless, stateless, peers)
     assert eureka.held == bare
 
@@ -844,7 +846,7 @@ def test_a_removal_leaves_an_application_that_came_back(
 
 def test_the_sentence_about_what_was_left_names_it() -> None:
     """The sentence names the instance and the possible reasons."""
-    sentence = lifecycle.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
+    sentence = lifecycle.not_removed_message(Instance("A", "a-1", "h", "h", Port(1)))
     assert sentence.startswith(
         "A a-1 was registered again, is asked for by the program or belongs to somebody else"
     )
@@ -884,7 +886,7 @@ def test_warnings_of_the_dynamic_provider_repeat_no_address(
     provider = run(ONE)
     other = {**LEAST, "service_url": URL, "owner": f"{LEAST['owner']}-2", "instance_id": "another"}
     provider.check({}, other)
-    assert not provider.check(olds, {**LEAST, "service_url": URL, IN_UPDATE: True}).failures
+    assert not provider.check(olds, {**LEAST, "service_url": URL, IN_UPDATE_KEY: True}).failures
     output = capsys.readouterr().err
     assert "host_name: the resource 'billing-2' of this program registers the same" in output
     assert "callers of BILLING find an address twice, since theirs is registered there, too" in output

@@ -8,7 +8,7 @@ import pytest
 
 from eurekube_provider.registrations.application_state import diff
 from eurekube_provider.registrations.difference import StateDifference
-from eurekube_provider.registrations.members import check_members, fitted, members
+from eurekube_provider.registrations.members import check_members, member_inputs_matching, member_properties
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.registrations.test_properties import LEAST, OWNER
@@ -54,7 +54,7 @@ def test_only_what_was_written_is_kept() -> None:
 
 def test_an_instance_has_what_its_application_has() -> None:
     """An instance inherits properties that it does not set; metadata are merged by key."""
-    made = members(
+    made = member_properties(
         checked(
             metadata={"tier": "1", "team": "a", "zone": "zone-a"},
             instances={
@@ -80,7 +80,7 @@ def test_ids_survive_a_renamed_stack() -> None:
     """The common end of the default ids is taken from the old state."""
     olds = checked()
     renamed = checked(olds, owner="stack/organization/shop/production/invoices")
-    assert members(renamed)["a"]["instance_id"] == members(olds)["a"]["instance_id"]
+    assert member_properties(renamed)["a"]["instance_id"] == member_properties(olds)["a"]["instance_id"]
     assert diff(olds, renamed) == StateDifference(changes=True)
 
 
@@ -158,9 +158,9 @@ def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
     application's.
     """
     properties = checked(metadata={"tier": "1"}, zone="zone-a")
-    held = {**members(properties)["a"], **differs}
-    written = fitted(properties, "a", held)
-    made = members({**properties, "instances": {"a": written}})["a"]
+    held = {**member_properties(properties)["a"], **differs}
+    written = member_inputs_matching(properties, "a", held)
+    made = member_properties({**properties, "instances": {"a": written}})["a"]
     gone = {key: "" for key in properties["metadata"] if key not in held["metadata"]}
     wanted = {**held, "metadata": {**gone, **held["metadata"]}}
     assert made == {key: value for key, value in wanted.items() if value is not None}
@@ -195,7 +195,9 @@ def test_the_defaults_are_those_of_a_single_registration() -> None:
     from eurekube_provider.registrations.property_check import check
 
     alone = check({}, {**LEAST, "instance_id": "x"}).properties
-    (one,) = members(checked(instances={"a": {"host_name": "192.0.2.10", "instance_id": "x"}})).values()
+    (one,) = member_properties(
+        checked(instances={"a": {"host_name": "192.0.2.10", "instance_id": "x"}})
+    ).values()
     assert one == alone
 
 
@@ -278,7 +280,7 @@ def test_two_instances_that_callers_find_at_one_address_are_refused(
         assert each.property == "instances.b.host_name"
         assert "the instance 'a' of this application registers the same" in each.reason
         assert "give one of them another host_name or port" in each.reason
-        assert "192.0.2.1" not in each.without_value()
+        assert "192.0.2.1" not in each.reason_without_value()
 
 
 def test_two_instances_that_stand_at_one_address_go_on_with_a_warning() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.registrations.progress import Progress, SentChanges
-from eurekube_provider.registrations.rollback import grouped
+from eurekube_provider.registrations.progress import ProgressReporter, SentChangesCounter
+from eurekube_provider.registrations.rollback import format_errors_by_reason
 
 
 def test_the_server_that_has_answered_to_the_fewest_counts() -> None:
     """A message is shown at intervals, not before the first one has passed, with at most the total."""
     now, reported = [100.0], list[str]()
-    with Progress(reported.append, 10.0).shown():
-        changes = SentChanges(8000, lambda: now[0])
+    with ProgressReporter(reported.append, 10.0).activate():
+        changes = SentChangesCounter(8000, lambda: now[0])
     for seconds, url, count in ((9.0, "a", 500), (1.0, "b", 250), (5.0, "a", 250), (5.0, "b", 9000)):
         now[0] += seconds
         changes.count(url, count)
@@ -24,15 +24,15 @@ def test_the_server_that_has_answered_to_the_fewest_counts() -> None:
 def test_a_caller_that_does_not_wait_gets_no_reports() -> None:
     """Outside of a provider's call no progress is shown."""
     reported = list[str]()
-    with Progress(reported.append, 0.0).shown():
+    with ProgressReporter(reported.append, 0.0).activate():
         pass
-    SentChanges(2).count("a", 1)
+    SentChangesCounter(2).count("a", 1)
     assert reported == []
 
 
 def test_of_many_that_failed_the_first_are_named() -> None:
     """A message names twenty failed instances of a reason, and counts the rest."""
     failed = {f"i{number:04}": RegistryUnreachable("no answer") for number in range(8000)}
-    said = grouped({**failed, "other": RegistryUnreachable("away")})
+    said = format_errors_by_reason({**failed, "other": RegistryUnreachable("away")})
     assert said.startswith("i0000, i0001, ")
     assert said.endswith("i0019 and 7980 more (no answer); other (away)")

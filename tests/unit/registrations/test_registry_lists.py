@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.registry_lists import RegistryLists
+from eurekube_provider.registrations.registry_lists import RegistryListCache
 
 OWNER = "stack/organization/shop/dev/billing"
 ONE = Instance("BILLING", "a", "h", "192.0.2.1", Port(8080), metadata={"eurekube.owner": OWNER})
@@ -32,12 +32,12 @@ class Listing:
 def test_one_list_serves_all_for_a_while() -> None:
     """One request serves lookups by application, by owner and by address."""
     peers = cast("Peers", Listing([ONE]))
-    lists = RegistryLists()
+    lists = RegistryListCache()
     for _ in range(3):
-        assert lists.of_application("BILLING", peers) == [ONE]
-        assert lists.of_application("RATING", peers) == []
-        assert lists.of_owner(OWNER, "BILLING", peers) == [ONE]
-        assert lists.neighbours([ONE], OWNER, peers) == []
+        assert lists.instances_of_application("BILLING", peers) == [ONE]
+        assert lists.instances_of_application("RATING", peers) == []
+        assert lists.instances_of_owner(OWNER, "BILLING", peers) == [ONE]
+        assert lists.foreign_at_addresses([ONE], OWNER, peers) == []
 
 
 def test_a_list_that_fails_is_asked_for_again_by_who_needs_it() -> None:
@@ -45,8 +45,8 @@ def test_a_list_that_fails_is_asked_for_again_by_who_needs_it() -> None:
     and raises.
     """
     peers = cast("Peers", Listing(RegistryUnreachable("away"), RegistryUnreachable("away"), [ONE]))
-    lists = RegistryLists()
-    assert lists.of_owner(OWNER, "BILLING", peers) == []
+    lists = RegistryListCache()
+    assert lists.instances_of_owner(OWNER, "BILLING", peers) == []
     with pytest.raises(RegistryUnreachable):
-        lists.of_application("BILLING", peers)
-    assert lists.of_application("BILLING", peers) == [ONE]
+        lists.instances_of_application("BILLING", peers)
+    assert lists.instances_of_application("BILLING", peers) == [ONE]

@@ -9,7 +9,11 @@ from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.renewer_check import SETTLED_SECONDS, RenewerCheck, is_renewed
+from eurekube_provider.registrations.renewer_check import (
+    RENEWED_AFTER_SECONDS,
+    RenewerCheck,
+    is_renewer_at_work,
+)
 
 NOW = 10_000_000.0
 
@@ -40,11 +44,11 @@ def test_what_stands_for_long_is_renewed() -> None:
     """An old instance proves that its renewer works; new instances prove nothing, and other renewers' do
     not count.
     """
-    long = SETTLED_SECONDS + 1
-    assert is_renewed([of("eurekube", long), of("eurekube", 1)], "eurekube", NOW) is True
-    assert is_renewed([of("eurekube", 1)], "eurekube", NOW) is None
-    assert is_renewed([of("other", long)], "eurekube", NOW) is False
-    assert is_renewed([], "eurekube", NOW) is False
+    long = RENEWED_AFTER_SECONDS + 1
+    assert is_renewer_at_work([of("eurekube", long), of("eurekube", 1)], "eurekube", NOW) is True
+    assert is_renewer_at_work([of("eurekube", 1)], "eurekube", NOW) is None
+    assert is_renewer_at_work([of("other", long)], "eurekube", NOW) is False
+    assert is_renewer_at_work([], "eurekube", NOW) is False
 
 
 def test_an_update_says_once_that_no_renewer_was_seen() -> None:
@@ -52,10 +56,10 @@ def test_an_update_says_once_that_no_renewer_was_seen() -> None:
     of a run.
     """
     renewers, peers = RenewerCheck(), Listed()
-    reported = [renewers.check(peers, "eu-1", "eurekube") for _ in range(3)]
+    reported = [renewers.missing_renewer_warning(peers, "eu-1", "eurekube") for _ in range(3)]
     assert reported[1:] == ["", ""]
     assert all(word in reported[0] for word in ("http://a/e", "'eurekube'", "'eu-1'", "eurekube keepalive"))
-    assert renewers.check(peers, "eu-1", "another")
+    assert renewers.missing_renewer_warning(peers, "eu-1", "another")
     assert peers.lists == 1
 
 
@@ -64,9 +68,11 @@ def test_it_is_quiet_where_nothing_can_be_known() -> None:
     Eureka is silent.
     """
     now = time.time() * 1000
-    assert RenewerCheck().check(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
-    assert RenewerCheck().check(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
-    assert RenewerCheck().check(Listed(fails=True), "default", "eurekube") == ""
+    assert (
+        RenewerCheck().missing_renewer_warning(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
+    )
+    assert RenewerCheck().missing_renewer_warning(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
+    assert RenewerCheck().missing_renewer_warning(Listed(fails=True), "default", "eurekube") == ""
     quiet = Listed()
-    assert RenewerCheck().check(quiet, "default", "self") == ""
+    assert RenewerCheck().missing_renewer_warning(quiet, "default", "self") == ""
     assert quiet.lists == 0

@@ -14,8 +14,12 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import resource as module
 from eurekube_provider.registrations.renewer_check import RenewerCheck
-from eurekube_provider.registrations.resource import INSTANCE, Created, RegistrationResource
-from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.resource import (
+    INSTANCE_REGISTRATION_TYPE,
+    CreatedResource,
+    RegistrationResource,
+)
+from eurekube_provider.registrations.servers import SHARED_PEERS
 from tests.explore.world import World, owned
 from tests.unit.eureka.model_servers import URLS
 from tests.unit.registrations.test_properties import LEAST
@@ -35,8 +39,8 @@ def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
     monkeypatch.setattr(module, "RENEWER_CHECK", RenewerCheck())
     monkeypatch.setattr(module, "REMOVAL_CHECKS", RemovalChecks(lambda _: None))
     with owned(world), closing(Peers(Connection(URLS[:count]))) as peers:
-        monkeypatch.setattr(PEERS, "of", lambda _: peers)
-        resource = RegistrationResource(INSTANCE, lambda _: None, lambda _: None)
+        monkeypatch.setattr(SHARED_PEERS, "get", lambda _: peers)
+        resource = RegistrationResource(INSTANCE_REGISTRATION_TYPE, lambda _: None, lambda _: None)
         _create(resource, count, "192.0.2.1")
         assert asked == {"list": 1, "read": looks + 1, "POST": 1}
         asked.clear()
@@ -48,7 +52,7 @@ def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
     assert asked == {"read": looks * 2, "DELETE": count}
 
 
-def _create(resource: RegistrationResource, count: int, host: str) -> Created:
+def _create(resource: RegistrationResource, count: int, host: str) -> CreatedResource:
     owner = f"{LEAST['owner']}-{host}"
     urls = ",".join(URLS[:count])
     asked: dict[str, Any] = {**LEAST, "owner": owner, "host_name": host, "service_url": urls}

@@ -16,7 +16,7 @@ from eurekube_provider import (
     EurekaInstance,
     EurekaInstanceArgs,
 )
-from eurekube_provider.resources.program import ProgramError, is_rendered
+from eurekube_provider.resources.program import ProgramError, runs_without_engine
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
     monkeypatch.setattr(pulumi.dynamic.Resource, "__init__", keep)
     set_all_config({"eurekube:url": "http://eureka:8761/eureka"})
-    token = is_rendered.set(True)
+    token = runs_without_engine.set(True)
     yield made
-    is_rendered.reset(token)
+    runs_without_engine.reset(token)
     set_all_config({})
 
 

@@ -20,11 +20,16 @@ from pulumi.runtime import rpc
 
 import eurekube_provider
 from eurekube_provider.core.model import same_contents
-from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json_object
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.instance_fields import properties_of
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
-from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES, Property
+from eurekube_provider.registrations.instance_fields import instance_to_properties
+from eurekube_provider.registrations.members import (
+    ID_BASE_PROPERTY,
+    MEMBER_INPUTS,
+    MEMBER_OUTPUTS,
+    MEMBER_PROPERTIES,
+)
+from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, PROPERTIES, Property
 from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
 from eurekube_provider.resources.arguments import (
     ApplicationInstanceArgs,
@@ -35,8 +40,8 @@ from eurekube_provider.resources.arguments import (
     EurekaInstanceArgsDict,
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
-from eurekube_provider.resources.program import ProgramError, check_options, program_organization
-from scripts.reference import table
+from eurekube_provider.resources.program import ProgramError, program_organization, refuse_unsupported_options
+from scripts.reference import properties_table
 from tests.contract.plugin import EACH
 from tests.unit.registrations.test_instance_state import state
 from tests.unit.registrations.test_properties import LEAST, checked
@@ -139,21 +144,23 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     """The dictionary type has the class's arguments, and each argument is a property."""
     names = {field.name for field in fields(EurekaInstanceArgs)}
     assert names == set(EurekaInstanceArgsDict.__annotations__)
-    assert names == set(INPUTS) - {"service_url", "owner"}
+    assert names == set(INPUT_NAMES) - {"service_url", "owner"}
     all_names = {field.name for field in fields(EurekaApplicationArgs)}
     assert all_names == set(EurekaApplicationArgsDict.__annotations__)
-    assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE}
+    assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE_PROPERTY}
     own_names = {field.name for field in fields(ApplicationInstanceArgs)}
-    assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(OWN)
+    assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(MEMBER_PROPERTIES)
 
 
 def test_every_property_has_a_row_in_the_documentation() -> None:
     """`make properties` writes the table in docs/reference/pulumi.md from the properties' descriptions."""
     page = Path(__file__).parents[3] / "docs" / "reference" / "pulumi.md"
-    assert table() in page.read_text(encoding="utf-8")
+    assert properties_table() in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "described", [each for each in PROPERTIES if each.instance_path], ids=lambda each: each.name
+)
 def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> None:
     """A changed property changes the instance, is read back from Eureka, and is a difference."""
     others = {**{name: each[0] for name, each in EACH.items()}, "owner": "stack/a/b/c/d"}
@@ -161,15 +168,15 @@ def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> No
     wanted = checked(**{name: value})
     before, after = (DesiredState.from_properties(each).only.instance for each in (checked(), wanted))
     assert before.key != after.key or not same_contents(before, after)
-    sent = instance_from_json(instance_to_json(after))
-    assert properties_of(sent)[name] == wanted[name]
+    sent = instance_from_json(instance_to_json_object(after))
+    assert instance_to_properties(sent)[name] == wanted[name]
     assert InstanceProvider().diff("id", state(), wanted).changes
 
 
 def test_every_property_is_an_output() -> None:
     """Other resources can use every property as an output."""
     declared = set(EurekaInstance.__annotations__)
-    assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced", "seen_incarnation"}
+    assert set() == {*INPUT_NAMES, *OUTPUT_ONLY_NAMES} - declared - {"status_is_enforced", "seen_incarnation"}
     assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
 
 
@@ -194,7 +201,7 @@ import pulumi
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider import EurekaInstance
-from eurekube_provider.registrations.defaults import FIXED
+from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
 from eurekube_provider.resources.instance import InstanceProvider
 
 class Echo(pulumi.runtime.Mocks):
@@ -216,7 +223,7 @@ async def look():
     plain = {**given, "secure_port_enabled": False}
     await run_pulumi_func(lambda: made.append(EurekaInstance("plain", plain)))
     assert await made[1].secure_port_enabled.future() is False
-    names = [*FIXED, "ip_address", "vip_address", "secure_vip_address", "zone", "home_page_url"]
+    names = [*FIXED_DEFAULTS, "ip_address", "vip_address", "secure_vip_address", "zone", "home_page_url"]
     names += ["port", "instance_id"]
     print(json.dumps({name: await getattr(made[0], name).future() for name in names}))
     assert not hasattr(made[0], "nonsense")
@@ -289,11 +296,13 @@ def test_what_dynamic_resources_cannot_do_is_said(
         kind("x", {}, pulumi.ResourceOptions(import_="A/b"))
     warnings: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", warnings.append)
-    check_options("EurekaInstance", "x", None, lookup)
-    check_options("EurekaInstance", "x", pulumi.ResourceOptions(protect=True), lookup)
+    refuse_unsupported_options("EurekaInstance", "x", None, lookup)
+    refuse_unsupported_options("EurekaInstance", "x", pulumi.ResourceOptions(protect=True), lookup)
     assert warnings == []
     timeouts = pulumi.CustomTimeouts(create="1m")
-    check_options("EurekaInstance", "x", pulumi.ResourceOptions(custom_timeouts=timeouts), lookup)
+    refuse_unsupported_options(
+        "EurekaInstance", "x", pulumi.ResourceOptions(custom_timeouts=timeouts), lookup
+    )
     assert ["custom_timeouts are ignored" in text for text in warnings] == [True]
 
 

@@ -9,11 +9,11 @@ from pulumi.runtime import rpc
 from pulumi.runtime.stack import massage
 
 from eurekube_provider.registrations.discovered import (
+    FieldMapping,
     FoundApplication,
     FoundEndpoint,
     FoundInstance,
-    Plain,
-    plain,
+    to_plain_data,
 )
 
 INSTANCE = FoundInstance(
@@ -36,15 +36,15 @@ ENDPOINT = FoundEndpoint("a", "10.0.0.1", {"http": 8080}, ready=True, terminatin
 
 
 @pytest.mark.parametrize("answer", [INSTANCE, ENDPOINT, FoundApplication("RATING", (INSTANCE, DOWN))])
-def test_an_answer_can_be_exported_as_it_is(answer: Plain) -> None:
+def test_an_answer_can_be_exported_as_it_is(answer: FieldMapping) -> None:
     """The SDK accepts a result as an input and as a stack's output, without a conversion."""
     sent = asyncio.run(rpc.serialize_property(answer, [], None))
     assert set(sent) == set(answer)
-    assert massage(answer, []) == plain(answer)
+    assert massage(answer, []) == to_plain_data(answer)
     if isinstance(answer, FoundApplication):
         (up,) = asyncio.run(rpc.serialize_property(answer.up, [], None))
         assert (up["instance_id"], up["metadata"]) == ("vm-1", {"someKey": "1"})
-        assert massage(answer.up, []) == [plain(INSTANCE)]
+        assert massage(answer.up, []) == [to_plain_data(INSTANCE)]
     assert {**answer} == {name: getattr(answer, name) for name in answer}
     with pytest.raises(KeyError):
         answer["nothing"]

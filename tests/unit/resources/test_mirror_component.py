@@ -58,7 +58,7 @@ def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
         spec.pop(name)
     mirror = Mirror.from_object({"metadata": {"namespace": "shop", "name": "x"}, "spec": spec})
     assert (mirror.port.name, mirror.secure_port.number, mirror.hold_seconds) == ("web", 8443, 60)
-    assert (str(mirror.allowed[0]), mirror.zones, mirror.eureka) == (
+    assert (str(mirror.allowed_networks[0]), mirror.zones, mirror.eureka) == (
         "192.0.2.0/24",
         {"dc1": "eu-1a"},
         "eu-west",

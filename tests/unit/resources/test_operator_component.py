@@ -18,11 +18,14 @@ from eurekube_provider import (
     EurekubeOperatorArgsDict,
     __version__,
 )
-from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND
+from eurekube_provider.operator.triggers.targets import COMMON_TARGET_OPTIONS, OPTIONS_BY_TARGET_KIND
 from eurekube_provider.resources.files import crd_documents
-from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, ENTRIES
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment
-from eurekube_provider.resources.operator_component.operator_arguments import operator_args, operator_selector
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME, SECRET_ENTRIES
+from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
+from eurekube_provider.resources.operator_component.operator_arguments import (
+    operator_selector,
+    parse_operator_args,
+)
 from eurekube_provider.resources.operator_component.pod_arguments import (
     PodTolerationArgs,
     PodTolerationArgsDict,
@@ -230,7 +233,7 @@ def secret(**keys: Any) -> dict[str, Any]:
             "the name 'A_B' must be a Secret's",
         ),
         (
-            {"eureka_secret": EurekaSecretArgs(name=CREDENTIALS, token_key="token")},
+            {"eureka_secret": EurekaSecretArgs(name=CREDENTIALS_SECRET_NAME, token_key="token")},
             "is the Secret that this component makes itself",
         ),
         (secret(token_key="my s3cret!"), "token_key must be one of the Secret's keys"),
@@ -308,13 +311,15 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     assert (
         keys
         == set(EurekaSecretArgsDict.__annotations__)
-        == {"name", "version", *(f"{one.name}_key" for one in ENTRIES)}
+        == {"name", "version", *(f"{one.name}_key" for one in SECRET_ENTRIES)}
     )
     assert {one.name for one in fields(PodTolerationArgs)} == set(PodTolerationArgsDict.__annotations__)
     written: EurekubeOperatorArgsDict = {"eureka_urls": ["http://eureka/eureka"], "replicas": 1}
-    assert operator_args(written) == EurekubeOperatorArgs(eureka_urls=["http://eureka/eureka"], replicas=1)
+    assert parse_operator_args(written) == EurekubeOperatorArgs(
+        eureka_urls=["http://eureka/eureka"], replicas=1
+    )
     others: Any = {"eurekaUrls": ["http://eureka/eureka"], "replicas": 1, "keepCrds": True}
-    assert operator_args(others) == operator_args(written)
+    assert parse_operator_args(others) == parse_operator_args(written)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +337,7 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
 def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) -> None:
     """Wrong values are refused as in the class, unknown or missing keys as well."""
     with pytest.raises(ProgramError) as refused:
-        operator_args(given)
+        parse_operator_args(given)
     assert sentence in str(refused.value)
 
 
@@ -345,15 +350,15 @@ def test_targets_may_be_written_in_every_way() -> None:
         TargetArgs(kind="webhook", namespaces=["shop"], url="https://ci/hook", secret_file="/etc/x"),
     ]
     for way in ways:
-        assert args(targets={"ci": way}).file_content == {"targets": {"ci": file}}
+        assert args(targets={"ci": way}).config_file_content == {"targets": {"ci": file}}
 
 
 def test_a_target_has_every_key_of_the_operators_file() -> None:
     """TargetArgs, from which other languages' types are made, has exactly the keys that the operator
     reads.
     """
-    known = {option.name for option in COMMON_KEYS} | {
-        option.name for options in KEYS_OF_KIND.values() for option in options
+    known = {option.name for option in COMMON_TARGET_OPTIONS} | {
+        option.name for options in OPTIONS_BY_TARGET_KIND.values() for option in options
     }
     assert {one.name.replace("_", "-") for one in fields(TargetArgs)} == known
 
@@ -372,7 +377,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         pod_labels={"team": "stars"},
         eureka_secret={"name": "vault", "token_key": "token", "version": "41"},
     )
-    template: Any = operator_deployment("eurekube", given, SecretNames()).template
+    template: Any = operator_deployment_spec("eurekube", given, SecretNames()).template
     pod, metadata = template.spec, template.metadata
     assert [each.name for each in pod.image_pull_secrets] == ["registry"]
     assert (pod.node_selector, pod.priority_class_name) == ({"disk": "ssd"}, "high")
@@ -388,7 +393,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         "prometheus.io/path": "/metrics",
         "eurekube.io/eureka-secret-version": "41",
     }
-    template = operator_deployment("eurekube", args(), SecretNames()).template
+    template = operator_deployment_spec("eurekube", args(), SecretNames()).template
     nothing = template.spec
     assert (nothing.image_pull_secrets, nothing.node_selector, nothing.tolerations) == (None, None, None)
 

@@ -15,13 +15,13 @@ from pulumi.runtime import rpc, set_all_config
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import OperatorStillNeeded
-from eurekube_provider.core.identity import NATIVE_GUARD_TYPE
+from eurekube_provider.core.identity import NATIVE_OPERATOR_GUARD_TYPE
 from eurekube_provider.kube import syncer_guard
-from eurekube_provider.provider.wire import sent
-from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.provider.wire import encode_properties
+from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.values import UNKNOWN
-from eurekube_provider.resources.operator_guard import OperatorGuardProvider, cluster_inputs
+from eurekube_provider.resources.operator_guard import OperatorGuardProvider, kubeconfig_inputs
 from tests.unit.provider.fake_engine import fake_engine
 
 Properties = dict[str, Any]
@@ -83,11 +83,11 @@ class NativeGuard:
 
     def __init__(self, stub: Any) -> None:
         self._stub = stub
-        urn = f"urn:pulumi:dev::shop::eurekube:index:Operator${NATIVE_GUARD_TYPE}::eurekube-guard"
-        self._named: Properties = {"urn": urn, "type": NATIVE_GUARD_TYPE}
+        urn = f"urn:pulumi:dev::shop::eurekube:index:Operator${NATIVE_OPERATOR_GUARD_TYPE}::eurekube-guard"
+        self._named: Properties = {"urn": urn, "type": NATIVE_OPERATOR_GUARD_TYPE}
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
-        checked = self._stub.Check(proto.CheckRequest(news=sent(inputs), **self._named)).inputs
+        checked = self._stub.Check(proto.CheckRequest(news=encode_properties(inputs), **self._named)).inputs
         assert (
             self._stub.Create(proto.CreateRequest(properties=checked, preview=True, **self._named)).id == ""
         )
@@ -97,12 +97,12 @@ class NativeGuard:
         return made.id, _plain(made.properties)
 
     def differs(self, state: Properties, news: Properties) -> tuple[bool, list[str]]:
-        request = proto.DiffRequest(olds=_message(state), news=sent(news), **self._named)
+        request = proto.DiffRequest(olds=_message(state), news=encode_properties(news), **self._named)
         found = self._stub.Diff(request)
         return found.changes == proto.DiffResponse.DIFF_SOME, list(found.replaces)
 
     def update(self, state: Properties, news: Properties) -> Properties:
-        request = proto.UpdateRequest(olds=_message(state), news=sent(news), **self._named)
+        request = proto.UpdateRequest(olds=_message(state), news=encode_properties(news), **self._named)
         return _plain(self._stub.Update(request).properties)
 
     def delete(self, state: Properties) -> None:
@@ -122,16 +122,16 @@ def _as_sent(value: Any) -> Any:
 def _message(state: Properties) -> Any:
     """Return a state as the engine sends it; the dynamic provider's state keeps its own names."""
     if "__provider" not in state:
-        return sent(state)
-    message = sent({})
+        return encode_properties(state)
+    message = encode_properties({})
     message.update(state)
     return message
 
 
 def _plain(message: Any) -> Properties:
     written: Properties = json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
-    assert written == renamed(written, camel)
-    return renamed(written, snake)
+    assert written == rename_properties(written, to_camel_case)
+    return rename_properties(written, to_snake_case)
 
 
 @pytest.fixture(params=["dynamic", "native"])
@@ -173,7 +173,7 @@ def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: p
         asked.append(operator)
         raise OperatorStillNeeded("by others")
 
-    monkeypatch.setattr(syncer_guard, "refuse_while_needed", refuse)
+    monkeypatch.setattr(syncer_guard, "refuse_removal_while_needed", refuse)
     with pytest.raises(OperatorStillNeeded, match="by others"):
         guard.delete({**GIVEN, "context": "prod"})
     assert asked == [
@@ -200,7 +200,7 @@ def test_the_native_guard_goes_on_from_a_dynamic_one() -> None:
 
 def test_the_dynamic_guard_does_not_go_on_from_a_native_one() -> None:
     """The check refuses the native provider's state in one sentence that gives the way out."""
-    checked = OperatorGuardProvider().check(renamed(GIVEN, camel), DYNAMIC_STATE)
+    checked = OperatorGuardProvider().check(rename_properties(GIVEN, to_camel_case), DYNAMIC_STATE)
     (failure,) = checked.failures
     assert failure.reason == (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"
@@ -214,7 +214,7 @@ def test_the_way_to_the_cluster_of_the_stacks_own_provider() -> None:
     """
 
     async def look() -> tuple[Any, ...]:
-        found = cluster_inputs(None)
+        found = kubeconfig_inputs(None)
         kubeconfig: Any = found["kubeconfig"]
         return found["context"], await kubeconfig.future(), await kubeconfig.is_secret()
 
@@ -223,4 +223,4 @@ def test_the_way_to_the_cluster_of_the_stacks_own_provider() -> None:
         assert asyncio.run(look()) == ("prod", "text", True)
     finally:
         set_all_config({})
-    assert cluster_inputs(None) == {}
+    assert kubeconfig_inputs(None) == {}

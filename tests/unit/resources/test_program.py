@@ -14,9 +14,9 @@ from eurekube_provider import EurekaMirror, EurekaSyncer, EurekubeOperator
 from eurekube_provider.resources import program
 from eurekube_provider.resources.program import (
     ProgramError,
-    check_component_aliases,
     leave_quietly_when_interrupted,
     program_connection,
+    refuse_native_aliases,
 )
 
 
@@ -78,10 +78,10 @@ def test_other_aliases_of_a_component_are_the_engines_business() -> None:
     )
     for former in others:
         options = pulumi.ResourceOptions(aliases=[former])
-        check_component_aliases("eurekube:index:EurekaSyncer", "it", options)
+        refuse_native_aliases("eurekube:index:EurekaSyncer", "it", options)
     renamed = pulumi.ResourceOptions(aliases=["urn:pulumi:dev::shop::eurekube:index:Syncer::former"])
-    check_component_aliases("eurekube:index:Syncer", "it", renamed)
-    check_component_aliases("eurekube:index:EurekaSyncer", "it", None)
+    refuse_native_aliases("eurekube:index:Syncer", "it", renamed)
+    refuse_native_aliases("eurekube:index:EurekaSyncer", "it", None)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pulumi
 
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.properties import (
-    FROM_SECRET,
-    INSTANCE_DERIVED,
-    MEMBER_DERIVED,
-    SECRET_ID,
-    without_secrets,
+    INSTANCE_DERIVED_FROM,
+    MEMBER_DERIVED_FROM,
+    SECRET_ID_MARK,
+    SECRET_PLACEHOLDER,
+    split_secret_placeholders,
 )
-from eurekube_provider.resources.secrecy import with_derived_secrets
+from eurekube_provider.resources.secrecy import add_secret_stand_ins
 from tests.unit.registrations.test_properties import LEAST
 
 
@@ -35,30 +35,30 @@ def test_what_is_derived_from_a_secret_is_marked_as_one(loop: asyncio.AbstractEv
     secret = pulumi.Output.secret("hidden")
     open_ = pulumi.Output.from_input("open")
     plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
-    assert with_derived_secrets(plain, INSTANCE_DERIVED) == plain
+    assert add_secret_stand_ins(plain, INSTANCE_DERIVED_FROM) == plain
     named = {**plain, "host_name": secret, "application": open_}
-    found = resolved(loop, with_derived_secrets(named, INSTANCE_DERIVED))
-    assert found["ip_address"] == (FROM_SECRET, True)
-    assert {name for name, (value, _) in found.items() if value == FROM_SECRET} == {"ip_address"}
+    found = resolved(loop, add_secret_stand_ins(named, INSTANCE_DERIVED_FROM))
+    assert found["ip_address"] == (SECRET_PLACEHOLDER, True)
+    assert {name for name, (value, _) in found.items() if value == SECRET_PLACEHOLDER} == {"ip_address"}
     assert not found["instance_id"][1]
     hidden = {**plain, "application": secret, "vip_address": "v"}
-    found = resolved(loop, with_derived_secrets(hidden, INSTANCE_DERIVED))
-    derived = {name for name, each in found.items() if each == (FROM_SECRET, True)}
-    assert derived == {"secure_vip_address", "instance_id", SECRET_ID}
-    found = resolved(loop, with_derived_secrets({"metadata": {"zone": secret}}, MEMBER_DERIVED))
-    assert found == {"zone": (FROM_SECRET, True)}
+    found = resolved(loop, add_secret_stand_ins(hidden, INSTANCE_DERIVED_FROM))
+    derived = {name for name, each in found.items() if each == (SECRET_PLACEHOLDER, True)}
+    assert derived == {"secure_vip_address", "instance_id", SECRET_ID_MARK}
+    found = resolved(loop, add_secret_stand_ins({"metadata": {"zone": secret}}, MEMBER_DERIVED_FROM))
+    assert found == {"zone": (SECRET_PLACEHOLDER, True)}
     given = {**plain, "host_name": secret, "ip_address": "192.0.2.1"}
-    assert with_derived_secrets(given, INSTANCE_DERIVED) == given
+    assert add_secret_stand_ins(given, INSTANCE_DERIVED_FROM) == given
 
 
 def test_the_check_writes_what_it_derives() -> None:
     """The check replaces each mark by the derived value, which the state then keeps as a secret."""
-    assert without_secrets({"a": FROM_SECRET, "b": 1}) == ({"b": 1}, ["a"])
+    assert split_secret_placeholders({"a": SECRET_PLACEHOLDER, "b": 1}) == ({"b": 1}, ["a"])
     application = {name: value for name, value in LEAST.items() if name not in ("host_name", "instance_id")}
     reported = {
         "host_name": "hidden",
-        "ip_address": FROM_SECRET,
-        "zone": FROM_SECRET,
+        "ip_address": SECRET_PLACEHOLDER,
+        "zone": SECRET_PLACEHOLDER,
         "metadata": {"zone": "z"},
     }
     checked = check_members({}, {**application, "instances": {"a": reported, "b": {"host_name": "open"}}})

@@ -16,10 +16,10 @@ import urllib3
 from eurekube_provider.core.errors import KubernetesError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.transport import EurekaResponse, TooLarge
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.runtime import bounded_http
-from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, bounded_pools
+from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pools
 
 SECONDS = 0.3
 """Time-out of the requests in seconds; dripping servers send a byte each tenth of it."""
@@ -114,12 +114,12 @@ def peer_of(serve: Serve, *, is_proxy: bool = False, max_answer_mib: int = 1) ->
 
 
 ASKED: dict[str, Callable[[Peer], object]] = {
-    "status": lambda peer: peer.status(),
+    "status": lambda peer: peer.read_status(),
     "instance": lambda peer: peer.read("RATING", "a"),
     "list": lambda peer: peer.list_instances(),
-    "delta": lambda peer: peer.changes_unless(b""),
+    "delta": lambda peer: peer.read_delta_if_changed(b""),
     "removal": lambda peer: peer.deregister("RATING", "a"),
-    "batch": lambda peer: peer.batch([]),
+    "batch": lambda peer: peer.send_batch([]),
 }
 """Requests of every kind, by name."""
 
@@ -172,7 +172,7 @@ def test_a_proxys_drip_is_given_up_as_well() -> None:
         peer_of(dripping(HEAD), is_proxy=True) as peer,
         pytest.raises(RegistryUnreachable, match="had not ended"),
     ):
-        peer.status()
+        peer.read_status()
 
 
 def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
@@ -182,7 +182,7 @@ def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
         connection = Connection((url,), proxy=f"http://{address}", connect_timeout_seconds=SECONDS)
         began = time.monotonic()
         with pytest.raises(RegistryUnreachable):
-            Peer(url, connection).status()
+            Peer(url, connection).read_status()
         assert time.monotonic() - began < 10 * SECONDS
 
 
@@ -207,7 +207,7 @@ def test_an_answer_that_is_no_list_is_small() -> None:
         with pytest.raises(RegistryUnreachable, match="answers with more than 4 MiB"):
             peer.read("RATING", "a")
         with pytest.raises(RegistryUnreachable, match="answers with more than 4 MiB"):
-            peer.status()
+            peer.read_status()
 
 
 def test_json_that_is_nested_without_end_is_no_answer() -> None:
@@ -225,7 +225,7 @@ def test_what_several_pieces_of_gzip_hold_is_read_to_its_end(count: int) -> None
     assert answer.content == b"abc" * count
     with pytest.raises(ValueError, match="not gzip"):
         EurekaResponse(200, {"Content-Encoding": "gzip"}, raw[:-1]).body()
-    with pytest.raises(TooLarge):
+    with pytest.raises(ResponseTooLarge):
         answer.body(3 * count - 1)
 
 
@@ -233,7 +233,7 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
     """Each received piece of a large answer extends its time, up to a bound, so that a slow network
     succeeds.
     """
-    monkeypatch.setattr(bounded_http, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(bounded_http, "BYTES_PER_TIMEOUT", 1000)
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
@@ -250,10 +250,10 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
         made = bounded_pools(1_000_000)["http"]
         with made(host, int(port)) as pool:
             assert read(pool) == 10_000
-            monkeypatch.setattr(bounded_http, "MOST_TIMEOUTS", 2)
-            with pytest.raises(SlowAnswer):
+            monkeypatch.setattr(bounded_http, "MAX_TIMEOUTS", 2)
+            with pytest.raises(AnswerTooSlow):
                 read(pool)
-        with bounded_pools(1000)["http"](host, int(port)) as pool, pytest.raises(LargeAnswer):
+        with bounded_pools(1000)["http"](host, int(port)) as pool, pytest.raises(AnswerTooLarge):
             read(pool)
 
 

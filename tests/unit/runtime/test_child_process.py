@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.runtime.child_process import ChildProcess, dying_with_parent
+from eurekube_provider.runtime.child_process import ChildProcess, wrap_to_die_with_parent
 
 _SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 _DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEEP
@@ -57,11 +57,13 @@ def test_a_child_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pyt
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     """A child ends when its parent is killed."""
     log = tmp_path / "log"
-    command = dying_with_parent([sys.executable, "-c", "import os; print(os.getpid(), flush=True);" + _SLEEP])
+    command = wrap_to_die_with_parent(
+        [sys.executable, "-c", "import os; print(os.getpid(), flush=True);" + _SLEEP]
+    )
     program = (
         "import subprocess, sys, time\n"
-        "from eurekube_provider.runtime.child_process import dying_with_parent\n"
-        f"command = dying_with_parent({command[command.index(sys.executable, 1) :]!r})\n"
+        "from eurekube_provider.runtime.child_process import wrap_to_die_with_parent\n"
+        f"command = wrap_to_die_with_parent({command[command.index(sys.executable, 1) :]!r})\n"
         f"subprocess.Popen(command, stdout=open({str(log)!r}, 'w'), start_new_session=True)\n"
         "time.sleep(600)\n"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.runtime.extras import MissingExtra, needing
+from eurekube_provider.runtime.extras import MissingExtra, require_extra
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,7 +38,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_missing_package_is_one_sentence() -> None:
     """The message names the feature, the missing package and the command that installs it."""
-    with pytest.raises(MissingExtra) as raised, needing("kubernetes", "a lookup of endpoints"):
+    with pytest.raises(MissingExtra) as raised, require_extra("kubernetes", "a lookup of endpoints"):
         raise ModuleNotFoundError("No module named 'kubernetes.client'", name="kubernetes.client")
     assert str(raised.value) == (
         "a lookup of endpoints needs the package kubernetes, which is not installed:"
@@ -48,7 +48,7 @@ def test_a_missing_package_is_one_sentence() -> None:
 
 def test_a_fault_of_our_own_is_no_missing_extra() -> None:
     """A missing module that belongs to no extra raises the original error."""
-    with pytest.raises(ModuleNotFoundError), needing("cli", "a command"):
+    with pytest.raises(ModuleNotFoundError), require_extra("cli", "a command"):
         raise ModuleNotFoundError("No module named 'eurekube_provider.nonsense'", name="eurekube_provider.x")
 
 

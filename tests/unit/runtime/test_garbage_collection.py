@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.runtime.garbage_collection import MADE_MEANWHILE, settle_down, without_collection
+from eurekube_provider.runtime.garbage_collection import (
+    COLLECTION_THRESHOLD_OBJECTS,
+    freeze_present_objects,
+    pause_collection,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +29,7 @@ def collector() -> Iterator[None]:
 
 
 def test_nothing_is_collected_meanwhile() -> None:
-    """Within ``without_collection`` no collection runs, however many objects are made."""
+    """Within ``pause_collection`` no collection runs, however many objects are made."""
     collections: list[str] = []
 
     def note(phase: str, _: dict[str, Any]) -> None:
@@ -36,7 +40,7 @@ def test_nothing_is_collected_meanwhile() -> None:
     try:
         made = json.loads(text)
         assert collections, "it would be collected otherwise"
-        with without_collection():
+        with pause_collection():
             collections.clear()
             made = json.loads(text)
             assert not collections
@@ -47,8 +51,8 @@ def test_nothing_is_collected_meanwhile() -> None:
 
 def test_it_goes_on_after_the_last_block() -> None:
     """The collector is enabled again after the outermost block, also when a block raises."""
-    with without_collection():
-        with pytest.raises(ValueError, match="it failed"), without_collection():
+    with pause_collection():
+        with pytest.raises(ValueError, match="it failed"), pause_collection():
             raise ValueError("it failed")
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -60,7 +64,7 @@ def test_threads_that_overlap_do_not_end_each_other() -> None:
     states: list[bool] = []
 
     def first() -> None:
-        with without_collection():
+        with pause_collection():
             first_is_in.set()
             second_is_in.wait(10)
         first_has_ended.set()
@@ -68,7 +72,7 @@ def test_threads_that_overlap_do_not_end_each_other() -> None:
     thread = threading.Thread(target=first)
     thread.start()
     first_is_in.wait(10)
-    with without_collection():
+    with pause_collection():
         second_is_in.set()
         first_has_ended.wait(10)
         states.append(gc.isenabled())
@@ -80,24 +84,24 @@ def test_threads_that_overlap_do_not_end_each_other() -> None:
 def test_who_has_switched_it_off_keeps_it_off() -> None:
     """A collector that the program had disabled stays disabled after the block."""
     gc.disable()
-    with without_collection():
+    with pause_collection():
         assert not gc.isenabled()
     assert not gc.isenabled()
 
 
 def test_who_has_settled_down_is_seldom_gone_through() -> None:
-    """After ``settle_down`` collections are rare, but still run after enough new objects."""
+    """After ``freeze_present_objects`` collections are rare, but still run after enough new objects."""
     collections: list[str] = []
     gc.freeze()  # whatever else the process has
-    settle_down()
+    freeze_present_objects()
     gc.collect()
     gc.callbacks.append(lambda phase, _: collections.append(phase))
     try:
-        kept = [{"a": [number]} for number in range(MADE_MEANWHILE // 4)]
+        kept = [{"a": [number]} for number in range(COLLECTION_THRESHOLD_OBJECTS // 4)]
         assert not collections
-        kept += [{"a": [number]} for number in range(MADE_MEANWHILE)]
+        kept += [{"a": [number]} for number in range(COLLECTION_THRESHOLD_OBJECTS)]
         assert collections
     finally:
         gc.callbacks.pop()
         gc.unfreeze()
-    assert len(kept) > MADE_MEANWHILE
+    assert len(kept) > COLLECTION_THRESHOLD_OBJECTS

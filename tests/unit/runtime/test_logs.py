@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import logging, threading, warnings
 from eurekube_provider.runtime import logs
-logs.set_up("json", "INFO")
+logs.set_up_logging("json", "INFO")
 logging.getLogger("eurekube_provider.operator").info("plain", extra={"syncer": "shop/rating"})
 logging.getLogger("somebody.else").warning("of a %s", "library")
 warnings.warn("old ways", DeprecationWarning, stacklevel=1)
@@ -72,7 +72,7 @@ def test_a_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, is_termina
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     monkeypatch.setattr(logging, "captureWarnings", lambda capture: None)  # noqa: ARG005 - its own name
     monkeypatch.setattr(logging, "basicConfig", lambda **given: chosen.extend(given["handlers"]))
-    logs.set_up("auto", "INFO")
+    logs.set_up_logging("auto", "INFO")
     (handler,) = chosen
     handler.handle(logging.makeLogRecord({"name": "operator", "msg": "operator is ready"}))
     assert "operator is ready" in stream.getvalue()

@@ -7,9 +7,9 @@ import sys
 
 PROGRAM = """
 import signal, threading
-from eurekube_provider.runtime.signals import stopping
+from eurekube_provider.runtime.signals import stop_event_on_signals
 
-stop = stopping()
+stop = stop_event_on_signals()
 with stop._cond:  # as within wait(), when a signal comes at the wrong moment
     signal.raise_signal(signal.{name})
 assert stop.wait(10)

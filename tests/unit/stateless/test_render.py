@@ -25,14 +25,14 @@ import yaml
 import eurekube_provider
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.operator.settings import load_settings
 from eurekube_provider.operator.triggers.targets import PulumiStack, Target
-from eurekube_provider.resources.files import Loader, crd_documents
+from eurekube_provider.resources.files import YamlLoader, crd_documents
 from eurekube_provider.stateless.project import Project
 
 ROOT = Path(eurekube_provider.__file__).parents[1]
 
-read_all = functools.partial(yaml.load_all, Loader=Loader)
+read_all = functools.partial(yaml.load_all, Loader=YamlLoader)
 """Parse all documents of a text, with libyaml for speed."""
 
 
@@ -236,7 +236,7 @@ def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
     said = f"eurekube:operator={json.dumps({'replicas': 1, 'targets': {'prod': target}})}"
     file = tmp_path / "operator.yaml"
     file.write_text(only("ConfigMap", said)["data"]["operator.yaml"])
-    read = settings_from({"config": str(file)}, {"EUREKA_URL": "http://eureka/eureka"})
+    read = load_settings({"config": str(file)}, {"EUREKA_URL": "http://eureka/eureka"})
     assert read.targets == {"prod": Target("prod", PulumiStack("pulumi", "shop-prod"), frozenset({"shop"}))}
     template = only("Deployment", said)["spec"]["template"]
     assert template["metadata"]["annotations"]["eurekube.io/targets-checksum"]
@@ -463,7 +463,7 @@ def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None
         "configMap",
         "secret",
     ]
-    read = settings_from({"config": str(tmp_path / "operator.yaml")}, {"EUREKA_URL": "http://d/eureka"})
+    read = load_settings({"config": str(tmp_path / "operator.yaml")}, {"EUREKA_URL": "http://d/eureka"})
     found = read.connections["eu-1"]
     assert (found.service_urls, found.user, found.password) == (
         ("http://eu:8761/eureka",),

@@ -11,7 +11,7 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.stateless.server_side_apply import Effect, Objects
+from eurekube_provider.stateless.server_side_apply import ApplyEffect, ClusterObjects
 
 PATH = "/api/v1/namespaces/shop"
 
@@ -61,17 +61,21 @@ def test_a_namespace_of_somebody_else_is_not_written_to(labels: dict[str, str]) 
     and others' objects with it.
     """
     api = Api(labels)
-    assert (Objects(api).preview(NAMESPACE), Objects(api).apply(NAMESPACE)) == (Effect.LEFT, Effect.LEFT)
+    assert (ClusterObjects(api).preview(NAMESPACE), ClusterObjects(api).apply(NAMESPACE)) == (
+        ApplyEffect.NOT_OWNED,
+        ApplyEffect.NOT_OWNED,
+    )
     assert api.written == []
 
 
 @pytest.mark.parametrize(
-    ("labels", "effect"), [(None, Effect.CREATED), ({STACK_LABEL: "eurekube.dev"}, Effect.UNCHANGED)]
+    ("labels", "effect"),
+    [(None, ApplyEffect.CREATED), ({STACK_LABEL: "eurekube.dev"}, ApplyEffect.UNCHANGED)],
 )
-def test_a_namespace_of_the_stack_is(labels: dict[str, str] | None, effect: Effect) -> None:
+def test_a_namespace_of_the_stack_is(labels: dict[str, str] | None, effect: ApplyEffect) -> None:
     """A missing namespace is created, and one with this stack's label is updated."""
     api = Api(labels)
-    assert Objects(api).apply(NAMESPACE) is effect
+    assert ClusterObjects(api).apply(NAMESPACE) is effect
     assert api.written == ["PATCH"]
 
 
@@ -94,8 +98,8 @@ class BusyApi(Api):
 
 def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
     """A read answered with 429 is repeated for a limited time, for an object and for a list."""
-    assert Objects(BusyApi(2)).apply(NAMESPACE) is Effect.UNCHANGED
-    (found,) = Objects(BusyApi(2)).of_stack("eurekube.dev", [("v1", "Namespace")])
+    assert ClusterObjects(BusyApi(2)).apply(NAMESPACE) is ApplyEffect.UNCHANGED
+    (found,) = ClusterObjects(BusyApi(2)).list_of_stack("eurekube.dev", [("v1", "Namespace")])
     assert found["kind"] == "Namespace"
     with pytest.raises(KubernetesError, match="429"):
-        Objects(BusyApi(2), busy_seconds=0.0).of_stack("eurekube.dev", [("v1", "Namespace")])
+        ClusterObjects(BusyApi(2), busy_seconds=0.0).list_of_stack("eurekube.dev", [("v1", "Namespace")])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from eurekube_provider.registrations.discovered import FoundInstance
-from eurekube_provider.testing.assertions import Expected, RegistrationAssertions
+from eurekube_provider.testing.assertions import ExpectedInstances, RegistrationAssertions
 
 RATING = FoundInstance(
     application="RATING",
@@ -39,7 +39,7 @@ class Places(RegistrationAssertions):
         return self._places
 
 
-def complaint(places: Places, application: str, expected: Expected | None) -> str:
+def complaint(places: Places, application: str, expected: ExpectedInstances | None) -> str:
     """Return the message of the failing assertion."""
     with pytest.raises(AssertionError) as caught:
         places.assert_registered(application, expected)
@@ -55,7 +55,7 @@ def complaint(places: Places, application: str, expected: Expected | None) -> st
         {"vm-1": {"metadata": {"tier": "1", "canary": None}}, "vm-2": {"metadata": {}}},
     ],
 )
-def test_what_is_as_expected_passes(expected: Expected | None) -> None:
+def test_what_is_as_expected_passes(expected: ExpectedInstances | None) -> None:
     """The assertion compares only named fields and metadata, and ignores the case of the application's
     name.
     """

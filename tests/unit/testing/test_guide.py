@@ -20,8 +20,10 @@ from scripts import blocks, links
 pytest_plugins = ["pytester"]
 
 PAGE = links.ROOT / "docs" / "guides" / "testing.md"
-FILES = blocks.files(PAGE)
-GITHUB, GITLAB = (yaml.safe_load(block.text) for block in blocks.blocks(PAGE) if block.language == "yaml")
+FILES = blocks.extract_named_files(PAGE)
+GITHUB, GITLAB = (
+    yaml.safe_load(block.text) for block in blocks.find_code_blocks(PAGE) if block.language == "yaml"
+)
 WRITTEN_PORT = "8761"
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl, by which the page waits")
@@ -31,7 +33,7 @@ def test_each_example_is_a_file_that_a_test_runs() -> None:
     """The page has exactly the known examples; tests/system/test_testing_guide.py runs those of the
     Automation API.
     """
-    written = [block for block in blocks.blocks(PAGE) if block.language == "python"]
+    written = [block for block in blocks.find_code_blocks(PAGE) if block.language == "python"]
     assert len(written) == len(FILES)
     assert set(FILES) == {"test_eureka.py", "shop.py", "test_program.py", "conftest.py", "test_stack.py"}
 
@@ -53,7 +55,9 @@ def test_the_example_of_mocks_passes(pytester: pytest.Pytester) -> None:
 
 def test_the_difference_is_printed_as_shown(pytester: pytest.Pytester) -> None:
     """The page's assertion message equals the real one, except for the server's port."""
-    (shown,) = (block.text for block in blocks.blocks(PAGE) if block.text.startswith("AssertionError"))
+    (shown,) = (
+        block.text for block in blocks.find_code_blocks(PAGE) if block.text.startswith("AssertionError")
+    )
     pytester.makepyfile(
         """
         def test_one(eureka):

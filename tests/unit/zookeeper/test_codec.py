@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
-from eurekube_provider.zookeeper.codec import PAYLOAD, STATUS_KEY, WRITTEN_KEY, Node, decode, encode
+from eurekube_provider.zookeeper.codec import (
+    PAYLOAD_CLASS,
+    STATUS_KEY,
+    WRITTEN_STATUS_KEY,
+    Node,
+    decode_node,
+    encode_node,
+)
 
 STAT = SimpleNamespace(version=3, mzxid=7, mtime=1_000, ctime=900)
 OWNED = {"eurekube.owner": "cluster/lab/shop/rating", "eurekube.cluster-uid": "uid-1", "zone": "a"}
@@ -30,12 +37,12 @@ PLAIN = Instance(
 
 def read(data: bytes, instance: Instance = PLAIN) -> Node:
     """Decode a node's content at the instance's path."""
-    return decode(f"/services/{instance.vip_address}/{instance.instance_id}", data, STAT)
+    return decode_node(f"/services/{instance.vip_address}/{instance.instance_id}", data, STAT)
 
 
 def document(instance: Instance = PLAIN) -> dict[str, Any]:
     """Return the JSON document written for an instance."""
-    found: dict[str, Any] = json.loads(encode(instance, 5))
+    found: dict[str, Any] = json.loads(encode_node(instance, 5))
     return found
 
 
@@ -44,8 +51,8 @@ def test_springs_layout() -> None:
     written = document()
     assert (written["name"], written["id"]) == ("Rating", PLAIN.instance_id)
     assert (written["address"], written["port"], written["sslPort"]) == ("10.0.0.1", 8080, None)
-    assert written["payload"]["@class"] == PAYLOAD
-    assert written["payload"]["metadata"] == {**OWNED, STATUS_KEY: "UP", WRITTEN_KEY: "UP"}
+    assert written["payload"]["@class"] == PAYLOAD_CLASS
+    assert written["payload"]["metadata"] == {**OWNED, STATUS_KEY: "UP", WRITTEN_STATUS_KEY: "UP"}
     assert (written["registrationTimeUTC"], written["serviceType"]) == (5, "PERMANENT")
     spec = "".join(
         f"{{{one['value']}}}" if one["variable"] else one["value"] for one in written["uriSpec"]["parts"]
@@ -83,7 +90,7 @@ def test_what_is_written_is_what_is_read(instance: Instance) -> None:
     """An instance is read back with all fields, also those outside Spring's layout, so that a second plan
     is empty.
     """
-    found = read(encode(instance, 5), instance).instance
+    found = read(encode_node(instance, 5), instance).instance
     assert same_contents(instance, found)
     assert (found.application, found.status, found.is_overridden) == (
         instance.application,
@@ -105,14 +112,14 @@ def test_what_is_written_is_what_is_read(instance: Instance) -> None:
         json.dumps({**document(), "port": None}).encode(),
         json.dumps({**document(), "port": "eighty"}).encode(),
         json.dumps({**document(), "port": 1e400}).encode(),
-        json.dumps({**document(), "payload": {"@class": PAYLOAD, "metadata": ["a"]}}).encode(),
+        json.dumps({**document(), "payload": {"@class": PAYLOAD_CLASS, "metadata": ["a"]}}).encode(),
         json.dumps(
-            {**document(), "payload": {"@class": PAYLOAD, "metadata": {"eurekube.instance": "["}}}
+            {**document(), "payload": {"@class": PAYLOAD_CLASS, "metadata": {"eurekube.instance": "["}}}
         ).encode(),
         json.dumps(
             {
                 **document(),
-                "payload": {"@class": PAYLOAD, "metadata": {"eurekube.instance": '{"port":["a"]}'}},
+                "payload": {"@class": PAYLOAD_CLASS, "metadata": {"eurekube.instance": '{"port":["a"]}'}},
             }
         ).encode(),
     ],
@@ -146,7 +153,7 @@ def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden
     written["payload"]["metadata"][STATUS_KEY] = shown
     node = read(json.dumps(written).encode())
     assert (node.instance.status, node.instance.is_overridden) == (status, is_overridden)
-    again = json.loads(encode(replace(PLAIN, metadata={**OWNED, "color": "red"}), 9, node))
+    again = json.loads(encode_node(replace(PLAIN, metadata={**OWNED, "color": "red"}), 9, node))
     expected = shown if is_overridden else "UP"
     assert again["payload"]["metadata"][STATUS_KEY] == expected
     assert again["payload"]["metadata"]["color"] == "red"
@@ -159,7 +166,7 @@ def test_a_status_that_somebody_set_is_handed_over_as_that() -> None:
     written["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
     node = read(json.dumps(written).encode())
     heirs = replace(node.instance, metadata={**OWNED, "eurekube.owner": "cluster/lab/shop/order"})
-    assert read(encode(heirs, 9, node)).instance.is_overridden
+    assert read(encode_node(heirs, 9, node)).instance.is_overridden
 
 
 def test_what_registered_itself_has_its_status_for_its_own() -> None:

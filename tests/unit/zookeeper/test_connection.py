@@ -13,13 +13,13 @@ import pytest
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.operator.settings import load_settings
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 
 
 def configured(**said: str) -> ZooKeeperConnection:
     """Return the connection of these settings; underscores in names stand for dashes."""
-    return ZooKeeperConnection.configured({key.replace("_", "-"): one for key, one in said.items()}.get)
+    return ZooKeeperConnection.from_settings({key.replace("_", "-"): one for key, one in said.items()}.get)
 
 
 def test_servers_and_root() -> None:
@@ -59,7 +59,7 @@ def test_credentials_are_never_shown() -> None:
 def test_what_cannot_be_used_is_refused(said: dict[str, str]) -> None:
     """Settings that ZooKeeper cannot use are refused before any connection."""
     with pytest.raises(ConfigurationError):
-        ZooKeeperConnection.configured(said.get)
+        ZooKeeperConnection.from_settings(said.get)
 
 
 def test_what_is_eurekas_refuses_it_with_the_reason() -> None:
@@ -78,7 +78,7 @@ def test_a_broken_answer_is_followed_by_another_connection() -> None:
     to_nobody = struct.pack(">iqi", 99, 0, 0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(4.0)
-        client = configured(url=f"zookeeper://127.0.0.1:{server.getsockname()[1]}").client()
+        client = configured(url=f"zookeeper://127.0.0.1:{server.getsockname()[1]}").create_client()
         client.start_async()
         try:
             for _ in range(2):
@@ -95,11 +95,11 @@ def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
     """The operator's file may name a ZooKeeper beside Eureka, or it may be the default connection."""
     file = tmp_path / "operator.yaml"
     file.write_text("connections: {zk: {url: [zookeeper://zk-1, zookeeper://zk-2]}}\n")
-    settings = settings_from({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})
+    settings = load_settings({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})
     kinds = {name: one.capabilities.name for name, one in settings.connections.items()}
     assert kinds == {"default": "Eureka", "zk": "ZooKeeper"}
     assert (
-        settings_from({"eureka_url": "zookeeper://zk-1"}, {}).connections["default"].capabilities.renewals
+        load_settings({"eureka_url": "zookeeper://zk-1"}, {}).connections["default"].capabilities.renewals
         is False
     )
 
@@ -113,11 +113,11 @@ def test_nothing_loads_it_without_a_connection_of_that_kind() -> None:
         "import eurekube_provider.operator.run, eurekube_provider.operator.selfcheck\n"
         "import eurekube_provider.cli.keepalive_command, eurekube_provider.cli.doctor_command\n"
         "import eurekube_provider.cli.explain_command, eurekube_provider.cli.drain_command\n"
-        "from eurekube_provider.operator.settings import settings_from\n"
-        "settings_from({'eureka_url': 'http://eureka:8761/eureka'}, {})\n"
+        "from eurekube_provider.operator.settings import load_settings\n"
+        "load_settings({'eureka_url': 'http://eureka:8761/eureka'}, {})\n"
         "loaded = [name for name in sys.modules if name.startswith('eurekube_provider.zookeeper')]\n"
         "assert not loaded, loaded\n"
-        "try:\n    settings_from({'eureka_url': 'zookeeper://zk-1'}, {})\n"
+        "try:\n    load_settings({'eureka_url': 'zookeeper://zk-1'}, {})\n"
         "except Exception as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -13,8 +13,8 @@ from kazoo.protocol.states import EventType, KazooState
 from eurekube_provider.core.errors import ConfigurationError, RegistryDenied
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.registry import Healthy, Refused
-from eurekube_provider.zookeeper.codec import decode, encode
+from eurekube_provider.core.registry import Healthy, Misconfigured
+from eurekube_provider.zookeeper.codec import decode_node, encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
 from eurekube_provider.zookeeper.nodes import Nodes
@@ -47,7 +47,7 @@ class FakeClient:
         stat = SimpleNamespace(
             version=self.versions.get(path), mzxid=self.versions.get(path), mtime=1, ctime=1
         )
-        return self._answer("data", path, watch, lambda: (encode(INSTANCE, 1), stat))
+        return self._answer("data", path, watch, lambda: (encode_node(INSTANCE, 1), stat))
 
     def get_children_async(self, path: str, watch: Watch | None) -> Any:
         """Answer with the names of a node's children."""
@@ -118,7 +118,7 @@ def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played:
     """
     played.versions |= {SERVICE: 0, PATH: 7}
     stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)
-    nodes.put(decode(PATH, encode(INSTANCE, 1), stat))
+    nodes.store_and_return_owners(decode_node(PATH, encode_node(INSTANCE, 1), stat))
     played.fire("children", ROOT)
     wait_until(lambda: {("children", SERVICE), ("data", PATH)} <= played.watches.keys(), "watches", 5.0)
     assert reader.condition() == Healthy()
@@ -138,14 +138,14 @@ def test_another_cluster_ends_no_operator_that_serves(
     before = reader.read_at
     played.listeners[0](KazooState.CONNECTED)
     wait_until(lambda: reader.read_at != before, "another reading", 5.0)
-    assert not isinstance(reader.condition(), Refused)
+    assert not isinstance(reader.condition(), Misconfigured)
 
 
 def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: FakeClient) -> None:
     """A node that an ACL hides is shown as unreadable, and a service that may not be listed is skipped."""
     played.versions |= {SERVICE: 0, PATH: 7, f"{SERVICE}/b": 8, f"{ROOT}/Stars": 0, f"{ROOT}/Stars/c": 9}
     played.denied = {f"{SERVICE}/b", f"{ROOT}/Stars"}
-    read = ensemble.nodes(ensemble.tree())
+    read = ensemble.read_nodes(ensemble.list_instance_paths())
     found = {path: one.instance for path, one in read.items() if one is not None}
     assert {path: one.status for path, one in found.items()} == {
         PATH: Status.UP,
@@ -154,4 +154,4 @@ def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: 
     assert "its ACL does not let our user read it" in found[f"{SERVICE}/b"].unreadable
     played.denied = {ROOT}
     with pytest.raises(RegistryDenied):
-        ensemble.tree()
+        ensemble.list_instance_paths()

@@ -8,7 +8,7 @@ from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.zookeeper.codec import Node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
-from eurekube_provider.zookeeper.servers import Marker, ZooKeeperServers
+from eurekube_provider.zookeeper.servers import OperatorMarker, ZooKeeperServers
 
 
 def node(owner: str) -> Node:
@@ -23,14 +23,14 @@ def test_an_owner_that_no_operator_is_hides_nothing(monkeypatch: pytest.MonkeyPa
     found.
     """
 
-    def marker(_: ZooKeeperServers, cluster: str) -> Marker:
+    def marker(_: ZooKeeperServers, cluster: str) -> OperatorMarker:
         if cluster != "lab":
             raise RegistryRejected("relative paths not allowed")
-        return Marker()
+        return OperatorMarker()
 
     nodes = [node("cluster/../shop/rating"), node("cluster/lab/shop/rating"), node("stack/a/b/c/d")]
-    monkeypatch.setattr(ZooKeeperServers, "nodes", lambda _: nodes)
-    monkeypatch.setattr(ZooKeeperServers, "marker", marker)
+    monkeypatch.setattr(ZooKeeperServers, "read_nodes", lambda _: nodes)
+    monkeypatch.setattr(ZooKeeperServers, "read_marker", marker)
     servers = ZooKeeperServers(ZooKeeperConnection(("zk-1:2181",)))
-    assert servers.left_behind() == {"lab": [nodes[1]]}
+    assert servers.nodes_of_ended_operators() == {"lab": [nodes[1]]}
     servers.close()

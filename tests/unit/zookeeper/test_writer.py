@@ -89,4 +89,4 @@ def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: N
     """
     outcome = writer.apply(Plan((Change(Action.REGISTER, INSTANCE),)), OWNER)
     assert outcome.failures == ()
-    assert [one.key for one in nodes.known(owner=OWNER)] == [INSTANCE.key]
+    assert [one.key for one in nodes.known_instances(owner=OWNER)] == [INSTANCE.key]

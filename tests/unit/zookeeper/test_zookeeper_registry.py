@@ -33,18 +33,18 @@ def test_what_is_wanted_again_or_is_not_ours_any_more_is_not_removed(monkeypatch
 
     def removed(_: Writer, one: Instance) -> ChangeError | None:
         asked.append(one.instance_id)
-        made.keep(instance("b"))
+        made.keep_registered(instance("b"))
         return OwnershipConflict("it is somebody else's")
 
-    monkeypatch.setattr(zookeeper_registry, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(zookeeper_registry, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(Reader, "start", lambda *_: None)
-    monkeypatch.setattr(Writer, "mark", lambda _: rounds.release())
+    monkeypatch.setattr(Writer, "update_marker", lambda _: rounds.release())
     monkeypatch.setattr(Writer, "remove", removed)
     made = ZooKeeperRegistry(ZooKeeperConnection(("zk-1:2181",)), Cluster("lab", "uid-1"), "operator", 15.0)
     monkeypatch.setattr(KazooClient, "connected", True)
     made.let_lapse(instance("a"))
     made.let_lapse(instance("b"))
-    made.take_over(0)
+    made.start_leading(0)
     made.start()
     try:
         for _ in range(4):

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from eurekube_provider.dev.eureka.documents import (
-    AMAZON,
+    AMAZON_DATA_CENTER,
     JSON,
     XML,
-    Unreadable,
-    batch_items,
-    info_document,
-    preferred,
-    read_info,
-    refusal,
+    UnreadableBody,
+    instance_info_document,
+    parse_batch_items,
+    parse_instance_info,
+    preferred_media_type,
+    registration_refusal,
 )
 from tests.model.commands import DATA_CENTER
 
@@ -47,7 +47,7 @@ def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
     """The form is chosen by quality, then a named type before a wildcard, then by order; XML for a client
     that accepts anything.
     """
-    assert preferred(accept) == expected
+    assert preferred_media_type(accept) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,25 @@ def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
         ({"instanceId": "own"}, "own"),
         ({}, "h"),
         ({"instanceId": ""}, "h"),
-        ({"dataCenterInfo": {"@class": AMAZON, "metadata": {"instance-id": "i-1"}}}, "i-1"),
+        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {"instance-id": "i-1"}}}, "i-1"),
         (
-            {"dataCenterInfo": {"@class": AMAZON, "metadata": {"instance-id": "i-1"}}, "instanceId": "own"},
+            {
+                "dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {"instance-id": "i-1"}},
+                "instanceId": "own",
+            },
             "own",
         ),
-        ({"dataCenterInfo": {"@class": AMAZON, "metadata": {}}}, "h"),
+        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {}}}, "h"),
     ],
 )
 def test_the_id_of_an_instance(fields: dict[str, Any], expected: str) -> None:
     """An instance's id is its own, else that of its Amazon data centre, else its host name."""
-    assert read_info(sent(**fields), NOW_MS).id == expected
+    assert parse_instance_info(sent(**fields), NOW_MS).id == expected
 
 
 def test_what_is_missing_is_filled_in_and_what_is_unknown_is_dropped() -> None:
     """A server's document of an instance has defaults for missing fields, and no unknown fields."""
-    document = info_document(read_info(sent(unknown=1), NOW_MS), None)
+    document = instance_info_document(parse_instance_info(sent(unknown=1), NOW_MS), None)
     assert document["port"] == {"$": 7001, "@enabled": "true"}
     assert document["securePort"] == {"$": 7002, "@enabled": "false"}
     assert (document["countryId"], document["lastDirtyTimestamp"]) == (1, str(NOW_MS))
@@ -95,8 +98,8 @@ def test_what_is_missing_is_filled_in_and_what_is_unknown_is_dropped() -> None:
 )
 def test_what_a_server_cannot_read(fields: dict[str, Any]) -> None:
     """A registration with a field of a wrong type is refused as a whole."""
-    with pytest.raises(Unreadable):
-        read_info(sent(**fields), NOW_MS)
+    with pytest.raises(UnreadableBody):
+        parse_instance_info(sent(**fields), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +116,11 @@ def test_what_a_server_cannot_read(fields: dict[str, Any]) -> None:
 )
 def test_what_a_server_reads_and_refuses(fields: dict[str, Any], said: str | None) -> None:
     """An incomplete or mismatched registration is refused with the real server's words."""
-    assert refusal(read_info(sent(**fields), NOW_MS), "RATING") == said
+    assert registration_refusal(parse_instance_info(sent(**fields), NOW_MS), "RATING") == said
 
 
 @pytest.mark.parametrize("body", [[], {"replicationList": {}}, {"replicationList": [5]}, {"other": []}])
 def test_what_is_no_batch(body: Any) -> None:
     """A batch with one malformed part is refused as a whole."""
-    with pytest.raises(Unreadable):
-        batch_items(body, NOW_MS)
+    with pytest.raises(UnreadableBody):
+        parse_batch_items(body, NOW_MS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.dev.eureka import xml_documents
-from eurekube_provider.dev.eureka.documents import Unreadable, info_document, read_info
+from eurekube_provider.dev.eureka.documents import UnreadableBody, instance_info_document, parse_instance_info
 from tests.model.commands import DATA_CENTER
 
 TEXTS = st.text(st.characters(max_codepoint=0xFF, categories=("L", "N", "P", "S")), max_size=12)
@@ -32,11 +32,11 @@ def test_an_instance_comes_back_as_it_was(metadata: dict[str, str], host_name: s
     """An instance is read back from its XML unchanged, also with metadata keys that are no valid element
     names.
     """
-    sent = read_info({**SENT, "metadata": metadata, "hostName": host_name}, 0)
-    document = info_document(sent, None)
-    text = xml_documents.written({"instance": document})
-    read = read_info(xml_documents.read_instance(text.encode())["instance"], 0)
-    assert info_document(read, None) == document
+    sent = parse_instance_info({**SENT, "metadata": metadata, "hostName": host_name}, 0)
+    document = instance_info_document(sent, None)
+    text = xml_documents.to_xml({"instance": document})
+    read = parse_instance_info(xml_documents.parse_instance_xml(text.encode())["instance"], 0)
+    assert instance_info_document(read, None) == document
 
 
 def test_each_element_has_a_line_but_in_the_compact_form() -> None:
@@ -46,7 +46,7 @@ def test_each_element_has_a_line_but_in_the_compact_form() -> None:
     document = {
         "instance": {"hostName": "a & b", "port": {"$": 80, "@enabled": "true"}, "metadata": {"k": ""}}
     }
-    pretty = xml_documents.written(document)
+    pretty = xml_documents.to_xml(document)
     assert pretty.splitlines() == [
         "<instance>",
         "  <hostName>a &amp; b</hostName>",
@@ -56,7 +56,7 @@ def test_each_element_has_a_line_but_in_the_compact_form() -> None:
         "  </metadata>",
         "</instance>",
     ]
-    assert xml_documents.written(document, is_pretty=False) == "".join(map(str.strip, pretty.splitlines()))
+    assert xml_documents.to_xml(document, is_pretty=False) == "".join(map(str.strip, pretty.splitlines()))
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_each_element_has_a_line_but_in_the_compact_form() -> None:
 )
 def test_what_is_no_instance_is_refused(text: str) -> None:
     """Malformed XML, another element, and a port that is no number are refused."""
-    with pytest.raises(Unreadable):
-        xml_documents.read_instance(text.encode())
+    with pytest.raises(UnreadableBody):
+        xml_documents.parse_instance_xml(text.encode())
 
 
 def test_an_entity_does_not_grow_without_end() -> None:
     """Nested XML entities that would grow to gigabytes are refused."""
     entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
     text = f'<!DOCTYPE instance [<!ENTITY e0 "x">{entities}]><instance><hostName>&e11;</hostName></instance>'
-    with pytest.raises(Unreadable):
-        xml_documents.read_instance(text.encode())
+    with pytest.raises(UnreadableBody):
+        xml_documents.parse_instance_xml(text.encode())

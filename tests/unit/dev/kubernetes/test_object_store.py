@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.dev.kubernetes import object_store
-from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, selecting
+from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, build_object_filter
 
 
 def item(name: str, /, **labels: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def everything(_: object) -> bool:
 
 def test_who_comes_back_late_has_to_list_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch from a version older than the kept changes is refused with 410."""
-    monkeypatch.setattr(object_store, "KEPT_CHANGES", 3)
+    monkeypatch.setattr(object_store, "MAX_KEPT_CHANGES", 3)
     store = ObjectStore()
     version = store.version
     for number in range(4):
@@ -45,7 +45,7 @@ def test_who_comes_back_late_has_to_list_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_quiet_watch_is_reported_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch without changes gets bookmarks with the store's current version."""
-    monkeypatch.setattr(object_store, "BOOKMARK_SECONDS", 0.05)
+    monkeypatch.setattr(object_store, "BOOKMARK_INTERVAL_SECONDS", 0.05)
     store = ObjectStore()
     put(store, "pods", "one")
     watch = store.watch("services", 1000, everything, 30)
@@ -73,13 +73,13 @@ def test_a_closed_store_ends_a_watch_at_once() -> None:
 )
 def test_which_labels_fit(selector: str, is_selected: bool) -> None:
     """A label selector compares values, or requires that a label exists."""
-    selects = selecting("shop", {"labelSelector": selector})
+    selects = build_object_filter("shop", {"labelSelector": selector})
     assert selects(item("one", a="1", b="2")) is is_selected
-    assert not selecting("other", {"labelSelector": selector})(item("one", a="1", b="2"))
+    assert not build_object_filter("other", {"labelSelector": selector})(item("one", a="1", b="2"))
 
 
 @pytest.mark.parametrize("selector", ["a!=1", "!a", "a in (1,2)", "a notin (1)", "a=1;b"])
 def test_a_selector_that_is_not_supported_is_refused(selector: str) -> None:
     """An unsupported label selector is refused, and not understood as another one."""
     with pytest.raises(ApiRefusal, match="is not supported"):
-        selecting("shop", {"labelSelector": selector})
+        build_object_filter("shop", {"labelSelector": selector})

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.model import EMPTY, DataCenter, EurekaLease, Instance, Port, Status
+from eurekube_provider.core.model import EMPTY_MAPPING, DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
-    instance_to_json,
-    instance_to_text,
+    instance_to_json_object,
+    instance_to_json_text,
     instances_from_json,
     instances_from_text,
 )
@@ -46,7 +46,7 @@ def test_round_trip(instance: Instance) -> None:
     """An instance is read back as it was sent, except two fields that the server sets: override and update
     time.
     """
-    sent = json.loads(json.dumps(instance_to_json(instance)))
+    sent = json.loads(json.dumps(instance_to_json_object(instance)))
     expected = replace(instance, overridden_status=Status.UNKNOWN, last_updated_timestamp_ms=None)
     assert instance_from_json(sent) == expected
 
@@ -66,7 +66,7 @@ def test_an_override_is_never_sent(instance: Instance) -> None:
     """A registration is always sent with the override UNKNOWN, so that it never creates an override at a
     server.
     """
-    document = instance_to_json(instance)
+    document = instance_to_json_object(instance)
     assert document["overriddenStatus"] == "UNKNOWN"
     assert "overriddenstatus" not in document
 
@@ -76,7 +76,7 @@ def test_ports_and_timestamps_go_in_the_form_that_servers_accept(instance: Insta
     """Ports are sent as objects, and the data centre with its Java class: servers refuse (400) or lose
     other forms.
     """
-    document = instance_to_json(instance)
+    document = instance_to_json_object(instance)
     assert {"$", "@enabled"} == document["port"].keys() == document["securePort"].keys()
     assert {"@class", "name"} <= document["dataCenterInfo"].keys()
     assert all(isinstance(value, str) for value in document["metadata"].values())
@@ -85,13 +85,13 @@ def test_ports_and_timestamps_go_in_the_form_that_servers_accept(instance: Insta
 @given(st.dictionaries(texts.map(lambda text: f"x-{text}"), json_values, max_size=3))
 def test_unknown_fields_survive(fields: dict[str, Any]) -> None:
     """A field that the model does not know, such as one of a later Eureka, is sent back unchanged."""
-    assert instance_to_json(read(**fields)).items() >= fields.items()
+    assert instance_to_json_object(read(**fields)).items() >= fields.items()
 
 
 def test_an_unknown_field_never_replaces_a_known_one() -> None:
     """The model's own fields win over a kept unknown field of the same name."""
     instance = replace(read(), unknown_fields={"status": "DOWN"})
-    assert instance_to_json(instance)["status"] == "UP"
+    assert instance_to_json_object(instance)["status"] == "UP"
 
 
 @pytest.mark.parametrize("spelling", ["overriddenStatus", "overriddenstatus"])
@@ -191,7 +191,7 @@ def test_amazon_data_centers_are_kept() -> None:
     }
     instance = read(dataCenterInfo=data_center)
     assert instance.zone == "us-east-1a"
-    assert instance_to_json(instance)["dataCenterInfo"] == data_center
+    assert instance_to_json_object(instance)["dataCenterInfo"] == data_center
 
 
 AMAZON = "com.netflix.appinfo.AmazonInfo"
@@ -370,14 +370,16 @@ def test_whatever_stands_in_a_list_is_read(value: Any) -> None:
 @given(st.lists(instances, max_size=4))
 def test_lists_keep_every_instance(listed: list[Instance]) -> None:
     """A list is read completely and in order."""
-    found = instances_from_json(listing(*map(instance_to_json, listed)))
+    found = instances_from_json(listing(*map(instance_to_json_object, listed)))
     assert [one.key for one in found] == [one.key for one in listed]
 
 
 @given(st.lists(instances, max_size=4))
 def test_a_text_is_read_as_its_json(listed: list[Instance]) -> None:
     """Reading a list while it is parsed gives the same as parsing it first, broken instances included."""
-    document = listing(*map(instance_to_json, listed), {**DOCUMENT, "instanceId": "a/b", "leaseInfo": {}})
+    document = listing(
+        *map(instance_to_json_object, listed), {**DOCUMENT, "instanceId": "a/b", "leaseInfo": {}}
+    )
     assert instances_from_text(json.dumps(document).encode()) == instances_from_json(document)
 
 
@@ -392,7 +394,7 @@ def test_empty_instances_share_nothing_that_changes() -> None:
     """Default metadata and equal metadata are shared between instances, and are read-only."""
     one, other = read(metadata={"zone": "a"}), read(metadata={"zone": "a"})
     assert one.metadata is other.metadata
-    for shared in (EMPTY, one.metadata):
+    for shared in (EMPTY_MAPPING, one.metadata):
         with pytest.raises(TypeError):
             shared["x"] = 1  # type: ignore[index]
 
@@ -402,9 +404,9 @@ def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
     """The text of a replica has the registration's known fields and the overridden status; unknown fields are
     left out.
     """
-    plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
+    plain = instance_to_json_object(replace(instance, unknown_fields=EMPTY_MAPPING))
     expected = {**plain, "overriddenStatus": instance.overridden_status.value}
-    assert json.loads(instance_to_text(instance, overridden=instance.overridden_status)) == expected
+    assert json.loads(instance_to_json_text(instance, overridden=instance.overridden_status)) == expected
 
 
 def test_texts_are_shared_and_not_kept_for_ever() -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.dev.eureka import documents
 from eurekube_provider.eureka.protocol import delta_reader
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, delta_item_of
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, parse_delta_item
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 
 Document = dict[str, Any]
-Held = dict[Key, Instance]
+Held = dict[InstanceKey, Instance]
 
 
 def item(name: str = "a", application: str = "RATING", **more: Any) -> Document:
@@ -44,11 +44,11 @@ def text_of(*items: Document) -> bytes:
         by_name.setdefault(one["app"], []).append(one)
     listed = [{"name": name, "instance": those} for name, those in by_name.items()]
     applications = {"versions__delta": "7", "apps__hashcode": "UP_1_", "application": listed}
-    return documents.written({"applications": applications}).encode()
+    return documents.to_compact_json({"applications": applications}).encode()
 
 
 def following(
-    texts: Sequence[bytes], understand: Callable[[bytes, Mapping[Key, Instance]], Delta]
+    texts: Sequence[bytes], understand: Callable[[bytes, Mapping[InstanceKey, Instance]], Delta]
 ) -> list[Delta]:
     """Read each delta in turn, each with the instances that the deltas before it have left."""
     held: Held = {}
@@ -67,11 +67,11 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that collects the ids of the instances whose text is parsed."""
     found: list[str] = []
 
-    def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
+    def noting(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaItem | None:
         found.append(document.get("instanceId") or document["hostName"])
-        return delta_item_of(document, held)
+        return parse_delta_item(document, held)
 
-    monkeypatch.setattr(delta_reader, "delta_item_of", noting)
+    monkeypatch.setattr(delta_reader, "parse_delta_item", noting)
     return found
 
 
@@ -100,7 +100,7 @@ def test_a_reader_that_forgets_reads_all_of_the_next_one(understood: list[str]) 
     one = DeltaReader()
     text = text_of(item("a"))
     one.read(text, {})
-    one.forget()
+    one.forget_texts()
     one.read(text, {})
     assert understood == ["a", "a"]
 
@@ -113,7 +113,7 @@ def test_of_what_is_gone_the_lease_counts() -> None:
     left = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 1_000_001})
     lapsed = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 2_000_000})
     found = following([text_of(left), text_of(lapsed), text_of(left)], DeltaReader().read)
-    assert [one.lapsed for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
+    assert [one.evicted for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
 
 
 NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]

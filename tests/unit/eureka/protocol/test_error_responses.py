@@ -29,9 +29,9 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
-from eurekube_provider.eureka.protocol.error_responses import refusal
+from eurekube_provider.eureka.protocol.error_responses import error_for_response
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.transport import EurekaResponse, shown_proxy
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, proxy_without_credentials
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import KubeAccess
 
@@ -145,8 +145,8 @@ def test_changes_need_permission(answering: Answer) -> None:
         lambda: peer.deregister(*RATING.key),
         lambda: peer.set_status(RATING, Status.OUT_OF_SERVICE),
         lambda: peer.clear_status(RATING),
-        lambda: peer.batch([batch.heartbeat(RATING), batch.register(RATING)]),
-        lambda: peer.batch([batch.cancel(RATING)]),
+        lambda: peer.send_batch([batch.heartbeat_item(RATING), batch.register_item(RATING)]),
+        lambda: peer.send_batch([batch.cancel_item(RATING)]),
     ]
     for change in changes:
         with pytest.raises(LeadershipLost, match="not sent"):
@@ -155,7 +155,7 @@ def test_changes_need_permission(answering: Answer) -> None:
     assert peer.renew(RATING) is False
     assert peer.read(*RATING.key) is None
     with pytest.raises(RegistryRejected):
-        peer.batch([batch.heartbeat(RATING)])
+        peer.send_batch([batch.heartbeat_item(RATING)])
     assert len(server.requests) == 3
     allowed[0] = True
     assert peer.deregister(*RATING.key) is False
@@ -168,7 +168,7 @@ def test_changes_of_the_cluster_need_permission(method: str, answering: Answer) 
     """Without permission no change is sent to Kubernetes; reads are sent."""
     server, may_write = answering(200, "{}"), False
     access = KubeAccess(client.ApiClient(client.Configuration(host=f"http://{server.address}")))
-    guarded = access.guarded(lambda: may_write)
+    guarded = access.with_write_check(lambda: may_write)
     assert guarded.get("/version") == {}
     with pytest.raises(LeadershipLost, match="another replica may lead by now"):
         guarded.request(method, "/apis/any")
@@ -280,7 +280,7 @@ def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
     server = answering(200, "<html>Welcome</html>", **{"Content-Type": "text/html"})
     error_of(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
     error_of(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
-    error_of(RegistryRejected, server.peer.status, server.url, "is not Eureka's")
+    error_of(RegistryRejected, server.peer.read_status, server.url, "is not Eureka's")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
 def test_a_server_may_have_no_deltas(answering: Answer, status: int, body: str) -> None:
     """A server that offers no delta is not judged as down; the caller reads the list instead."""
     peer = answering(status, body).peer
-    assert peer.changes_unless(b"") is None
+    assert peer.read_delta_if_changed(b"") is None
     assert peer.traffic.state is None or peer.traffic.state.is_up
 
 
@@ -315,7 +315,7 @@ def test_a_delta_that_is_not_answered(answering: Answer) -> None:
     """A server that does not answer the request for a delta is judged as down."""
     peer = answering(200, hangs_up=True).peer
     with pytest.raises(RegistryUnreachable, match="read what changed in the registry"):
-        peer.changes_unless(b"")
+        peer.read_delta_if_changed(b"")
     assert peer.traffic.state is not None
     assert not peer.traffic.state.is_up
 
@@ -324,7 +324,7 @@ def test_compressed_answers(answering: Answer) -> None:
     """An answer that is declared as gzip but is none raises a registry error in one sentence."""
     server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
     error_of(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
-    error_of(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
+    error_of(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.read_status, "503")
 
 
 def test_the_wrong_path(answering: Answer) -> None:
@@ -430,8 +430,8 @@ def test_what_may_be_a_proxys_answer_names_the_proxy(
     code: int, kind: type[RegistryError], sentence: str
 ) -> None:
     """The error for an answer that may come from a proxy names the proxy, without its credentials."""
-    shown = shown_proxy("http://ann:pa55-w0rd@proxy:3128/x")
-    error = refusal("list", "http://eureka/eureka", EurekaResponse(code, {}, b""), shown)
+    shown = proxy_without_credentials("http://ann:pa55-w0rd@proxy:3128/x")
+    error = error_for_response("list", "http://eureka/eureka", EurekaResponse(code, {}, b""), shown)
     assert type(error) is kind
     assert sentence in str(error)
     assert SECRET not in str(error)
@@ -443,7 +443,7 @@ def test_a_server_whose_status_is_refused_can_be_used() -> None:
     """
     server = Answering(403, "no", {})
     with pytest.raises(RegistryDenied):
-        server.peer.status()
+        server.peer.read_status()
     after_status = server.peer.traffic.state
     with pytest.raises(RegistryDenied):
         server.peer.list_instances()

@@ -43,13 +43,12 @@ def port() -> Iterator[int]:
 
 
 def test_a_connection_ends_where_the_next_one_is_to_lead_elsewhere(port: int) -> None:
-    """``status_and_close`` sends ``Connection: close``, so that a load balancer may choose another server
-    next;
-    ``status`` does not.
+    """``read_status_and_close`` sends ``Connection: close``, so that a load balancer may choose another
+    server next; ``status`` does not.
     """
     peer = Peer(url := f"http://127.0.0.1:{port}/eureka", Connection((url,)))
     CONNECTION.clear()
-    for ask in (peer.status_and_close, peer.status):
+    for ask in (peer.read_status_and_close, peer.read_status):
         with pytest.raises(RegistryRejected):
             ask()
     peer.close()

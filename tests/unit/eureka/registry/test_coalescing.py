@@ -13,9 +13,9 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
-from eurekube_provider.eureka.notes import Order
-from eurekube_provider.eureka.registry.coalescing import Coalescer
-from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
+from eurekube_provider.eureka.notes import ChangeOrder
+from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
+from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -46,7 +46,7 @@ class RecordingWriter:
 
     :ivar batches: True if batches are used.
     :ivar known: True if each owner has instances.
-    :ivar is_alone: True if there is one server.
+    :ivar has_single_server: True if there is one server.
     :ivar ids: the ids of the instances that went in batches, in their order.
     :ivar hold_up: True if batches wait at the gate, too.
     """
@@ -57,12 +57,12 @@ class RecordingWriter:
         self.together: list[set[str]] = []
         self.ids: list[str] = []
         self.hold_up = False
-        self.fail: Callable[[Order], ChangeError | None] = lambda _: None
+        self.fail: Callable[[ChangeOrder], ChangeError | None] = lambda _: None
         self.batches = self.known = True
         self.peers = SimpleNamespace(uses_batches=lambda _: self.batches)
-        self.is_alone = False
-        self.notes = SimpleNamespace(is_known=lambda _: self.known)
-        self.coalescer = Coalescer(cast("Writer", self))
+        self.has_single_server = False
+        self.notes = SimpleNamespace(has_instances=lambda _: self.known)
+        self.coalescer = PlanCoalescer(cast("Writer", self))
         self._pool = ThreadPoolExecutor(32)
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
@@ -80,7 +80,7 @@ class RecordingWriter:
         sent = []
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
-            wait_until(lambda: self.coalescer.waiting == number, "one more that waits", SECONDS)  # noqa: B023
+            wait_until(lambda: self.coalescer.waiting_count == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
     def apply(self, plan: Plan, *_: object, **__: object) -> Outcome:
@@ -89,8 +89,8 @@ class RecordingWriter:
         self.gate.wait(SECONDS)
         return Outcome(plan.changes, ())
 
-    def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
-        """Stand in for :meth:`.Writer.apply_together`."""
+    def apply_in_batches(self, orders: Sequence[ChangeOrder]) -> list[ChangeError | None]:
+        """Stand in for :meth:`.Writer.apply_in_batches`."""
         self.together.append({order.change.instance.application for order in orders})
         self.ids += [order.change.instance.instance_id for order in orders]
         if self.hold_up:
@@ -116,7 +116,7 @@ def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Reco
     """With a single server even one plan is sent as a batch: the server has no peers to replicate to, and its
     answer tells what it holds.
     """
-    road.is_alone = True
+    road.has_single_server = True
     for number in range(3):
         assert road.send(registers(f"app-{number}")).result(SECONDS).failures == ()
     assert (road.alone, len(road.together)) == ([], 3)
@@ -126,7 +126,7 @@ def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Recordi
     """With a single server plans of different applications go at once; plans of one application go in
     their order.
     """
-    road.is_alone = True
+    road.has_single_server = True
     road.hold_up = True
     sent = [road.send(registers(name)) for name in ("a", "b")]
     wait_until(lambda: len(road.together) == 2, "both under way", SECONDS)
@@ -191,7 +191,7 @@ def test_the_end_of_a_batch_is_reported_to_all_of_it(road: RecordingWriter) -> N
     """When a batch loses leadership, each of its plans gets the error, and the next plan is sent."""
     error = LeadershipLost("not sent")
 
-    def fail(_: Order) -> None:
+    def fail(_: ChangeOrder) -> None:
         raise error
 
     sent = road.fill()
@@ -207,7 +207,7 @@ def test_who_never_travels_with_others(road: RecordingWriter) -> None:
     """A large plan, a status change, an owner's first instance, and every plan without batches go alone."""
     road.fill()
     status = Change(Action.SET_STATUS, Instance("s", "s", "h", "h", Port(80), status=Status.OUT_OF_SERVICE))
-    for plan in (registers("large", count=BATCH_FROM_CHANGES), Plan((status,))):
+    for plan in (registers("large", count=FEWEST_CHANGES_FOR_BATCHES), Plan((status,))):
         road.send(plan)
     wait_until(lambda: {"LARGE", "S"} <= set(road.alone), "both on their way", SECONDS)
     road.known = False

@@ -11,7 +11,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import Action, Change, plan
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.notes import ChangeOrder
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import OWNER, Holding, RecordingListener, TwoServers, after_a_restart, instance
 
@@ -20,10 +20,10 @@ def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.Monke
     """No instance counts as new until every server was listed: another server may hold one that the first one
     forgot, with a status that a person set.
     """
-    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
-    registry.take_over(0)  # nobody reads on: as it is until all are listed
-    assert registry.reachability.was_read
+    registry.start_leading(0)  # nobody reads on: as it is until all are listed
+    assert registry.reachability.has_been_read
     assert not registry.instances.is_new(("RATING", "held"))
     assert not registry.instances.is_new(("RATING", "another"))
     registry.start()
@@ -40,15 +40,15 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     """No instance counts as new while the lists may be too old to show what the former leader registered
     last.
     """
-    monkeypatch.setattr(windows, "LIST_LAG", 600.0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 600.0)
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.take_over(0)
+    registry.start_leading(0)
     registry.reader.read()
     assert servers.lists == [peer.url for peer in servers.peers]
     assert not registry.instances.is_new(("RATING", "any"))
-    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
-    registry.take_over(0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 0.0)
+    registry.start_leading(0)
     registry.reader.read()
     assert registry.instances.is_new(("RATING", "any"))
 
@@ -62,7 +62,7 @@ def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
         600.0,
         follows_another=lambda: False,
     )
-    registry.take_over(0)
+    registry.start_leading(0)
     assert registry.instances.is_new(("RATING", "any"))
 
 
@@ -71,9 +71,9 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     hold.
     """
     registry = after_a_restart(TwoServers([]))
-    registry.reachability.read()
+    registry.reachability.note_read_is_first()
     assert registry.instances.is_new(("RATING", "any"))
-    registry.restarts.notice()
+    registry.restarts.detect_restarts()
     assert not registry.instances.is_new(("RATING", "any"))
 
 
@@ -93,13 +93,13 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
         gone = partial(lambda number, *key: servers.held[number].pop(key, None) is not None, number)
         monkeypatch.setattr(peer, "deregister", gone)
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0, check_cluster=not takes_over)
-    registry.reachability.read()
+    registry.reachability.note_read_is_first()
     registry.renewals.add(theirs, just_registered=True)
-    registry.reader.learn([theirs, ours], is_complete=True)
-    known = {one.key for one in registry.known(owner=OWNER)}
+    registry.reader.process_list([theirs, ours], is_complete=True)
+    known = {one.key for one in registry.known_instances(owner=OWNER)}
     assert known == ({theirs.key, ours.key} if takes_over else {ours.key})
     for one in (theirs, ours):
-        registry.keep(one)
+        registry.keep_registered(one)
     assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
     recorded = RecordingListener()
     registry.table.listener = recorded
@@ -118,13 +118,13 @@ def test_what_is_removed_from_a_server_that_is_alone() -> None:
     registry = EurekaRegistry(
         TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
     )
-    registry.take_over(0)
+    registry.start_leading(0)
     one, other = instance("one"), instance("other")
-    registry.instances.gone(one, is_read_back=True)
-    assert registry.table.record(one.key).looks is None
-    registry.reachability.lag()
-    registry.instances.gone(other, is_read_back=True)
-    assert registry.table.record(other.key).looks is not None
+    registry.instances.note_removed(one, is_read_back=True)
+    assert registry.table.copy_record(one.key).checks_by_url is None
+    registry.reachability.await_fresh_list()
+    registry.instances.note_removed(other, is_read_back=True)
+    assert registry.table.copy_record(other.key).checks_by_url is not None
 
 
 def test_what_needs_no_read_before_an_update() -> None:
@@ -134,16 +134,18 @@ def test_what_needs_no_read_before_an_update() -> None:
     registry = EurekaRegistry(
         TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
     )
-    registry.take_over(0)
+    registry.start_leading(0)
     one = instance("one")
-    update = Order(Change(Action.UPDATE, one, one), OWNER)
-    assert not registry.instances.known_under(update)
-    registry.instances.registered(one)
-    assert registry.instances.known_under(update)
-    assert not registry.instances.known_under(replace(update, owner="cluster/lab/shop/another"))
-    assert not registry.instances.known_under(replace(update, change=replace(update.change, adopts=True)))
-    assert not registry.instances.known_under(
+    update = ChangeOrder(Change(Action.UPDATE, one, one), OWNER)
+    assert not registry.instances.known_without_read(update)
+    registry.instances.note_registered(one)
+    assert registry.instances.known_without_read(update)
+    assert not registry.instances.known_without_read(replace(update, owner="cluster/lab/shop/another"))
+    assert not registry.instances.known_without_read(
+        replace(update, change=replace(update.change, adopts=True))
+    )
+    assert not registry.instances.known_without_read(
         replace(update, change=replace(update.change, action=Action.REGISTER))
     )
-    registry.reachability.lag()
-    assert not registry.instances.known_under(update)
+    registry.reachability.await_fresh_list()
+    assert not registry.instances.known_without_read(update)

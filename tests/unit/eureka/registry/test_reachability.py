@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.registry import Failing, Healthy, Unread
+from eurekube_provider.core.registry import Failing, Healthy, NeverRead
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import request_stats
@@ -45,8 +45,8 @@ class Eureka:
 
     def was_read(self) -> None:
         """Play a reading that succeeds."""
-        self.reachability.answered()
-        self.reachability.read()
+        self.reachability.clear_failure()
+        self.reachability.note_read_is_first()
 
 
 @pytest.fixture
@@ -65,18 +65,18 @@ def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eu
     """One failed reading is visible in the condition, which stays healthy; it fails only when the next
     reading fails, too.
     """
-    assert eureka.reachability.condition() == Unread()
-    assert not eureka.reachability.failed(AWAY)
-    assert eureka.reachability.condition() == Unread(AWAY)
+    assert eureka.reachability.condition() == NeverRead()
+    assert not eureka.reachability.note_failure_is_lasting(AWAY)
+    assert eureka.reachability.condition() == NeverRead(AWAY)
     eureka.was_read()
     assert eureka.reachability.condition() == Healthy()
     since = 10_000.0
-    assert not eureka.reachability.failed(AWAY)
+    assert not eureka.reachability.note_failure_is_lasting(AWAY)
     assert eureka.reachability.condition() == Healthy(AWAY)
     eureka.pass_seconds(2.0)
-    assert eureka.reachability.failed(AWAY)
+    assert eureka.reachability.note_failure_is_lasting(AWAY)
     assert eureka.reachability.condition() == Failing(AWAY, since)
-    assert not eureka.reachability.failed(AWAY)
+    assert not eureka.reachability.note_failure_is_lasting(AWAY)
     eureka.was_read()
     assert eureka.reachability.condition() == Healthy()
 
@@ -86,19 +86,19 @@ def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> Non
     three; not while one server answers.
     """
     for server in (eureka.one, eureka.two):
-        server.judge()
+        server.note_usability()
     eureka.was_read()
-    eureka.one.begin()
+    eureka.one.note_request_begins()
     eureka.pass_seconds(10.0)
     assert eureka.reachability.condition() == Healthy()
-    eureka.two.begin()
+    eureka.two.note_request_begins()
     reported = []
     for _ in range(5):
         eureka.pass_seconds(0.9)
         condition = eureka.reachability.condition()
         reported.append(condition.lasts if isinstance(condition, Failing) else None)
     assert reported == [None, False, False, True, True]
-    eureka.one.count("GET", "200", 14.5)
+    eureka.one.note_request_ended("GET", "200", 14.5)
     assert eureka.reachability.condition() == Healthy()
 
 
@@ -108,21 +108,21 @@ def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, 
     one server changes nothing.
     """
     eureka.was_read()
-    eureka.one.begin()
+    eureka.one.note_request_begins()
     eureka.pass_seconds(5.0)
-    eureka.two.begin()
+    eureka.two.note_request_begins()
     eureka.pass_seconds(2.9)
     assert not eureka.reachability.failed_within(120.0)
     eureka.pass_seconds(0.2)
     assert eureka.reachability.failed_within(120.0)
-    eureka.one.count("GET", "200", 8.1)
-    eureka.two.count("GET", NO_ANSWER, 3.1)
-    eureka.two.begin()
-    eureka.two.count("GET", "200", 0.1)
+    eureka.one.note_request_ended("GET", "200", 8.1)
+    eureka.two.note_request_ended("GET", NO_ANSWER, 3.1)
+    eureka.two.note_request_begins()
+    eureka.two.note_request_ended("GET", "200", 0.1)
     eureka.pass_seconds(seconds)
-    eureka.one.begin()
+    eureka.one.note_request_begins()
     eureka.pass_seconds(seconds)
-    eureka.one.count("GET", "200", seconds)
+    eureka.one.note_request_ended("GET", "200", seconds)
     eureka.pass_seconds(119.9 - 2 * seconds)
     assert eureka.reachability.failed_within(120.0)
     eureka.pass_seconds(0.2)
@@ -135,13 +135,13 @@ def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -
     """
     eureka.was_read()
     for server in (eureka.one, eureka.two, eureka.one):
-        server.begin()
+        server.note_request_begins()
         eureka.pass_seconds(20.0)
-        server.count("PUT", "200", 20.0)
+        server.note_request_ended("PUT", "200", 20.0)
         assert not eureka.reachability.failed_within(120.0)
-    eureka.two.begin()
+    eureka.two.note_request_begins()
     eureka.pass_seconds(2.0)
-    eureka.one.begin()
+    eureka.one.note_request_begins()
     eureka.pass_seconds(2.0)
     assert not eureka.reachability.failed_within(120.0)
 
@@ -149,7 +149,7 @@ def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -
 def test_what_is_missing_after_a_reading_failed_may_be_forgotten(eureka: Eureka) -> None:
     """A failed reading counts as a failure for 120 s, because a renewal may have failed with it."""
     eureka.was_read()
-    eureka.reachability.failed(AWAY)
+    eureka.reachability.note_failure_is_lasting(AWAY)
     eureka.was_read()
     eureka.pass_seconds(119.9)
     assert eureka.reachability.failed_within(120.0)

@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.core.errors import ConfigurationError, RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.registry import Refused
+from eurekube_provider.core.registry import Misconfigured
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -56,19 +56,19 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     registry = behind_a_balancer(servers, follows_another=lambda: follows)
     assert doubtful(registry)
     assert not doubtful(registry)
-    registry.reachability.failed(RegistryUnreachable("away"))
+    registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
     assert doubtful(registry)
     assert not doubtful(registry)
-    registry.take_over(0)
+    registry.start_leading(0)
     assert doubts.pop()
     assert doubtful(registry)
-    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
-    registry.take_over(0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 0.0)
+    registry.start_leading(0)
     assert doubts.pop()
     assert not doubtful(registry)
-    monkeypatch.setattr(windows, "LIST_LAG", 600.0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 600.0)
     follows = False
-    registry.take_over(0)
+    registry.start_leading(0)
     assert doubts.pop()
     assert not doubtful(registry)
     servers.servers = [started_now()]
@@ -93,13 +93,13 @@ def test_a_follower_learns_of_removals_during_a_change_of_leader(
 
     monkeypatch.setattr(RegistryFetcher, "read", read)
     registry = behind_a_balancer(servers)
-    registry.follow(lambda: None)
+    registry.call_after_reads(lambda: None)
     registry.reader.read()
-    registry.take_over(0)
+    registry.start_leading(0)
     registry.reader.read()
     assert wanted == [False, False, True]
     balanced = behind_a_balancer(Balanced(older(600), older(700)))
-    balanced.follow(lambda: None)
+    balanced.call_after_reads(lambda: None)
     balanced.reader.read()
     balanced.reader.read()
     assert wanted[-1] is False
@@ -113,12 +113,14 @@ def test_a_postponed_list_is_learned_after_the_delta(
     """
     reported: list[list[str]] = []
     owed: list[list[Instance]] = []
-    monkeypatch.setattr(windows, "DEFERRED_LIST", 0.0)
+    monkeypatch.setattr(windows, "LIST_PARSE_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
     monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
-    monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
+    monkeypatch.setattr(RegistryFetcher, "parse_deferred_list", lambda _: owed.pop())
     registry = behind_a_balancer(Balanced(older(600)))
-    registry.follow(lambda: reported.append(sorted(one.instance_id for one in registry.known())))
+    registry.call_after_reads(
+        lambda: reported.append(sorted(one.instance_id for one in registry.known_instances()))
+    )
     registry.reader.read()
     assert reported == [["by-delta"]]
     owed.append([instance("by-delta"), instance("by-list")])
@@ -136,7 +138,7 @@ def test_a_server_restarted_during_a_reading_has_forgotten(
     servers, out = Balanced(older(600)), Status.OUT_OF_SERVICE
     registry = behind_a_balancer(servers)
     persons = replace(instance("persons"), status=out, overridden_status=out)
-    registry.reader.learn([persons], is_complete=True)
+    registry.reader.process_list([persons], is_complete=True)
     answers = iter([None, started_now()])
 
     def status() -> ServerStatus:
@@ -145,7 +147,7 @@ def test_a_server_restarted_during_a_reading_has_forgotten(
             raise RegistryUnreachable("no answer")
         return answer
 
-    servers.peers[0].status = status  # type: ignore[method-assign]
+    servers.peers[0].read_status = status  # type: ignore[method-assign]
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [])
     registry.reader.read()
     assert registry.table.lost_override(persons.key) is out
@@ -156,14 +158,18 @@ def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
     forgotten instances until then. After the first failure the pause is longer.
     """
     registry = behind_a_balancer(Balanced(older(600)))
-    registry.reader.learn([], is_complete=True)
+    registry.reader.process_list([], is_complete=True)
     seldom, error = registry.reader.pause_seconds, RegistryUnreachable("refused")
     pauses = []
     for _ in range(3):
-        registry.reachability.failed(error)
+        registry.reachability.note_failure_is_lasting(error)
         pauses.append(registry.reader.pause_seconds)
-    assert pauses == [windows.RESTART_CHECK, windows.AWAY_CHECK, windows.AWAY_CHECK]
-    registry.reader.learn([], is_complete=True)
+    assert pauses == [
+        windows.RESTART_CHECK_INTERVAL_SECONDS,
+        windows.OUTAGE_RETRY_SECONDS,
+        windows.OUTAGE_RETRY_SECONDS,
+    ]
+    registry.reader.process_list([], is_complete=True)
     assert registry.reader.pause_seconds == seldom
 
 
@@ -172,10 +178,12 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
     would not help.
     """
     registry = behind_a_balancer(Balanced(older(600)))
-    registry.reader.learn([], is_complete=True)
+    registry.reader.process_list([], is_complete=True)
     for _ in range(3):
-        registry.reachability.failed(RegistryDenied("wants other credentials", status_code=401))
-        assert registry.reader.pause_seconds == windows.RESTART_CHECK
+        registry.reachability.note_failure_is_lasting(
+            RegistryDenied("wants other credentials", status_code=401)
+        )
+        assert registry.reader.pause_seconds == windows.RESTART_CHECK_INTERVAL_SECONDS
 
 
 def test_it_is_read_more_often_with_followers_and_changes(
@@ -186,19 +194,19 @@ def test_it_is_read_more_often_with_followers_and_changes(
     """
     registry = behind_a_balancer(Balanced(older(600)))
     seldom = registry.reader.interval_seconds
-    assert seldom > windows.FOLLOWED_INTERVAL
+    assert seldom > windows.FREQUENT_READ_INTERVAL_SECONDS
 
     def after(*names: str) -> float:
-        registry.reader.learn([instance(name) for name in names], is_complete=True)
+        registry.reader.process_list([instance(name) for name in names], is_complete=True)
         return registry.reader.interval_seconds
 
     assert [after("a"), after("a", "b")] == [seldom, seldom]
-    registry.follow(lambda: None)
+    registry.call_after_reads(lambda: None)
     assert after("a") == seldom  # the first that is followed
     assert after("a") == seldom
-    assert after("a", "c") == windows.FOLLOWED_INTERVAL
-    assert after("a", "c") == windows.FOLLOWED_INTERVAL
-    monkeypatch.setattr(windows, "FOLLOWED", -1.0)  # it is over
+    assert after("a", "c") == windows.FREQUENT_READ_INTERVAL_SECONDS
+    assert after("a", "c") == windows.FREQUENT_READ_INTERVAL_SECONDS
+    monkeypatch.setattr(windows, "FREQUENT_READS_AFTER_CHANGE_SECONDS", -1.0)  # it is over
     assert after("a") == seldom
 
 
@@ -212,10 +220,10 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     registry.table.listener = recorded
     registry.start()
     try:
-        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
-        registry.take_over(0)
+        wait_until(lambda: registry.reachability.has_been_read, "the first reading", 10.0)
+        registry.start_leading(0)
         wait_until(lambda: OWNER in recorded.owners, "its owner to be looked at", 30.0)
-        assert registry.table.owned(OWNER) == [stale]
+        assert registry.table.instances_of_owner(OWNER) == [stale]
     finally:
         registry.stop()
 
@@ -225,7 +233,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
     their owners: the former leader alone knew of their removal. A stack's instance there is not renewed, as
     renewals would restore it everywhere.
     """
-    monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
+    monkeypatch.setattr(windows, "RESTART_CHECK_INTERVAL_SECONDS", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
@@ -241,16 +249,16 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
     registry.start()
     try:
-        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
-        registry.take_over(0)
+        wait_until(lambda: registry.reachability.has_been_read, "the first reading", 10.0)
+        registry.start_leading(0)
         wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
         some_looks()
         assert (recorded.owners, len(registry.table)) == ([], 0)
         servers.silent = {}
         wait_until(lambda: recorded.owners, "its owner to be looked at", 30.0)
-        assert (recorded.owners, registry.table.owned(OWNER)) == ([OWNER], [stale])
+        assert (recorded.owners, registry.table.instances_of_owner(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
-        registry.table.gone(stale.key)
+        registry.table.store_confirmed_absence(stale.key)
         some_looks()  # once: the repair looks after what this replica removes
         assert recorded.owners == [OWNER]
     finally:
@@ -259,7 +267,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A take-over does not wait for a first server that hangs, and reads the list of the second one."""
-    monkeypatch.setattr(windows, "GRACE", 30.0)
+    monkeypatch.setattr(windows, "GRACE_SECONDS", 30.0)
     hangs = threading.Event()
     asked: list[str] = []
 
@@ -272,19 +280,19 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(peer.url)
         return b"list", [instance("held")]
 
-    monkeypatch.setattr(Peer, "status", status)
-    monkeypatch.setattr(Peer, "list_unless", list_unless)
+    monkeypatch.setattr(Peer, "read_status", status)
+    monkeypatch.setattr(Peer, "list_if_changed", list_unless)
     peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all=False)
     registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
     started = time.monotonic()
     try:
-        registry.take_over(0)
+        registry.start_leading(0)
         assert time.monotonic() - started < 10.0
     finally:
         hangs.set()
         peers.close()
     assert asked == [peers.peers[1].url]
-    assert registry.table.owned(OWNER) == [instance("held")]
+    assert registry.table.instances_of_owner(OWNER) == [instance("held")]
 
 
 def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
@@ -301,10 +309,10 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
         check_cluster=True,
     )
     registry.table.listener = recorded
-    registry.take_over(0)
+    registry.start_leading(0)
     assert "in use by another cluster" in str(registry.condition())
     assert (recorded.conditions, recorded.owners, len(registry.table)) == (1, [], 0)
-    assert isinstance(registry.condition(), Refused)
+    assert isinstance(registry.condition(), Misconfigured)
 
 
 def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
@@ -315,7 +323,7 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
     registry = after_a_restart(servers)
     registry.start()
     try:
-        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
+        wait_until(lambda: registry.reachability.has_been_read, "the first reading", 10.0)
         assert registry.table.get(foreign) is not None
     finally:
         registry.stop()
@@ -327,10 +335,10 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
     """
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
-    registry.take_over(0)
+    registry.start_leading(0)
     assert registry.table.get(foreign) is not None
     servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
-    registry.take_over(0)
+    registry.start_leading(0)
     assert registry.table.get(foreign) is not None
 
 
@@ -343,7 +351,7 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
     registry.table.listener = recorded
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
-    registry.reader.learn([ours], is_complete=True)
+    registry.reader.process_list([ours], is_complete=True)
     for listed, expected in (
         ([ours, other], []),
         ([ours, other, itself], [ours.owner]),
@@ -352,7 +360,7 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
     ):
         for again in (expected, []):
             recorded.owners.clear()
-            registry.reader.learn(listed, is_complete=True)
+            registry.reader.process_list(listed, is_complete=True)
             assert recorded.owners == again
 
 
@@ -372,12 +380,12 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
                 registry.reader.read()
         else:
             registry.reader.read()
-        assert registry.reachability.was_read is not is_refused
+        assert registry.reachability.has_been_read is not is_refused
 
 
 def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected error in the work between two readings does not end the thread that reads."""
-    monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
+    monkeypatch.setattr(windows, "RESTART_CHECK_INTERVAL_SECONDS", 0.02)
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     rounds: list[int] = []
 
@@ -385,10 +393,10 @@ def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) 
         rounds.append(len(rounds))
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(registry.reader, "catch_up", catch_up)
+    monkeypatch.setattr(registry.reader, "list_missed_servers", catch_up)
     registry.start()
     try:
-        registry.take_over(0)
+        registry.start_leading(0)
         wait_until(lambda: len(rounds) > 2, "the next rounds", 30.0)
         assert all(loop.is_alive for loop in registry.liveness())
     finally:

@@ -15,11 +15,11 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey
+from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
 from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, applied, counts_of, delta_from_text
+from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_counts
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.model.commands import Commands
@@ -43,11 +43,11 @@ class Server:
         self.version = 0
         self.made = 0
 
-    def list_by(self, read: Callable[[Server], list[Instance]]) -> list[Instance]:
+    def list_with(self, read: Callable[[Server], list[Instance]]) -> list[Instance]:
         """Read from the only server."""
         return read(self)
 
-    def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """Return the list as new objects, or None if its fingerprint is unchanged."""
         found = str(self.version).encode()
         if found == fingerprint:
@@ -97,21 +97,21 @@ def test_a_delta_is_applied_by_key() -> None:
     held = {one.key: one for one in (RATING, ORDER)}
     down = replace(ORDER, status=Status.DOWN)
     delta = Delta(1, "DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
-    found = applied(held, delta)
+    found = apply_delta(held, delta)
     assert found is not None
     assert found == {RATING.key: RATING, ORDER.key: down}
     assert found[RATING.key] is RATING
-    assert applied(found, delta) == found
-    assert applied(found, Delta(2, "UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
-    assert applied(held, Delta(3, "", {ORDER.key: None, RATING.key: None})) == {}
+    assert apply_delta(found, delta) == found
+    assert apply_delta(found, Delta(2, "UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
+    assert apply_delta(held, Delta(3, "", {ORDER.key: None, RATING.key: None})) == {}
 
 
 def test_counts_that_do_not_fit_are_a_doubt() -> None:
     """A delta is refused when its counts per status do not fit the result: a change was missed."""
     held = {one.key: one for one in (RATING, ORDER)}
-    assert applied(held, Delta(1, "UP_3_", {})) is None
-    assert applied(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
-    assert counts_of([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]) == "OUT_OF_SERVICE_1_UP_1_"
+    assert apply_delta(held, Delta(1, "UP_3_", {})) is None
+    assert apply_delta(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
+    assert format_counts([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]) == "OUT_OF_SERVICE_1_UP_1_"
 
 
 def delta_text(*instances: dict[str, Any], version: str = "7") -> str:
@@ -138,7 +138,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
     instance.
     """
     delta = delta_from_text(delta_text({**WRITTEN, "actionType": "MODIFIED"}))
-    assert (delta.version, delta.counts, list(delta.changes)) == (7, "UP_1_", [("RATING", "a")])
+    assert (delta.version, delta.status_counts, list(delta.changes)) == (7, "UP_1_", [("RATING", "a")])
     assert delta_from_text(delta_text({**WRITTEN, "actionType": "DELETED"})).changes == {
         ("RATING", "a"): None
     }
@@ -147,7 +147,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
 
 def evicted_keys(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
     """Return the keys that a delta with this item reports as evicted."""
-    return delta_from_text(delta_text(document)).lapsed
+    return delta_from_text(delta_text(document)).evicted
 
 
 def test_evicted_instances_are_distinguished_from_deregistered() -> None:
@@ -163,7 +163,7 @@ def test_evicted_instances_are_distinguished_from_deregistered() -> None:
         assert evicted_keys({**gone, "leaseInfo": {**lease, name: 0}}) == frozenset()
     assert evicted_keys({**gone, "leaseInfo": {}}) == frozenset()
     back = {**gone, "actionType": "ADDED", "leaseInfo": {}}
-    assert delta_from_text(delta_text(gone, back)).lapsed == frozenset()
+    assert delta_from_text(delta_text(gone, back)).evicted == frozenset()
 
 
 STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, "actionType": "ADDED"}
@@ -257,7 +257,7 @@ def test_a_delta_keeps_an_instance_that_no_request_can_name() -> None:
     (found,) = delta.changes.values()
     assert found is not None
     assert found.unreadable == "no request can name the id 'a/b'"
-    assert applied({}, delta) == {("RATING", "a/b"): found}
+    assert apply_delta({}, delta) == {("RATING", "a/b"): found}
 
 
 @dataclass
@@ -297,30 +297,30 @@ class Following:
     def watch(self) -> None:
         """Record the answers of the server, which is a new object after a restart."""
         server = self.cluster.servers[URL]
-        render, everything = server.render, CacheKey("Application", ALL)
+        render, everything = server.render_list, CacheKey("Application", ALL_APPS)
 
         def made(key: CacheKey) -> str:
             text = render(key)
-            self.truth[text] = instances_from_text(text if key.name == ALL else render(everything))
+            self.truth[text] = instances_from_text(text if key.name == ALL_APPS else render(everything))
             return text
 
         server.caches.render = made
 
     def states(self) -> dict[tuple[str, str], tuple[str, str]]:
         """Return each instance's status and override at the server."""
-        leases = self.cluster.servers[URL].registry.all()
+        leases = self.cluster.servers[URL].registry.all_leases()
         return {(one.holder.app, one.holder.id): (one.holder.status, one.holder.overridden) for one in leases}
 
-    def list_by(self, read: Callable[[Any], list[Instance]]) -> list[Instance]:
+    def list_with(self, read: Callable[[Any], list[Instance]]) -> list[Instance]:
         """Read from the only server."""
         return read(self)
 
-    def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """Return the list, or None if its fingerprint is unchanged, as a server's client does."""
-        found, understand = self.list_unread(fingerprint)
+        found, understand = self.fetch_list_if_changed(fingerprint)
         return found, None if understand is None else understand()
 
-    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+    def fetch_list_if_changed(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
         """Request the list, and return its fingerprint and a function that parses it later."""
         self.asked.append("list")
         text = self.get("apps")
@@ -332,7 +332,7 @@ class Following:
         self.after_list()
         return found, None if found == fingerprint else lambda: instances_from_text(text)
 
-    def changes_unless(
+    def read_delta_if_changed(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
         """Return the delta, or None in its place if its fingerprint is unchanged."""
@@ -352,9 +352,9 @@ class Following:
 
     def send(self, request: ServerRequest) -> str:
         """Send a request to the server, and note the instances that it changes without a delta."""
-        before, changes_before = self.states(), list(self.cluster.servers[URL].registry.changes)
+        before, changes_before = self.states(), list(self.cluster.servers[URL].registry.recent_changes)
         text = self.cluster.request(URL, request).text
-        tells = list(self.cluster.servers[URL].registry.changes)[len(changes_before) :]
+        tells = list(self.cluster.servers[URL].registry.recent_changes)[len(changes_before) :]
         reported_now = {(lease.holder.app, lease.holder.id) for _, lease in tells}
         self.silent |= {
             key
@@ -367,7 +367,7 @@ class Following:
         """Return the fetched instances; the requests for them are in ``asked``."""
         self.asked.clear()
         self.by_delta = self.listing.read(self.started, in_doubt=False, wants_proofs=wants_proofs)
-        return self.listing.read_deferred_list() if self.listing.has_deferred_list else self.by_delta
+        return self.listing.parse_deferred_list() if self.listing.has_deferred_list else self.by_delta
 
     def ids(self) -> list[str]:
         """Fetch the registry, and return the sorted ids."""
@@ -453,7 +453,7 @@ def test_deltas_are_followed_from_list_to_list() -> None:
     would.
     """
     one = following().anchored()
-    for number in range(int(windows.LIST_INTERVAL / 15)):
+    for number in range(int(windows.LIST_INTERVAL_SECONDS / 15)):
         one.register(f"c{number}")
         one.wait(15)
         listed = sorted(each.instance_id for each in one.truth[one.get("apps")])
@@ -477,14 +477,14 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
     parsed later.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL)
+    followed_for(one, windows.LIST_INTERVAL_SECONDS)
     one.register("c")
     one.wait(31)
     one.asked.clear()
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "c", "x0", "x1"]
     assert (one.asked, one.listing.has_deferred_list) == (["list", "delta"], True)
-    assert {id(each) for each in one.listing.read_deferred_list()} == {id(each) for each in found}
+    assert {id(each) for each in one.listing.parse_deferred_list()} == {id(each) for each in found}
     assert one.listing.has_deferred_list is False
     one.wait(15)
     one.read()
@@ -496,15 +496,15 @@ def test_the_list_that_was_put_off_is_believed() -> None:
     cancel out.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL)
+    followed_for(one, windows.LIST_INTERVAL_SECONDS)
     one.register("c")
     one.remove("b")
-    one.cluster.servers[URL].registry.changes.clear()
+    one.cluster.servers[URL].registry.recent_changes.clear()
     one.register("x0", hostName="another")
     one.wait(31)
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "x0", "x1"]
-    assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == ["a", "c", "x0", "x1"]
+    assert sorted(each.instance_id for each in one.listing.parse_deferred_list()) == ["a", "c", "x0", "x1"]
 
 
 def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
@@ -512,7 +512,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
     the delta's changes.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL)
+    followed_for(one, windows.LIST_INTERVAL_SECONDS)
     one.register("d")
     one.wait(31)
     one.register("c")
@@ -521,7 +521,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
     reported = one.listing.read(STARTED, in_doubt=False)
     one.after_list = lambda: None
     assert sorted(each.instance_id for each in reported) == ["a", "c", "d", "x0", "x1"]
-    assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == [
+    assert sorted(each.instance_id for each in one.listing.parse_deferred_list()) == [
         "a",
         "c",
         "d",
@@ -538,7 +538,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
 def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryUnreachable | None) -> None:
     """When the delta beside a due list fails, the list is used at once, and the next read is a list."""
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL)
+    followed_for(one, windows.LIST_INTERVAL_SECONDS)
     one.register("c")
     one.wait(31)
     one.asked.clear()
@@ -575,7 +575,7 @@ def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
     stale = delta_from_text(one.get("apps", "delta"))
     one.remove("a")
     held = {each.key: each for each in instances_from_text(one.get("apps"))}
-    assert len(applied(held, stale) or ()) == 2  # the counts fit
+    assert len(apply_delta(held, stale) or ()) == 2  # the counts fit
     assert one.ids() == ["b"]
     one.wait(15)
     assert one.ids() == ["b"]
@@ -609,7 +609,7 @@ def test_a_reader_that_was_away_reads_the_list() -> None:
     one = following().anchored()
     one.remove("a")
     one.register("c")
-    one.wait(windows.DELTA_GAP + 100)
+    one.wait(windows.LONGEST_DELTA_GAP_SECONDS + 100)
     one.register("d")
     one.wait(30)
     assert one.ids() == ["b", "c", "d"]
@@ -624,11 +624,11 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
     server = one.cluster.servers[URL]
 
     def misses_the_delta(*_: str) -> None:
-        server.caches.forget(CacheKey("Application", ALL))
+        server.caches.forget(CacheKey("Application", ALL_APPS))
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
-    for _ in range(int(windows.DELTA_STILL / 15)):
+    for _ in range(int(windows.UNCHANGED_DELTA_SECONDS / 15)):
         one.wait(15)
         assert one.ids() == ["a", "b"]
     one.wait(15)
@@ -648,7 +648,7 @@ def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
         one.wait(15)
         assert one.ids() == ["a", "b"]
     one.register("d")
-    caches.copy()
+    caches.copy_to_read_only()
     assert one.ids() == ["b", "c", "d"]
     assert one.asked == ["delta", "list", "delta"]
 
@@ -689,7 +689,7 @@ def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL)
+    one.wait(windows.LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -724,7 +724,7 @@ def test_who_doubts_has_the_list() -> None:
 def test_a_list_is_believed_after_deltas_although_it_is_as_it_was() -> None:
     """A list with an unchanged fingerprint is still used after deltas have changed the held instances."""
     one = following().anchored()
-    one.cluster.servers[URL].caches.read_only.pop(CacheKey("Application", DELTA))
+    one.cluster.servers[URL].caches.read_only.pop(CacheKey("Application", ALL_APPS_DELTA))
     one.register("c")
     assert one.ids() == ["a", "b", "c"]
     one.asked.clear()
@@ -747,7 +747,7 @@ def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL)
+    one.wait(windows.LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -762,7 +762,7 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL)
+    one.wait(windows.LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -772,7 +772,7 @@ def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: 
     """When a delta has more items than the list, as under churn, lists are read for some minutes; a reader
     that wants proofs of removals goes on with deltas.
     """
-    monkeypatch.setattr(registry_fetcher, "FEWEST_THAT_OUTWEIGH", 5)
+    monkeypatch.setattr(registry_fetcher, "SMALL_DELTA_INSTANCES", 5)
     one = following().anchored()
     for number in range(8):
         one.register(f"x{number}")
@@ -785,7 +785,7 @@ def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: 
     found = one.read(wants_proofs=wants_proofs)
     assert one.asked == ["delta" if wants_proofs else "list"]
     assert "y" in [each.instance_id for each in found]
-    one.wait(windows.LIST_INTERVAL)
+    one.wait(windows.LIST_INTERVAL_SECONDS)
     one.read(wants_proofs=wants_proofs)
     assert one.asked == ["list", "delta"]
 
@@ -881,7 +881,7 @@ def test_deltas_that_go_unanswered_again_rest() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL)
+    one.wait(windows.LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -894,7 +894,7 @@ def test_an_outage_of_long_ago_is_forgotten() -> None:
         one.wait(15)
         one.read()
         assert one.asked == ["list", "delta"]
-        one.wait(windows.LIST_INTERVAL)
+        one.wait(windows.LIST_INTERVAL_SECONDS)
         one.read()
         one.read()
         assert one.asked == ["delta"]

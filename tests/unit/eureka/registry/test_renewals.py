@@ -16,10 +16,10 @@ import pytest
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse, chunks
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse, chunks
 from eurekube_provider.eureka.registry import renewals as module
 from eurekube_provider.eureka.registry.renewals import Renewals
-from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.runtime.clock import elapsed_seconds
 from lab.waiting import wait_until
 
@@ -52,7 +52,7 @@ class FakePeer:
     def __repr__(self) -> str:
         return self.url
 
-    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+    def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Take a batch of heartbeats, and return one answer for each."""
         if self.away:
             raise RegistryUnreachable(f"{self.url} is away", url=self.url)
@@ -67,7 +67,7 @@ class FakePeers:
         self.peers = tuple(FakePeer(url, self) for url in urls)
         self.batches = batches
         self.renewed: Counter[Key] = Counter()
-        self.table = Table()
+        self.table = InstanceTable()
         self.turns: list[int] = []
         self.by_peer: Counter[tuple[str, Key]] = Counter()
         self.times: dict[Key, list[float]] = {}
@@ -128,18 +128,18 @@ class Listening:
         self.again: list[Any] = []
         self.error: Exception | None = None
 
-    def missing(self, instances: Sequence[Instance], peer: Any) -> None:
+    def instances_missing(self, instances: Sequence[Instance], peer: Any) -> None:
         """Record the missing instances, or raise the error of the test."""
         self.lost += [(one, peer) for one in instances]
         self.missing_counts.append(len(instances))
         if self.error:
             raise self.error
 
-    def newer(self, stored: Instance) -> None:
+    def newer_version_found(self, stored: Instance) -> None:
         """Record the newer version that a server holds."""
         self.newer_ones.append(stored)
 
-    def answers_again(self, peer: Any) -> None:
+    def server_answers_again(self, peer: Any) -> None:
         """Record the server that answers again."""
         self.again.append(peer)
 
@@ -156,9 +156,9 @@ def listener() -> Listening:
 @pytest.fixture
 def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Yield a function that starts renewals with a tick of 0.02 s."""
-    monkeypatch.setattr(windows, "RENEWAL_TICK", 0.02)
-    monkeypatch.setattr(windows, "FIRST_RENEWAL", 0.1)
-    monkeypatch.setattr(windows, "FIRST_RETRY", 0.02)
+    monkeypatch.setattr(windows, "RENEWAL_TICK_SECONDS", 0.02)
+    monkeypatch.setattr(windows, "FIRST_RENEWAL_SECONDS", 0.1)
+    monkeypatch.setattr(windows, "FIRST_RETRY_SECONDS", 0.02)
     running: list[tuple[Renewals, FakePeers]] = []
 
     def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
@@ -186,7 +186,7 @@ def test_everything_is_renewed_again_and_again(start: Start) -> None:
     assert len(renewals) == 20
     assert ("RATING", "rating-1") in renewals
     assert renewals.counts.accepted >= 60
-    assert renewals.counts.last_minute == renewals.counts.accepted
+    assert renewals.counts.accepted_last_minute == renewals.counts.accepted
     assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
 
 
@@ -194,7 +194,7 @@ def test_a_servers_losses_are_reported_together(start: Start, listener: Listenin
     """After a server lost its memory, all instances that it lacks are reported in one call."""
     peers = FakePeers(batches=True)
     renewals = start(peers, interval_seconds=60.0)
-    count = 3 * MOST_ITEMS
+    count = 3 * MOST_ITEMS_PER_BATCH
     for number in range(count):
         renewals.add(instance(number), just_registered=True)
         peers.forgotten.add(instance(number).key)
@@ -224,7 +224,7 @@ def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch
     passed = [elapsed_seconds()]
     monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
     peers = FakePeers()
-    renewals = start(peers, interval_seconds=windows.RENEWAL_INTERVAL)
+    renewals = start(peers, interval_seconds=windows.RENEWAL_INTERVAL_SECONDS)
     often, *others = [instance(number, promised) for number, promised in enumerate((1, 30, 3600))]
     for one in (often, *others):
         renewals.add(one, just_registered=True)
@@ -354,19 +354,21 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
     renewals.add(instance(2), just_registered=False)
     wait_until(lambda: peers.renewed[instance(2).key] >= 5, "five rounds", WAIT_SECONDS)
     assert 3 <= peers.tries[instance().key] <= peers.renewed[instance(2).key] + 2
-    assert renewals.counts.refused == 1
+    assert renewals.counts.refused_instances == 1
     logged = [record for record in caplog.records if "refused to renew" in record.message]
     assert [vars(record)["instance"] for record in logged] == [instance().instance_id]
     peers.errors = {}
     wait_until(
-        lambda: peers.renewed[instance().key] and not renewals.counts.refused, "its renewal", WAIT_SECONDS
+        lambda: peers.renewed[instance().key] and not renewals.counts.refused_instances,
+        "its renewal",
+        WAIT_SECONDS,
     )
 
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no server answers, one thread retries and the others wait; all continue once a retry succeeds."""
-    monkeypatch.setattr(windows, "FIRST_RETRY", 0.2)
-    monkeypatch.setattr(windows, "RETRY", 0.2)
+    monkeypatch.setattr(windows, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(windows, "LONGEST_RETRY_SECONDS", 0.2)
     peers = FakePeers()
     peers.error = RegistryUnreachable("away")
     renewals = start(peers, interval_seconds=60)
@@ -383,29 +385,29 @@ def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pyt
 
 def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """With slow servers more than eight threads renew, up to a maximum, until the renewals are on time."""
-    monkeypatch.setattr(windows, "RENEWAL_WAITS", 0.2)
+    monkeypatch.setattr(windows, "LONGEST_RENEWAL_WAIT_SECONDS", 0.2)
     peers = FakePeers()
     peers.seconds = 0.1
     renewals = start(peers, interval_seconds=1.0)
     for number in range(120):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: peers.most_at_once > module.REST_THREADS, "more of them", WAIT_SECONDS)
+    wait_until(lambda: peers.most_at_once > module.PLAIN_THREADS, "more of them", WAIT_SECONDS)
     wait_until(lambda: min(peers.renewed.values()) > 2, "more rounds", WAIT_SECONDS)
-    wait_until(lambda: renewals.counts.late_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
-    assert peers.most_at_once <= module.MOST_REST_THREADS
+    wait_until(lambda: renewals.counts.overdue_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
+    assert peers.most_at_once <= module.MOST_PLAIN_THREADS
 
 
 def test_who_falls_behind_says_so(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Late renewals are logged once with their number, and once more when they are on time again."""
-    monkeypatch.setattr(windows, "RENEWAL_WAITS", 60.0)
+    monkeypatch.setattr(windows, "LONGEST_RENEWAL_WAIT_SECONDS", 60.0)
     peers = FakePeers()
     peers.seconds = 0.1
     renewals = start(peers, interval_seconds=0.4)
     for number in range(200):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: renewals.counts.late_seconds > 0.6, "the delay", WAIT_SECONDS)
+    wait_until(lambda: renewals.counts.overdue_seconds > 0.6, "the delay", WAIT_SECONDS)
     wait_until(lambda: "renewals fall behind" in caplog.text, "the warning", WAIT_SECONDS)
     peers.seconds = 0.0
     peers.over.set()
@@ -417,16 +419,16 @@ def test_a_server_gets_what_it_lacks_while_there_is_more_to_do(
     start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing instances are reported even while the sender is never idle."""
-    monkeypatch.setattr(windows, "MISSING_GATHERED", 0.1)
+    monkeypatch.setattr(windows, "GATHER_MISSING_SECONDS", 0.1)
     peers = FakePeers(batches=True)
     peers.seconds = 0.002
     peers.forgotten = {instance(number).key for number in range(0, 3000, 100)}
     renewals = start(peers, interval_seconds=0.2)  # a batch of 250 takes half a second
     for number in range(3000):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: renewals.counts.late_seconds, "the work", WAIT_SECONDS)
+    wait_until(lambda: renewals.counts.overdue_seconds, "the work", WAIT_SECONDS)
     wait_until(lambda: listener.missing_counts, "what is missing", WAIT_SECONDS)
-    assert renewals.counts.late_seconds
+    assert renewals.counts.overdue_seconds
 
 
 def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
@@ -523,7 +525,7 @@ def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.Mon
     """While batches to one server fail for long, plain renewals are sent as well: the other servers replicate
     them to it.
     """
-    monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER", 0.5)
+    monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER_SECONDS", 0.5)
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     peers.peers[0].away = True
     renewals = start(peers)
@@ -556,7 +558,7 @@ def test_all_at_once(start: Start, batches: bool) -> None:
 @pytest.mark.parametrize("batches", [False, True])
 def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """``renew_soon`` renews the named instances once outside their turn, and no other ones."""
-    monkeypatch.setattr(windows, "REPLICATED", 0.1)
+    monkeypatch.setattr(windows, "WRITE_REPLICATION_SECONDS", 0.1)
     peers = FakePeers(batches=batches)
     renewals = start(peers, interval_seconds=600)
     for number in range(3):
@@ -604,7 +606,9 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(peers.renewed.values()) == {1}
     slept[0] += 300.0
     wait_until(
-        lambda: renewals.counts.accepted > 50 and not renewals.counts.late_seconds, "some again", WAIT_SECONDS
+        lambda: renewals.counts.accepted > 50 and not renewals.counts.overdue_seconds,
+        "some again",
+        WAIT_SECONDS,
     )
     assert peers.renewed.total() < 95
 
@@ -620,7 +624,7 @@ def test_standing_by_ends_every_renewal(start: Start) -> None:
     wait_until(lambda: peers.waiting, "a renewal in flight", WAIT_SECONDS)
     thread = threading.Thread(target=renewals.stand_by)
     thread.start()
-    wait_until(lambda: renewals.stands_by, "the renewals to stand by", WAIT_SECONDS)
+    wait_until(lambda: renewals.is_standing_by, "the renewals to stand by", WAIT_SECONDS)
     assert thread.is_alive()
     peers.gate.set()
     thread.join(timeout=WAIT_SECONDS)

@@ -10,17 +10,17 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance, Key, Port, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry import repair as module
-from eurekube_provider.eureka.registry.repair import CHUNK, MOST_ASKED, Repair
+from eurekube_provider.eureka.registry.repair import MOST_UNLISTED_ASKED, UNLISTED_READS_PER_CHUNK, Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
-from eurekube_provider.eureka.table import Table
-from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads
+from eurekube_provider.eureka.table import InstanceTable
+from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads
 from tests.unit.eureka.servers import (
     OWNER,
     STATUS,
@@ -38,22 +38,22 @@ from tests.unit.eureka.servers import (
 )
 
 HERE = Instance("review", "a", "192.0.2.1", "192.0.2.1", Port(8080))
-KEY: Key = HERE.key
+KEY: InstanceKey = HERE.key
 
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removed instance is looked for at each server and deregistered again: a server that was away may
     still hold and replicate it.
     """
-    monkeypatch.setattr(windows, "SWEEP", (0.0,))
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
-    registry.instances.gone(removed)
+    registry.instances.note_removed(removed)
     for number, peer in enumerate(servers.peers):
         gone: list[tuple[str, ...]] = []
         monkeypatch.setattr(peer, "deregister", lambda *key, gone=gone: gone.append(key) or True)
-        registry.repair.look(peer)
+        registry.repair.check_server(peer)
         assert set(gone) == {removed.key}, number
 
 
@@ -64,10 +64,10 @@ def test_the_owner_learns_when_a_self_registered_neighbour_left() -> None:
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     servers, recorded = Holding(ours), RecordingListener()
     registry = servers.registry()
-    registry.table.found(ours)
-    registry.table.found(itself)
+    registry.table.store_read_instance(ours)
+    registry.table.store_read_instance(itself)
     registry.table.listener = recorded
-    registry.repair.settle([itself.key])
+    registry.repair.resolve_doubts([itself.key])
     assert registry.table.get(itself.key) is None
     assert recorded.owners == [OWNER]
 
@@ -79,7 +79,7 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
     up, dead = instance("vm"), instance("dead")
     servers = Holding(up, dead)
     registry = servers.registry()
-    registry.instances.registered(up)
+    registry.instances.note_registered(up)
     servers.held[0][up.key] = replace(up, status=Status.DOWN)
     first = servers.peers[0]
     gone: list[tuple[str, str]] = []
@@ -91,13 +91,13 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
         gone.append((key[0], key[1]))
         return True
 
-    monkeypatch.setattr(first, "batch", refuse)
-    monkeypatch.setattr(first, "tell", refuse)
+    monkeypatch.setattr(first, "send_batch", refuse)
+    monkeypatch.setattr(first, "register_as_replica", refuse)
     monkeypatch.setattr(first, "deregister", remove)
-    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
-    registry.table.unanswered(up)
-    registry.table.removed(dead)
-    registry.repair.look(first)
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
+    registry.table.remember_unanswered_write(up)
+    registry.table.store_removal_and_plan_checks(dead)
+    registry.repair.check_server(first)
     assert gone == [dead.key]
 
 
@@ -118,9 +118,9 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
         return True
 
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
-    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
-    registry.table.removed(dead)
-    registry.repair.look(servers.peers[0])
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
+    registry.table.store_removal_and_plan_checks(dead)
+    registry.repair.check_server(servers.peers[0])
     assert servers.held == [[], [], []]
 
 
@@ -142,11 +142,11 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)
-    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
     registry = servers.registry()
     for one in (odd, dead):
-        registry.table.removed(one)
-    registry.repair.look(peer)
+        registry.table.store_removal_and_plan_checks(one)
+    registry.repair.check_server(peer)
     assert gone == [dead.key]
 
 
@@ -160,21 +160,21 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     """OUT_OF_SERVICE at all servers counts as set by a person, unless the operator set it just now; at some
     servers only, a server has replicated the operator's late.
     """
-    monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
-    monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
+    monkeypatch.setattr(windows, "MANUAL_STATUS_REPLICATION_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "OWN_STATUS_ARRIVAL_SECONDS", just_now_seconds)
     up = instance("vm")
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
     registry = servers.registry()
-    registry.instances.registered(up)
+    registry.instances.note_registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    monkeypatch.setattr(windows, "SWEEP", (0.0,))
-    registry.table.unanswered(up)
-    registry.repair.look(servers.peers[0])
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
+    registry.table.remember_unanswered_write(up)
+    registry.repair.check_server(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
-    servers.table.overriding(up)
-    registry.repair.look(servers.peers[0])
+    servers.table.note_override_change(up)
+    registry.repair.check_server(servers.peers[0])
     assert known_as_leaving(registry, up) is is_ours
 
 
@@ -182,18 +182,18 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch
     """OUT_OF_SERVICE at all servers counts as the operator's for a pod whose predecessor of the same name was
     removed while it drained.
     """
-    monkeypatch.setattr(windows, "SWEEP", (0.0,))
+    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
     up = instance("vm")
     leaving = replace(up, metadata={**up.metadata, "eurekube.leaving": "true"})
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
     registry = servers.registry()
-    registry.instances.registered(leaving)
-    registry.instances.gone(leaving)
-    registry.instances.registered(up)
+    registry.instances.note_registered(leaving)
+    registry.instances.note_removed(leaving)
+    registry.instances.note_registered(up)
     for held in servers.held:
         held[up.key] = out
-    registry.repair.look(servers.peers[0])
+    registry.repair.check_server(servers.peers[0])
     assert known_as_leaving(registry, up)
 
 
@@ -212,7 +212,7 @@ def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
     servers = Balanced(older(0), older(1))
     servers.held[1 - forgot] = [stacks]
     registry = behind_a_balancer(servers, looks=6 + forgot)
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key in registry.renewals
 
 
@@ -223,7 +223,7 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
     registry = behind_a_balancer(servers)
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key not in registry.renewals
     assert servers.restored == []
 
@@ -236,14 +236,14 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
     servers = TwoServers([])
     registry = after_a_restart(servers)
     if is_restarted:
-        registry.restarts.notice()
+        registry.restarts.detect_restarts()
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     persons = replace(instance("persons"), **out)  # type: ignore[arg-type]
     leaving = replace(instance("ours"), metadata={**persons.metadata, "eurekube.leaving": "true"}, **out)  # type: ignore[arg-type]
     for one in (persons, leaving):
-        registry.instances.registered(one)
-    servers.peers[0].status = lambda: STATUS  # type: ignore[method-assign]
-    registry.repair.missing([persons, leaving], None)
+        registry.instances.note_registered(one)
+    servers.peers[0].read_status = lambda: STATUS  # type: ignore[method-assign]
+    registry.repair.instances_missing([persons, leaving], None)
     assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
     lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
     assert registry.table.lost_override(persons.key) is lost
@@ -257,7 +257,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
     servers.servers = [started_now()]
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key in registry.renewals
     assert [one.key for one in servers.restored] == [stacks.key]
 
@@ -269,13 +269,13 @@ def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
-    registry.keep(stacks)
+    registry.keep_registered(stacks)
     servers.servers = [replace(STATUS, started_timestamp_ms=None)]
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key in registry.renewals
     assert not servers.restored
     servers.servers = [started_now()]
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert [one.key for one in servers.restored] == [stacks.key]
     assert stacks.key in registry.renewals
 
@@ -286,8 +286,8 @@ def test_an_instance_nowhere_without_start_times_was_removed() -> None:
     """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
-    registry.keep(stacks)
-    registry.repair.missing([stacks], None)
+    registry.keep_registered(stacks)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key not in registry.renewals
 
 
@@ -305,20 +305,20 @@ def test_a_server_that_lacks_a_registration_gets_it_unless_removed(
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     monkeypatch.setattr(
-        module, "read_many", lambda _, peer, some: {one.key: peer.read(*one.key) for one in some}
+        module, "read_and_renew_at", lambda _, peer, some: {one.key: peer.read(*one.key) for one in some}
     )
-    monkeypatch.setattr(module, "copy_to", lambda peer, some: [peer.register(one) for one in some])
+    monkeypatch.setattr(module, "register_copies_at", lambda peer, some: [peer.register(one) for one in some])
     registry = servers.registry()
-    registry.keep(stacks)
+    registry.keep_registered(stacks)
     now = [1000.0]
     servers.table.clock = lambda: now[0]
     first = servers.peers[0]
-    servers.table.accepted(first.url, [stacks])
+    servers.table.note_accepted_renewals(first.url, [stacks])
     now[0] += accepted_seconds_ago
     del servers.held[0][stacks.key]
     if restarted:
-        first.status = started_now  # type: ignore[method-assign]
-    registry.repair.missing([stacks], first)
+        first.read_status = started_now  # type: ignore[method-assign]
+    registry.repair.instances_missing([stacks], first)
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
 
 
@@ -337,16 +337,16 @@ def test_beside_a_restart_the_other_server_shows_what_was_removed(
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
-    registry.keep(stacks)
+    registry.keep_registered(stacks)
     now = [1000.0]
     servers.table.clock = lambda: now[0]
-    servers.table.accepted(servers.peers[accepted_at].url, [stacks])
+    servers.table.note_accepted_renewals(servers.peers[accepted_at].url, [stacks])
     now[0] += accepted_seconds_ago
     for number in {0, 1}.difference(held_on):
         del servers.held[number][stacks.key]
-    servers.peers[1].status = started_now  # type: ignore[method-assign]
-    registry.repair.missing([stacks], None)
-    assert registry.restarts.lost_memory
+    servers.peers[1].read_status = started_now  # type: ignore[method-assign]
+    registry.repair.instances_missing([stacks], None)
+    assert registry.restarts.has_lost_memory
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
     assert (stacks.instance_id in renewed_after(registry, stacks)) is stands  # a list may show it for a while
 
@@ -358,11 +358,11 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
-    servers.table.accepted(servers.peers[0].url, [stacks])
+    servers.table.note_accepted_renewals(servers.peers[0].url, [stacks])
     del servers.held[0][stacks.key]
     silent = replace(STATUS, started_timestamp_ms=None)
-    servers.peers[0].status = lambda: silent  # type: ignore[method-assign]
-    registry.repair.missing([stacks], None)
+    servers.peers[0].read_status = lambda: silent  # type: ignore[method-assign]
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key in servers.held[0]
     assert stacks.key in registry.renewals
 
@@ -374,7 +374,7 @@ def test_a_restored_instance_stays_away_once_it_is_removed(
     stacks = of_a_stack("vm")
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
-    registry.keep(stacks)
+    registry.keep_registered(stacks)
     servers.servers = [started_now()]
     answers = [RegistryUnreachable("it did not answer within 5 s")]
 
@@ -384,12 +384,12 @@ def test_a_restored_instance_stays_away_once_it_is_removed(
             raise answers.pop()
 
     monkeypatch.setattr(servers.peers[0], "register", register)
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert stacks.key in registry.renewals
-    registry.reader.learn(servers.held[0], is_complete=True)
-    monkeypatch.setattr(RestartDetection, "lost_memory", False)  # two minutes later
+    registry.reader.process_list(servers.held[0], is_complete=True)
+    monkeypatch.setattr(RestartDetection, "has_lost_memory", False)  # two minutes later
     servers.held[0].clear()
-    registry.repair.missing([stacks], None)
+    registry.repair.instances_missing([stacks], None)
     assert servers.held == [[]]
     assert stacks.key not in registry.renewals
 
@@ -400,21 +400,21 @@ def test_an_instance_removed_meanwhile_is_not_copied(
     """Among thousands of missing instances, one that is removed while the others are copied to a server is
     not copied.
     """
-    many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS + 2)]
+    many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS_PER_BATCH + 2)]
     servers = Holding(*many)
     registry = servers.registry()
     for one in many:
-        registry.instances.registered(one)
+        registry.instances.note_registered(one)
     reported: list[Instance] = []
 
     def copy_to(_: Peer, some: list[Instance]) -> None:
         reported.extend(some)
-        registry.instances.leaving(many[-1])
-        registry.instances.gone(many[-1])
+        registry.instances.note_removal_begins(many[-1])
+        registry.instances.note_removed(many[-1])
 
-    monkeypatch.setattr(module, "read_many", lambda _, _peer, some: {one.key: one for one in some})
-    monkeypatch.setattr(module, "copy_to", copy_to)
-    registry.repair.missing(many, servers.peers[0])
+    monkeypatch.setattr(module, "read_and_renew_at", lambda _, _peer, some: {one.key: one for one in some})
+    monkeypatch.setattr(module, "register_copies_at", copy_to)
+    registry.repair.instances_missing(many, servers.peers[0])
     assert reported == many[:-1]
 
 
@@ -426,11 +426,11 @@ def test_what_a_list_contradicts_is_read_by_itself() -> None:
     servers = Holding(stands)
     registry = servers.registry()
     for one in (stands, gone):
-        registry.instances.registered(one)
-    recorded, later = RecordingListener(), servers.table.clock() + windows.UNLISTED
+        registry.instances.note_registered(one)
+    recorded, later = RecordingListener(), servers.table.clock() + windows.LONGEST_LIST_LAG_SECONDS
     registry.table.listener, servers.table.clock = recorded, lambda: later
-    registry.reader.learn([], is_complete=True)
-    assert registry.known() == [stands]
+    registry.reader.process_list([], is_complete=True)
+    assert registry.known_instances() == [stands]
     assert recorded.owners == [OWNER] * 2
 
 
@@ -443,26 +443,28 @@ class Scene:
         self.now = 10_000.0
         self.asked = 0
         self.chunks: list[int] = []
-        self.refused: set[Key] = set()
-        self.runs_for = dict.fromkeys(self.held, windows.SERVER_SETTLED)
+        self.refused: set[InstanceKey] = set()
+        self.runs_for = dict.fromkeys(self.held, windows.SERVER_WARM_UP_SECONDS)
         self.looks = 0
         self.behind = 1
         self.restarts = SimpleNamespace(
-            runs_for=self.runs_for.get, servers_behind=1, detect_behind_balancer=self.detect_behind_balancer
+            uptime_seconds=self.runs_for.get,
+            most_servers_at_one_url=1,
+            detect_servers_behind_balancer=self.detect_servers_behind_balancer,
         )
-        self.table = Table(lambda: self.now)
+        self.table = InstanceTable(lambda: self.now)
         servers = [SimpleNamespace(url="one"), SimpleNamespace(url="two")]
         peers, nobody = SimpleNamespace(peers=servers, table=self.table), cast("Any", None)
         restarts, ownership = cast("Any", self.restarts), Ownership(Cluster("lab", "u"), "operator")
         self.repair = Repair(cast("Any", peers), nobody, restarts, nobody, nobody, ownership)
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
-    def detect_behind_balancer(self) -> None:
+    def detect_servers_behind_balancer(self) -> None:
         """Count the call, and find the servers behind the URL."""
         self.looks += 1
-        self.restarts.servers_behind = self.behind
+        self.restarts.most_servers_at_one_url = self.behind
 
-    def read(self, _: object, keys: list[Key], refused: Refused) -> UncachedReads:
+    def read(self, _: object, keys: list[InstanceKey], refused: RefusalByKey) -> UncachedReads:
         """Return the uncached reads of the servers that answer; stand-in for ``read_everywhere``."""
         refused.update((key, RegistryRejected("400")) for key in keys if key in self.refused)
         self.asked += len(keys)
@@ -470,7 +472,7 @@ class Scene:
         if len(self.failures) == 2:
             raise self.failures["one"]
         answering = [url for url in self.held if url not in self.failures]
-        by_url: dict[str, dict[Key, Instance | None]] = {
+        by_url: dict[str, dict[InstanceKey, Instance | None]] = {
             url: dict.fromkeys(keys, self.held[url]) for url in answering
         }
         return UncachedReads(by_url, {**self.failures})
@@ -507,7 +509,7 @@ def test_what_a_server_refuses_to_tell_is_not_gone(scene: Scene) -> None:
 def test_a_delta_proves_the_end_of_what_no_request_can_name(scene: Scene) -> None:
     """A deregistration in a delta proves the removal even of an instance whose id fits into no URL."""
     odd = ("REVIEW", "a/b")
-    scene.table.left([odd])
+    scene.table.note_departures([odd])
     assert scene.repair.find_unlisted([odd]).gone == {odd}
     assert scene.asked == 0
 
@@ -527,13 +529,13 @@ def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None
     server has reported its eviction or deregistration.
     """
     assert scene.repair.find_unlisted([KEY]).absent == {KEY}
-    scene.table.evicted([KEY])
-    scene.now += windows.PROOFS_COUNTED
+    scene.table.note_evictions([KEY])
+    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
     found = scene.repair.find_unlisted([KEY])
     assert (found.gone == {KEY}, found.absent == frozenset()) == (True, True)
-    scene.now += windows.PROOF_KEPT + 0.1
+    scene.now += windows.KEEP_PROOF_SECONDS + 0.1
     assert scene.repair.find_unlisted([KEY]).absent == {KEY}
-    scene.table.left([KEY])
+    scene.table.note_departures([KEY])
     assert scene.repair.find_unlisted([KEY]).absent == frozenset()
 
 
@@ -554,8 +556,8 @@ def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> 
     assert not scene.is_gone()
     del scene.runs_for["two"]
     assert not scene.is_gone()
-    scene.runs_for["two"] = windows.SERVER_SETTLED
-    scene.restarts.servers_behind = 2
+    scene.runs_for["two"] = windows.SERVER_WARM_UP_SECONDS
+    scene.restarts.most_servers_at_one_url = 2
     assert not scene.is_gone()
 
 
@@ -563,7 +565,7 @@ def test_a_server_that_hung_is_waited_for() -> None:
     """A started server proves removals only after 11 times 30 s: Java clients wait up to ten intervals after
     failed renewals.
     """
-    assert windows.SERVER_SETTLED >= 11 * 30
+    assert windows.SERVER_WARM_UP_SECONDS >= 11 * 30
 
 
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
@@ -576,10 +578,10 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
     assert scene.looks == 0
     scene.runs_for["two"] += 1
     assert not scene.is_gone()
-    scene.behind = scene.restarts.servers_behind = 1
+    scene.behind = scene.restarts.most_servers_at_one_url = 1
     assert scene.is_gone()
     assert scene.looks == 1
-    scene.now += windows.TOPOLOGY + 1
+    scene.now += windows.TOPOLOGY_CACHE_SECONDS + 1
     assert scene.is_gone()
     assert scene.looks == 2
 
@@ -589,7 +591,7 @@ def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
     started.
     """
     scene.runs_for.clear()
-    scene.table.left([KEY])
+    scene.table.note_departures([KEY])
     assert scene.is_gone()
     assert scene.asked == 0
 
@@ -598,52 +600,55 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     """The number of keys that servers are asked for within a while is limited; those asked for longest ago
     come first.
     """
-    keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
-    assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
+    keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_UNLISTED_ASKED + 100)]
+    assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED])
     assert scene.repair.find_unlisted(keys).gone == set()
-    assert scene.asked == MOST_ASKED
-    scene.now += windows.PROOFS_COUNTED
-    assert scene.repair.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
-    scene.now += windows.PROOF_KEPT + 1
+    assert scene.asked == MOST_UNLISTED_ASKED
+    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+    assert scene.repair.find_unlisted(keys).gone == {
+        *keys[MOST_UNLISTED_ASKED:],
+        *keys[: MOST_UNLISTED_ASKED - 100],
+    }
+    scene.now += windows.KEEP_PROOF_SECONDS + 1
     assert scene.is_gone()
 
 
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Keys are read in chunks; once a server is silent, all remaining keys are read in one chunk."""
-    keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
+    keys = [("REVIEW", str(number)) for number in range(2 * UNLISTED_READS_PER_CHUNK + 1)]
     assert scene.repair.find_unlisted(keys).gone == set(keys)
-    assert scene.chunks == [CHUNK, CHUNK, 1]
-    scene.now += windows.PROOFS_COUNTED
+    assert scene.chunks == [UNLISTED_READS_PER_CHUNK, UNLISTED_READS_PER_CHUNK, 1]
+    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
     assert len(scene.repair.find_unlisted(keys).registered) == len(keys)
-    assert scene.chunks == [CHUNK, CHUNK + 1]
+    assert scene.chunks == [UNLISTED_READS_PER_CHUNK, UNLISTED_READS_PER_CHUNK + 1]
 
 
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
     """Keys of a small application that wait longest get their turn before those of a large one."""
     scene.held["two"] = HERE
-    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED)]
     others = [("SMALL", str(number)) for number in range(10)]
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
             found[number] += len(scene.repair.find_unlisted(keys).registered)
-        scene.now += windows.PROOFS_COUNTED
-    assert found == [4 * MOST_ASKED - 20, 20]
+        scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+    assert found == [4 * MOST_UNLISTED_ASKED - 20, 20]
     assert len(scene.repair.find_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """A waiting key loses its reserved turn after a while, or when its instance is back."""
-    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED)]
     scene.repair.find_unlisted(many)
     scene.repair.find_unlisted([KEY])
     if is_back:
-        scene.table.found(HERE)
-        scene.table.forget_who_left()
-    scene.now += windows.PROOFS_COUNTED if is_back else windows.PROOF_TURN
+        scene.table.store_read_instance(HERE)
+        scene.table.forget_departures_of_registered()
+    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS if is_back else windows.PROOF_TURN_SECONDS
     assert scene.repair.find_unlisted(many).gone == set(many)
 
 
@@ -652,13 +657,13 @@ def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> N
     explain a later absence.
     """
     scene.runs_for.clear()
-    scene.table.left([KEY])
-    scene.table.forget_who_left()
+    scene.table.note_departures([KEY])
+    scene.table.forget_departures_of_registered()
     assert scene.is_gone()
-    scene.table.found(HERE)
-    scene.table.forget_who_left()
-    scene.table.gone(KEY)
+    scene.table.store_read_instance(HERE)
+    scene.table.forget_departures_of_registered()
+    scene.table.store_confirmed_absence(KEY)
     assert not scene.is_gone()
-    scene.table.left([KEY])
-    scene.now += windows.PROOF_KEPT + 1
+    scene.table.note_departures([KEY])
+    scene.now += windows.KEEP_PROOF_SECONDS + 1
     assert not scene.is_gone()

@@ -23,7 +23,7 @@ def detect_restarts(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
     restarted: list[Peer] = []
     restarts = RestartDetection(servers, restarted.append)
     for _ in range(7):
-        restarts.notice()
+        restarts.detect_restarts()
     return restarts, restarted
 
 
@@ -32,8 +32,8 @@ def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
     """A load balancer that alternates between servers causes no restart."""
     restarts, restarted = detect_restarts(Balanced(*(older(number) for number in range(count))))
     assert restarted == []
-    assert not restarts.lost_memory
-    assert restarts.servers_behind == count
+    assert not restarts.has_lost_memory
+    assert restarts.most_servers_at_one_url == count
 
 
 class Sticky(Balanced):
@@ -43,7 +43,7 @@ class Sticky(Balanced):
 
     def __init__(self, *servers: ServerStatus) -> None:
         super().__init__(*servers)
-        self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
+        self.peers[0].read_status_and_close = self._status_and_close  # type: ignore[method-assign]
 
     def turn(self) -> int:
         """Return the index of the server to which the current connection leads."""
@@ -61,9 +61,9 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
     one server.
     """
     restarts, restarted = detect_restarts(Sticky(*(older(number) for number in range(count))))
-    assert restarts.servers_behind == 1
-    restarts.detect_behind_balancer()
-    assert restarts.servers_behind == min(count, 2)
+    assert restarts.most_servers_at_one_url == 1
+    restarts.detect_servers_behind_balancer()
+    assert restarts.most_servers_at_one_url == min(count, 2)
     assert restarted == []
 
 
@@ -73,8 +73,8 @@ def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float
     servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
     restarts, _ = detect_restarts(servers)
     (url,) = (peer.url for peer in servers.peers)
-    assert restarts.runs_for("http://another") is None
-    assert 60 <= (restarts.runs_for(url) or 0) < 180
+    assert restarts.uptime_seconds("http://another") is None
+    assert 60 <= (restarts.uptime_seconds(url) or 0) < 180
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -85,27 +85,27 @@ def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
     for number in range(count):
         servers.servers[number] = started_now()
         for _ in range(3 * count):
-            restarts.notice()
+            restarts.detect_restarts()
         assert restarted == [servers.peers[0]] * (number + 1)
-        assert restarts.lost_memory
+        assert restarts.has_lost_memory
         wait_until(lambda: started_now() != servers.servers[number], "the next millisecond", 1.0)  # noqa: B023
 
 
 def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
     """A restart is noticed by the short running time, even if the new start time is earlier."""
     starts = StartTimes()
-    assert not starts.take(1_000_000, 3600.0, 0.0)
-    assert starts.take(500_000, 5.0, 60.0)
+    assert not starts.add_and_detect_restart(1_000_000, 3600.0, 0.0)
+    assert starts.add_and_detect_restart(500_000, 5.0, 60.0)
 
 
 def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
     """A server first seen late behind a known URL that has run for an hour was not restarted."""
     starts = StartTimes()
-    assert not starts.take(1, 86_400.0, 0.0)
-    assert not starts.take(2, 3600.0, 2.0)
-    assert not starts.take(1, 93_600.0, 7200.0)
-    assert not starts.take(3, 3600.0, 7202.0)
-    assert starts.take(4, 60.0, 7204.0)
+    assert not starts.add_and_detect_restart(1, 86_400.0, 0.0)
+    assert not starts.add_and_detect_restart(2, 3600.0, 2.0)
+    assert not starts.add_and_detect_restart(1, 93_600.0, 7200.0)
+    assert not starts.add_and_detect_restart(3, 3600.0, 7202.0)
+    assert starts.add_and_detect_restart(4, 60.0, 7204.0)
 
 
 def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
@@ -114,17 +114,17 @@ def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
     """
     for started, is_restart in ((1, False), (2, True)):
         starts = StartTimes()
-        starts.take(1, 100.0, 0.0)
-        assert starts.take(started, 3000.0, 7200.0) is is_restart
-        assert not starts.take(started, 3002.0, 7202.0)
+        starts.add_and_detect_restart(1, 100.0, 0.0)
+        assert starts.add_and_detect_restart(started, 3000.0, 7200.0) is is_restart
+        assert not starts.add_and_detect_restart(started, 3002.0, 7202.0)
 
 
 def test_start_times_are_forgotten() -> None:
     """Start times of servers that come and go behind a URL are dropped after a while."""
     starts = StartTimes()
     for number in range(1000):
-        starts.take(number, 1.0, windows.STARTED_LATELY * number / 10)
-    assert len(starts.seen_at) < 15
+        starts.add_and_detect_restart(number, 1.0, windows.RECENT_START_SECONDS * number / 10)
+    assert len(starts.seen_at_by_start) < 15
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.stacks.check()
+        registry.stacks.renew_suggested()
     assert len(registry.renewals) == 600
 
 
@@ -48,7 +48,7 @@ def test_a_known_removal_stays_known_without_proof_of_sharing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A known removal stays known after the instance that proved replication between the servers is gone."""
-    monkeypatch.setattr(windows, "LIST_LAG", -1.0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", -1.0)
     stale, shared = of_a_stack("stale"), instance("shared")
     servers = Holding(shared)
     servers.held[1][stale.key] = stale
@@ -81,8 +81,8 @@ def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: f
     registry = servers.registry()
     assert renewed_after(registry, shared, stacks) == {"vm"}
     del servers.held[0][stacks.key]
-    registry.repair.missing([stacks], None)  # the other one has not answered the renewal
-    assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
+    registry.repair.instances_missing([stacks], None)  # the other one has not answered the renewal
+    assert (registry.renewals.renewed_instances(), stacks.key in servers.held[0]) == ([], False)
     passed, began = 0.0, servers.table.clock()
     servers.table.clock = lambda: began + passed
     for away in (set[int](), {0}):
@@ -108,7 +108,7 @@ def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
     assert renewed_after(split.registry(), old) == {"old"}
     restarted = Holding(shared)
     restarted.held[1][old.key] = old
-    restarted.peers[0].status = started_now  # type: ignore[method-assign]
+    restarted.peers[0].read_status = started_now  # type: ignore[method-assign]
     assert renewed_after(restarted.registry(), shared, old) == {"old"}
 
 
@@ -155,7 +155,7 @@ def test_whether_servers_share_is_reported_by_what_can_be_read(monkeypatch: pyte
     refuse(servers, odd, monkeypatch)
     assert renewed_after(servers.registry(), odd, shared, removed) == set()
     del servers.held[1][shared.key]
-    servers.table.drop_no_more(removed.key)
+    servers.table.forget_dropped_registration(removed.key)
     assert renewed_after(servers.registry(), odd, shared, removed) == {"removed"}
 
 
@@ -187,9 +187,9 @@ def test_a_registration_by_a_clock_that_is_behind_is_renewed(
     del servers.held[0][ahead.key]
     del servers.held[1][ahead.key]
     servers.away = {1}
-    registry.repair.missing([ahead], None)
+    registry.repair.instances_missing([ahead], None)
     assert ahead.key not in registry.renewals
     servers.away = {1 - place}
     servers.held[place][again.key] = again
-    monkeypatch.setattr(windows, "LIST_LAG", -1.0)
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", -1.0)
     assert renewed_after(registry, again, instance("shared")) == ({"vm"} if place == 0 else set())

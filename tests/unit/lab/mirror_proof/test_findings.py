@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.mirror_proof.findings import Phase, Recorded, document
-from lab.pod import Life
-from lab.proof.witness import Shown
+from lab.mirror_proof.findings import Phase, RunRecord, make_report
+from lab.pod import PodLife
+from lab.proof.witness import ServerView
 from lab.service_proxy import EndpointChange
 
 BEGAN = 1_000.0
 
 
-def life() -> Life:
+def life() -> PodLife:
     """Return a machine that left Eureka after one second and was stopped ten seconds later."""
-    return Life(
+    return PodLife(
         "",
         "review-1",
         {"app": "review"},
@@ -26,7 +26,7 @@ def life() -> Life:
     )
 
 
-def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> Recorded:
+def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> RunRecord:
     """Write calls (time, caller, application, target, outcome) to a file, and return the record of one
     phase of 20 s.
     """
@@ -36,18 +36,18 @@ def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> Recorded
         for at, client, application, target, outcome in calls
     )
     file.write_text("".join(lines))
-    return Recorded(
+    return RunRecord(
         [Phase("rolled", BEGAN, BEGAN + 20)],
         [file],
         [life()],
         [EndpointChange(BEGAN + 3, "review", "10.20.0.1", is_ready=False)],
-        lambda _: [Shown("eureka", held=0.0, shown=1.5, stale=0.0)],
+        lambda _: [ServerView("eureka", held=0.0, shown=1.5, stale=0.0)],
     )
 
 
 def test_a_call_on_a_new_connection_is_no_failure(tmp_path: Path) -> None:
     """A call that succeeds on a new connection is no failure, and is counted separately."""
-    found = document(
+    found = make_report(
         recorded(
             tmp_path,
             (2.0, "open", "review", "10.20.0.1", "ok"),
@@ -64,7 +64,7 @@ def test_a_call_on_a_new_connection_is_no_failure(tmp_path: Path) -> None:
 
 def test_how_long_a_machine_was_called_counts_from_its_leave(tmp_path: Path) -> None:
     """The time until a machine's last call counts from its leave, by caller; None without a later call."""
-    found = document(
+    found = make_report(
         recorded(
             tmp_path,
             (0.5, "new", "review-direct", "10.20.0.1", "ok"),

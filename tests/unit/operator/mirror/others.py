@@ -8,7 +8,7 @@ import copy
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION
 from tests.unit.operator.mirror.stage import KEY, Api, Object, Stage, one
 
 
@@ -37,7 +37,7 @@ def changed_by_others(stage: Stage, path: str, **metadata: Any) -> Object:
     item["metadata"] |= {"resourceVersion": "99", **metadata}
     stage.api.objects[path] = item
     group = stage.objects.slices if "/endpointslices/" in path else stage.objects.services
-    one(group).take("MODIFIED", copy.deepcopy(item))
+    one(group).apply_event("MODIFIED", copy.deepcopy(item))
     return item
 
 
@@ -49,6 +49,6 @@ def slice_path(stage: Stage) -> str:
 
 def opted_in(name: str = "rating") -> Object:
     """Return a person's Service whose annotation allows the mirror to add endpoints."""
-    annotations = {ATTACH_ANNOTATION: KEY[1]}
+    annotations = {ATTACH_MIRROR_ANNOTATION: KEY[1]}
     metadata = {"namespace": "shop", "name": name, "labels": {}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"ports": [{"name": "http"}]}}

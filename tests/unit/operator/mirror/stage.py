@@ -12,13 +12,13 @@ from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Instance, Key, Port
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.registry import Condition, Figures, Healthy, Server
-from eurekube_provider.dev.kubernetes.patches import merged
+from eurekube_provider.core.model import Instance, InstanceKey, Port
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.registry import Figures, Healthy, RegistryCondition, RegistryServer
+from eurekube_provider.dev.kubernetes.patches import apply_merge_patch
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.kube.reflector import ReflectorGroup
-from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
@@ -79,7 +79,11 @@ class Api:
         if method in ("PUT", "PATCH"):
             refuse_another(body.get("metadata") or {}, stands)
         self._note(method, path)
-        changed = merged(copy.deepcopy(stands), body) if method in ("PATCH", "POST") else copy.deepcopy(body)
+        changed = (
+            apply_merge_patch(copy.deepcopy(stands), body)
+            if method in ("PATCH", "POST")
+            else copy.deepcopy(body)
+        )
         changed["metadata"]["uid"] = stands["metadata"]["uid"]
         changed["metadata"]["resourceVersion"] = str(next(self._versions))
         path = path.removesuffix("/status")
@@ -117,29 +121,29 @@ class Source:
     def __init__(self) -> None:
         self.listed: list[Instance] = []
         self.hidden: list[Instance] = []
-        self.gone: set[Key] = set()
-        self.absent: set[Key] = set()
+        self.gone: set[InstanceKey] = set()
+        self.absent: set[InstanceKey] = set()
         self.urls: tuple[str, ...] = ()
-        self.asked: list[Key] = []
-        self.state: Condition = Healthy()
+        self.asked: list[InstanceKey] = []
+        self.state: RegistryCondition = Healthy()
         self.read_at: float | None = 1_000_000.0
         self.is_silent = False
         self.was_read: Callable[[], None] = lambda: None
 
-    def follow(self, was_read: Callable[[], None]) -> None:
+    def call_after_reads(self, was_read: Callable[[], None]) -> None:
         """Keep the callback that reports a reading."""
         self.was_read = was_read
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return the condition that the test has set."""
         return self.state
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the listed instances."""
         assert not owner
         return [one for one in self.listed if application in ("", one.application)]
 
-    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return what the test has set for these instances: registered, gone or absent."""
         keys = list(keys)
         self.asked += keys
@@ -152,7 +156,7 @@ class Source:
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the servers and the time of the last reading."""
         assert not in_full
-        servers = [Server(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
+        servers = [RegistryServer(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
         return Figures(servers, read_at=self.read_at)
 
 
@@ -176,7 +180,7 @@ class Stage:
         self.api, self.source = api or Api(), Source()
         self.sources = {"default": self.source}
         self.now = 1000.0
-        self.policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
+        self.policy = AddressPolicy(parse_networks(["192.0.2.0/24", "2001:db8::/32"]))
         self.persons: dict[tuple[str, str], Object] = {}
         self.others_slices: dict[tuple[str, str], list[Object]] = {}
         self.addresses: dict[str, tuple[str, ...]] = {}
@@ -184,8 +188,8 @@ class Stage:
         self.concerned: list[MirrorKey] = []
         self.objects = MirrorObjects(self.api, (), self.concerned.append)  # type: ignore[arg-type]
         self.writer = MirrorWriter(self.api, self.objects)  # type: ignore[arg-type]
-        names = HostNames(lambda: None)
-        names.resolved = self.addresses.get  # type: ignore[method-assign,assignment]
+        names = HostNameCache(lambda: None)
+        names.addresses_of = self.addresses.get  # type: ignore[method-assign,assignment]
         names.failure_of = lambda name: self.failures.get(name, "")  # type: ignore[method-assign]
         self.reconciler = MirrorReconciler(
             Cluster("eks", "uid"),
@@ -201,7 +205,7 @@ class Stage:
             names,
         )
         for group in (self.objects.mirrors, self.objects.services, self.objects.slices):
-            one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+            one(group).replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
         self.edited(**(spec or {"application": "review"}))
 
     def edited(self, name: str = "legacy", **spec: Any) -> None:
@@ -214,14 +218,14 @@ class Stage:
             "spec": spec,
         }
         self.api.objects[MIRRORS.path("shop", name)] = item
-        one(self.objects.mirrors).take("MODIFIED", item)
+        one(self.objects.mirrors).apply_event("MODIFIED", item)
 
     def deleted(self) -> None:
         """Mark the mirror as deleted, as ``kubectl delete`` does."""
         item = copy.deepcopy(self.api.objects[MIRRORS.path(*KEY)])
         item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         self.api.objects[MIRRORS.path(*KEY)] = item
-        one(self.objects.mirrors).take("MODIFIED", item)
+        one(self.objects.mirrors).apply_event("MODIFIED", item)
 
     def reconcile(self, name: str = "legacy") -> MirrorResult:
         """Forget the recorded writes, and reconcile a mirror."""

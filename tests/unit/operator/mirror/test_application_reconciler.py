@@ -87,7 +87,7 @@ def test_what_is_kept_is_refused_as_well(host: str) -> None:
     stage.addresses.clear()
     if host == "192.0.2.1":
         stage.source.listed = []
-    stage.policy = AddressPolicy(stage.policy.allowed, own=frozenset({"192.0.2.1"}))
+    stage.policy = AddressPolicy(stage.policy.allowed_networks, own_addresses=frozenset({"192.0.2.1"}))
     stage.reconcile()
     assert stage.shows() == {}
 
@@ -125,12 +125,12 @@ def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
         stage.now += 100.0
         stage.reconcile()
     stage.source.state, stage.source.listed = Healthy(), [instance(3)]
-    assert stage.reconcile().expired == ()
+    assert stage.reconcile().expired_instances == ()
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True, "192.0.2.3": True}
     stage.now += 299.0
-    assert stage.reconcile().expired == ()
+    assert stage.reconcile().expired_instances == ()
     stage.now += 1.0
-    assert stage.reconcile().expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.reconcile().expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
     assert stage.shows() == {"192.0.2.3": True}
 
 
@@ -157,7 +157,7 @@ def test_a_service_that_is_removed_as_soon_as_it_stands_is_made_again() -> None:
     """
     stage = Stage(application="review")
     stage.reconcile()
-    one(stage.objects.services).take("DELETED", stage.api.objects.pop(SERVICE))
+    one(stage.objects.services).apply_event("DELETED", stage.api.objects.pop(SERVICE))
     stage.reconcile()
     assert stage.api.writes == ["POST services/review"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import SOURCE_ANNOTATION
 from eurekube_provider.core.model import Status
@@ -37,9 +37,9 @@ def move_to_servers(stage: Stage, *urls: str) -> None:
 def release_brake(stage: Stage) -> None:
     """Annotate the mirror to release the brake, as a person does."""
     item = copy.deepcopy(stage.api.objects[MIRRORS.path(*KEY)])
-    item["metadata"]["annotations"] = {RELEASE_ANNOTATION: "now"}
+    item["metadata"]["annotations"] = {RELEASE_BRAKE_ANNOTATION: "now"}
     stage.api.objects[MIRRORS.path(*KEY)] = item
-    one(stage.objects.mirrors).take("MODIFIED", item)
+    one(stage.objects.mirrors).apply_event("MODIFIED", item)
 
 
 def sources(stage: Stage) -> dict[str, list[str]]:
@@ -178,7 +178,7 @@ def test_half_an_hour_of_reading_is_believed() -> None:
     stage.reconcile()
     assert len(stage.shows()) == 2
     stage.now += 1.0
-    assert stage.reconcile().expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.reconcile().expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
     assert stage.shows() == {}
 
 
@@ -221,7 +221,9 @@ def test_a_release_that_was_begun_is_finished() -> None:
     with pytest.raises(KubernetesError):
         stage.reconcile()
     api.request = real  # type: ignore[method-assign]
-    one(stage.objects.mirrors).take("MODIFIED", {**item, "metadata": {**item["metadata"], "annotations": {}}})
+    one(stage.objects.mirrors).apply_event(
+        "MODIFIED", {**item, "metadata": {**item["metadata"], "annotations": {}}}
+    )
     stage.reconcile()
     assert (stage.shows("app-a"), stage.shows("app-b")) == ({}, {})
     stage.source.listed = [instance(3, "app-a")]

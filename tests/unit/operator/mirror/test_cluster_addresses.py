@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.address_policy import own_addresses
+from eurekube_provider.core.address_policy import collect_cluster_addresses
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.operator.mirror.cluster_addresses import (
     OLDEST_SECONDS,
     REFRESH_SECONDS,
-    ClusterAddresses,
+    AddressPolicyCache,
 )
 from eurekube_provider.operator.watches import trim_service
 
@@ -45,9 +45,9 @@ def pods(*addresses: str, kind: str = "Pod") -> Object:
     return {"endpoints": [{"addresses": [one], "targetRef": {"kind": kind}} for one in addresses]}
 
 
-def refused(addresses: ClusterAddresses, text: str) -> bool:
+def refused(addresses: AddressPolicyCache, text: str) -> bool:
     """Return True if the policy refuses an address."""
-    return bool(addresses.policy().refusal(ipaddress.ip_address(text)))
+    return bool(addresses.policy().refusal_reason(ipaddress.ip_address(text)))
 
 
 def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
@@ -58,10 +58,10 @@ def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
         servicecidrs=[{"spec": {"cidrs": ["10.96.0.0/16", "fd00::/112"]}}],
         nodes=[{"spec": {"podCIDRs": ["10.244.0.0/24"]}}, {"spec": {}}],
     )
-    addresses = ClusterAddresses(
+    addresses = AddressPolicyCache(
         api,  # type: ignore[arg-type]
-        networks_of(["0.0.0.0/0", "::/0"]),
-        networks_of(["172.16.0.0/16"]),
+        parse_networks(["0.0.0.0/0", "::/0"]),
+        parse_networks(["172.16.0.0/16"]),
         lambda: [service("10.1.0.1"), service("None"), {"metadata": {}, "spec": {}}],
         lambda: [pods("10.2.0.1"), pods("10.3.0.1", kind="Node")],
     )
@@ -72,13 +72,13 @@ def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
 
 def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
     """A 404 for ServiceCIDRs means Kubernetes before 1.33; any other error is raised."""
-    nowhere = networks_of([])
+    nowhere = parse_networks([])
     old = Api(servicecidrs=KubernetesError("no such kind", status_code=404))
-    assert ClusterAddresses(old, nowhere, (), list, list).policy().cluster == ()  # type: ignore[arg-type]
+    assert AddressPolicyCache(old, nowhere, (), list, list).policy().cluster_networks == ()  # type: ignore[arg-type]
     for path in ("servicecidrs", "nodes"):
         denied = Api(**{path: KubernetesError("forbidden", status_code=403)})
         with pytest.raises(KubernetesError):
-            ClusterAddresses(denied, nowhere, (), list, list).policy()  # type: ignore[arg-type]
+            AddressPolicyCache(denied, nowhere, (), list, list).policy()  # type: ignore[arg-type]
 
 
 def test_what_was_known_serves_while_the_api_is_away() -> None:
@@ -87,7 +87,7 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
     """
     now = [1000.0]
     api, services = Api(), [service("10.1.0.1")]
-    addresses = ClusterAddresses(
+    addresses = AddressPolicyCache(
         api,  # type: ignore[arg-type]
         (),
         (),
@@ -95,17 +95,19 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
         list,
         lambda: now[0],
     )
-    assert not addresses.refresh()  # anyone who needs it first reads it, and learns why it cannot be
+    assert (
+        not addresses.refresh_and_compare()
+    )  # anyone who needs it first reads it, and learns why it cannot be
     first = addresses.policy()
     services.append(service("10.1.0.2"))
-    assert not addresses.refresh()
+    assert not addresses.refresh_and_compare()
     now[0] += REFRESH_SECONDS
     assert addresses.policy() is first
-    assert addresses.refresh()
+    assert addresses.refresh_and_compare()
     second = addresses.policy()
-    assert second.own == {"10.1.0.1", "10.1.0.2"}
+    assert second.own_addresses == {"10.1.0.1", "10.1.0.2"}
     now[0] += REFRESH_SECONDS
-    assert not addresses.refresh()
+    assert not addresses.refresh_and_compare()
     assert addresses.policy() is second
     api.lists["nodes"] = KubernetesError("away")
     now[0] += OLDEST_SECONDS
@@ -116,11 +118,11 @@ def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
     """A policy that is too old, since no refresh succeeded, is read again before it is used."""
     now = [1000.0]
     services = [service("10.1.0.1")]
-    addresses = ClusterAddresses(Api(), (), (), lambda: services, list, lambda: now[0])  # type: ignore[arg-type]
+    addresses = AddressPolicyCache(Api(), (), (), lambda: services, list, lambda: now[0])  # type: ignore[arg-type]
     addresses.policy()
     services.append(service("10.1.0.2"))
     now[0] += OLDEST_SECONDS
-    assert addresses.policy().own == {"10.1.0.1", "10.1.0.2"}
+    assert addresses.policy().own_addresses == {"10.1.0.1", "10.1.0.2"}
 
 
 def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
@@ -129,4 +131,4 @@ def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
     """
     spec = {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}
     service = trim_service({"metadata": {"namespace": "shop", "name": "review"}, "spec": spec})
-    assert own_addresses([service], []) == {"10.0.0.1", "fd00::1"}
+    assert collect_cluster_addresses([service], []) == {"10.0.0.1", "fd00::1"}

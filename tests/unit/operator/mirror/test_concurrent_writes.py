@@ -8,18 +8,18 @@ from functools import partial
 
 import pytest
 
-from eurekube_provider.operator.mirror.concurrent_writes import Write, carry_out
+from eurekube_provider.operator.mirror.concurrent_writes import Write, run_writes
 
 LONGEST_SECONDS = 10.0
 
 
 @pytest.mark.parametrize("writers", [1, 2, 8])
 def test_all_are_carried_out_once(writers: int) -> None:
-    """With any number of writer threads ``carry_out`` does each write once, and returns when all have
+    """With any number of writer threads ``run_writes`` does each write once, and returns when all have
     ended.
     """
     done: list[int] = []
-    carry_out((partial(done.append, number) for number in range(50)), writers)
+    run_writes((partial(done.append, number) for number in range(50)), writers)
     assert sorted(done) == list(range(50))
 
 
@@ -30,7 +30,7 @@ def test_one_writer_keeps_the_order_and_its_thread() -> None:
     def write(number: int) -> None:
         done.append((number, threading.current_thread()))
 
-    carry_out((partial(write, number) for number in range(9)), 1)
+    run_writes((partial(write, number) for number in range(9)), 1)
     assert done == [(number, threading.current_thread()) for number in range(9)]
 
 
@@ -48,12 +48,12 @@ def test_so_many_are_under_way_at_once() -> None:
         with lock:
             at_once[0] -= 1
 
-    carry_out((write for _ in range(40)), 4)
+    run_writes((write for _ in range(40)), 4)
     assert at_once == [0, 4]
 
 
 def test_nothing_to_write_takes_no_thread() -> None:
-    """After most readings of Eureka there is nothing to write, and ``carry_out`` starts no thread."""
+    """After most readings of Eureka there is nothing to write, and ``run_writes`` starts no thread."""
     deciders: list[threading.Thread] = []
 
     def writes() -> Iterator[Write]:
@@ -61,7 +61,7 @@ def test_nothing_to_write_takes_no_thread() -> None:
         yield from ()
 
     before = threading.active_count()
-    carry_out(writes())
+    run_writes(writes())
     assert deciders == [threading.current_thread()] * 3
     assert threading.active_count() == before
 
@@ -80,7 +80,7 @@ def test_what_to_write_is_decided_by_one_at_a_time() -> None:
             lock.release()
             yield partial(begun.wait, LONGEST_SECONDS)
 
-    carry_out(writes(), 4)
+    run_writes(writes(), 4)
     assert begun.n_waiting == 0
 
 
@@ -108,7 +108,7 @@ def test_none_is_begun_after_a_failure() -> None:
             yield partial(begun.append, str(number))
 
     with pytest.raises(ValueError, match="the first"):
-        carry_out(writes(), 2)
+        run_writes(writes(), 2)
     assert ended.is_set()
     assert begun[:2] in (["lasts", "fails"], ["fails", "lasts"])
     # One that was decided when the failure came may be begun, and no other.
@@ -124,5 +124,5 @@ def test_who_cannot_decide_ends_it_as_well() -> None:
         raise KeyError("no idea")
 
     with pytest.raises(KeyError, match="no idea"):
-        carry_out(writes())
+        run_writes(writes())
     assert done == [1]

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from eurekube_provider.operator.mirror.host_names import (
-    FORGET_SECONDS,
     TTL_SECONDS,
-    HostNames,
+    UNUSED_NAME_SECONDS,
+    HostNameCache,
     look_up,
 )
 from lab.waiting import wait_until
@@ -23,7 +23,7 @@ class Names:
         self.asked: list[str] = []
         self.now = 100.0
         self.change_count = 0
-        self.names = HostNames(self.changed, self.look_up, lambda: self.now)
+        self.names = HostNameCache(self.changed, self.look_up, lambda: self.now)
 
     def changed(self) -> None:
         """Count a reported change."""
@@ -39,9 +39,9 @@ class Names:
 
     def resolved(self, name: str, lookups: int) -> tuple[str, ...] | None:
         """Ask for a name, wait for this total number of lookups, and return the answer after that."""
-        self.names.resolved(name)
-        wait_until(lambda: len(self.asked) == lookups and not self.names.is_asking, "the lookup", 10.0)
-        return self.names.resolved(name)
+        self.names.addresses_of(name)
+        wait_until(lambda: len(self.asked) == lookups and not self.names.is_looking_up, "the lookup", 10.0)
+        return self.names.addresses_of(name)
 
 
 def test_a_name_is_looked_up_again_after_its_time() -> None:
@@ -63,7 +63,7 @@ def test_a_name_is_looked_up_again_after_its_time() -> None:
     assert (scene.change_count, scene.names.version) == (2, 2)
     scene.names.close()
     scene.now += TTL_SECONDS
-    assert scene.names.resolved("a") == ("192.0.2.2",)
+    assert scene.names.addresses_of("a") == ("192.0.2.2",)
 
 
 def test_the_last_good_answer_outlives_a_failure() -> None:
@@ -85,7 +85,7 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
     scene = Names()
     scene.answers = {"a": ("192.0.2.1",), "b": ("192.0.2.2",)}
     scene.resolved("a", 1)
-    scene.now += FORGET_SECONDS + 1
+    scene.now += UNUSED_NAME_SECONDS + 1
     scene.resolved("b", 2)
     assert scene.names.names == {"b"}
     scene.names.close()
@@ -94,11 +94,11 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
 def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
     """Lookups run on their own threads: a caller gets None at once, and the answer later."""
     released = threading.Event()
-    names = HostNames(lambda: None, lambda _: ("192.0.2.1",) if released.wait(10.0) else ())
-    assert names.resolved("slow") is None
-    assert names.resolved("slow") is None
+    names = HostNameCache(lambda: None, lambda _: ("192.0.2.1",) if released.wait(10.0) else ())
+    assert names.addresses_of("slow") is None
+    assert names.addresses_of("slow") is None
     released.set()
-    wait_until(lambda: names.resolved("slow") == ("192.0.2.1",), "the answer", 10.0)
+    wait_until(lambda: names.addresses_of("slow") == ("192.0.2.1",), "the answer", 10.0)
     names.close()
 
 

@@ -26,12 +26,12 @@ def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
         return {"metadata": {**metadata, "resourceVersion": str(version)}}
 
     watch = one(objects.services)
-    watch.take("ADDED", service(11))
-    watch.take("DELETED", service(13))
-    objects.wrote(objects.services, service(12))
+    watch.apply_event("ADDED", service(11))
+    watch.apply_event("DELETED", service(13))
+    objects.put_written(objects.services, service(12))
     assert objects.services_of(KEY) == {}
-    objects.wrote(objects.services, service(14, "2"))
-    objects.removed(objects.services, service(12))
+    objects.put_written(objects.services, service(14, "2"))
+    objects.remove_deleted(objects.services, service(12))
     assert objects.services_of(KEY) == {"review": service(14, "2")}
 
 
@@ -40,13 +40,13 @@ def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
     concerned: list[MirrorKey] = []
     objects = MirrorObjects(Api(), (), concerned.append)  # type: ignore[arg-type]
     mirror = {"metadata": {"namespace": "shop", "name": "legacy", "uid": "1"}, "spec": {"application": "a"}}
-    one(objects.mirrors).take_list(page(mirror))
-    assert not objects.are_known_of("shop")
+    one(objects.mirrors).replace_from_list(page(mirror))
+    assert not objects.are_listed_in("shop")
     for group in (objects.services, objects.slices):
         concerned.clear()
-        one(group).take_list(page())
+        one(group).replace_from_list(page())
         assert concerned == [KEY]
-    assert objects.are_known_of("shop")
+    assert objects.are_listed_in("shop")
     concerned.clear()
-    one(objects.slices).take_list(page())
+    one(objects.slices).replace_from_list(page())
     assert concerned == []

@@ -15,10 +15,10 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Key, Port, Status
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
-from eurekube_provider.core.registry import Failing, Healthy, Unread
+from eurekube_provider.core.model import InstanceKey, Port, Status
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, MIRROR_LABEL
+from eurekube_provider.core.registry import Failing, Healthy, NeverRead
 from eurekube_provider.kube.access import MIRRORS
 from tests.unit.operator.mirror.others import ChoosyApi
 from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
@@ -75,7 +75,7 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
     one write.
     """
     stage = Stage(pattern="*", allow=["APP-*"])
-    stage.policy = AddressPolicy(networks_of(["10.0.0.0/8"]))
+    stage.policy = AddressPolicy(parse_networks(["10.0.0.0/8"]))
     stage.source.listed = [
         instance(number, f"app-{number % 200}", f"10.1.{number // 250}.{number % 250}")
         for number in range(5000)
@@ -101,7 +101,7 @@ def test_what_changed_in_eureka_comes_first() -> None:
         if "/endpointslices/" in path:  # somebody empties all of them
             emptied = {**item, "endpoints": [], "metadata": {**item["metadata"], "resourceVersion": "99"}}
             stage.api.objects[path] = emptied
-            one(stage.objects.slices).take("MODIFIED", copy.deepcopy(emptied))
+            one(stage.objects.slices).apply_event("MODIFIED", copy.deepcopy(emptied))
     stage.source.listed = [*stage.source.listed[:2], instance(4, "app-c")]
     stage.reconcile()
     written = [each.split("/")[1].rsplit("-", 2)[0] for each in stage.api.writes]
@@ -119,7 +119,7 @@ def test_the_rest_is_looked_at_once_what_changed_is_written(monkeypatch: pytest.
     for _ in range(2):
         stage.reconcile()
     applications, steps = stage.reconciler.applications, list[str]()
-    decide, send = applications.decided, api.request
+    decide, send = applications.decide_writes, api.request
 
     def decided(now: Any, application: str, *arguments: Any) -> Any:
         steps.append(application)
@@ -130,7 +130,7 @@ def test_the_rest_is_looked_at_once_what_changed_is_written(monkeypatch: pytest.
         steps.append("written")
         return send(*arguments, **options)
 
-    monkeypatch.setattr(applications, "decided", decided)
+    monkeypatch.setattr(applications, "decide_writes", decided)
     monkeypatch.setattr(api, "request", request)
     stage.source.listed = [*stage.source.listed[:3], instance(9, "app-4"), instance(8, "app-5")]
     stage.source.gone = {("APP-4", "vm-4"), ("APP-5", "vm-5")}
@@ -148,7 +148,7 @@ def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.Monk
     written: list[list[str]] = []
     ask = stage.source.find_unlisted
 
-    def find_unlisted(keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(keys: Iterable[InstanceKey]) -> UnlistedInstances:
         written.append([each.split()[1].split("-")[1] for each in stage.api.writes])
         return ask(keys)
 
@@ -188,12 +188,12 @@ def test_what_vanished_without_proof_is_held_for_its_time() -> None:
         assert result.report is not None
         assert result.report.held == 2
         assert "2 of REVIEW" in result.report.problems["RemovalsHeld"].text
-        assert result.again_seconds is not None
+        assert result.requeue_after_seconds is not None
         stage.now += 299.0
     stage.now -= 298.0
     result = stage.reconcile()
     assert stage.shows() == {"192.0.2.3": True}
-    assert result.expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert result.expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
 
 
 def test_what_another_server_holds_is_not_gone() -> None:
@@ -228,7 +228,7 @@ def test_a_new_operator_goes_by_what_the_slices_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [Unread(), Unread(RegistryUnreachable("no")), Failing(RegistryUnreachable("no"), 5.0)]
+    "state", [NeverRead(), NeverRead(RegistryUnreachable("no")), Failing(RegistryUnreachable("no"), 5.0)]
 )
 def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
     """While Eureka does not answer, only the annotation with the time of the last reading is written."""
@@ -385,9 +385,9 @@ def test_slices_are_added_to_a_service_that_opted_in() -> None:
         "spec": {"ports": [{"name": "web", "port": 80}]},
     }
     stage.persons["shop", "rating"] = theirs
-    assert ATTACH_ANNOTATION in stage.problem("NotAttached")
+    assert ATTACH_MIRROR_ANNOTATION in stage.problem("NotAttached")
     assert stage.api.writes == []
-    theirs["metadata"]["annotations"] = {ATTACH_ANNOTATION: "legacy"}
+    theirs["metadata"]["annotations"] = {ATTACH_MIRROR_ANNOTATION: "legacy"}
     stage.persons["shop", "rating"] = dict(theirs)
     assert stage.problem("NotAttached") == ""
     assert stage.shows("rating") == {"192.0.2.1": True}
@@ -409,7 +409,7 @@ def test_bad_instances_are_named_and_keep_no_other_away() -> None:
     assert stage.shows() == {"192.0.2.1": True}
     stage.addresses["vm-3.example"] = ("192.0.2.33",)
     result = stage.reconcile()
-    assert result.again_seconds is not None
+    assert result.requeue_after_seconds is not None
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.33": True}
     stage.addresses.clear()
     stage.reconciler.forget_all()
@@ -424,7 +424,7 @@ def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
-    stage.policy = AddressPolicy(networks_of(["192.0.2.0/24"]), own=frozenset({"192.0.2.1"}))
+    stage.policy = AddressPolicy(parse_networks(["192.0.2.0/24"]), own_addresses=frozenset({"192.0.2.1"}))
     assert "own Services or pods" in stage.problem("AddressRefused")
     assert stage.shows() == {}
 
@@ -493,7 +493,7 @@ def test_a_deleted_mirror_takes_its_own_away() -> None:
     stage.reconcile()
     assert stage.api.writes[-1] == "PATCH eurekamirrors/legacy"
     assert (stage.service(), stage.shows()) == (None, {})
-    one(stage.objects.mirrors).take("DELETED", {"metadata": {"namespace": "shop", "name": "legacy"}})
+    one(stage.objects.mirrors).apply_event("DELETED", {"metadata": {"namespace": "shop", "name": "legacy"}})
     assert stage.reconciler.reconcile(KEY).report is None
 
 
@@ -524,7 +524,7 @@ def test_the_finalizer_comes_before_anything_else() -> None:
     item = dict(one(stage.objects.mirrors).get(*KEY))
     item["metadata"] = {**item["metadata"], "finalizers": []}
     stage.api.objects[MIRRORS.path(*KEY)] = item
-    one(stage.objects.mirrors).take("MODIFIED", item)
+    one(stage.objects.mirrors).apply_event("MODIFIED", item)
     stage.reconcile()
     assert stage.api.writes[0] == "PATCH eurekamirrors/legacy"
 
@@ -535,7 +535,7 @@ def test_nothing_is_made_for_a_mirror_that_is_gone_already(becomes: dict[str, An
     stage = Stage()
     item = dict(one(stage.objects.mirrors).get(*KEY))
     item["metadata"] = {**item["metadata"], "finalizers": []}
-    one(stage.objects.mirrors).take("MODIFIED", item)
+    one(stage.objects.mirrors).apply_event("MODIFIED", item)
     if becomes is None:
         del stage.api.objects[MIRRORS.path(*KEY)]
     else:
@@ -557,7 +557,7 @@ def test_a_write_that_fails_is_repeated_and_doubles_nothing() -> None:
     stage.reconcile()
     assert stage.shows() == {"192.0.2.1": True}
     (item,) = stage.objects.slices_of(KEY)["review"]
-    stage.objects.removed(stage.objects.slices, item)  # as if we had never heard of it
+    stage.objects.remove_deleted(stage.objects.slices, item)  # as if we had never heard of it
     with pytest.raises(KubernetesError, match="there is one"):
         stage.reconcile()
 
@@ -571,7 +571,7 @@ def test_what_somebody_changed_on_a_service_is_put_right() -> None:
     service["metadata"]["labels"]["team"] = "a"
     service["spec"]["ports"] = [{"name": "x", "port": 1, "protocol": "TCP"}]
     service["metadata"]["resourceVersion"] = "99"
-    one(stage.objects.services).take("MODIFIED", service)
+    one(stage.objects.services).apply_event("MODIFIED", service)
     stage.reconcile()
     assert stage.api.writes == ["PATCH services/review"]
     after = stage.service()
@@ -609,7 +609,7 @@ def test_slices_leave_a_service_that_a_person_took() -> None:
     stage.reconcile()
     service = stage.service()
     assert service is not None
-    one(stage.objects.services).take("DELETED", service)
+    one(stage.objects.services).apply_event("DELETED", service)
     stage.persons["shop", "review"] = service  # one of ours, of which one watch alone has reported
     stage.reconcile()
     assert stage.shows() == {"192.0.2.1": True}
@@ -824,7 +824,7 @@ def test_a_mirror_that_is_deleted_alone_leaves_its_services() -> None:
     assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == ["orphan"]
 
 
-@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Healthy()])
+@pytest.mark.parametrize("state", [NeverRead(), Failing(RegistryUnreachable("no answer"), 0.0), Healthy()])
 @pytest.mark.parametrize("eureka", ["default", "nowhere"])
 def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
     """A silent or unknown Eureka does not delay the deletion, whose finalizer would block the namespace."""

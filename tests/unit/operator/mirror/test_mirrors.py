@@ -12,12 +12,12 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, MIRROR_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES
-from eurekube_provider.operator.mirror.mirror_status import is_worth_a_write
-from eurekube_provider.operator.mirror.mirrors import Mirrors
+from eurekube_provider.operator.mirror.mirror_status import must_write_status
+from eurekube_provider.operator.mirror.mirrors import MirrorController
 from eurekube_provider.operator.settings import Settings
 from lab.waiting import wait_until
 from tests.unit.operator.mirror.stage import Api, Source, instance, one
@@ -38,7 +38,7 @@ class Events:
 
 
 class Scene:
-    """Mirrors over an API server and a Eureka in memory, with watches that report nothing."""
+    """MirrorController over an API server and a Eureka in memory, with watches that report nothing."""
 
     def __init__(self, *, is_dry: bool = False, is_listed: bool = True) -> None:
         self.api, self.source, self.events = Api(), Source(), Events()
@@ -49,10 +49,10 @@ class Scene:
         settings = Settings(
             {"default": Connection.parse(URL)},
             mirrors=True,
-            mirror_cidrs=networks_of(["192.0.2.0/24"]),
+            mirror_cidrs=parse_networks(["192.0.2.0/24"]),
         )
         self.lists = 0
-        self.mirrors = Mirrors(
+        self.mirrors = MirrorController(
             settings,
             Cluster("eks", "uid"),
             cast("Any", self),
@@ -66,7 +66,7 @@ class Scene:
     def list_persons(self) -> None:
         """Complete the list of Services and slices that no mirror made; it is empty."""
         for group in (self.watched.services, self.watched.slices):
-            one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+            one(group).replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def request(self, *given: Any, **more: Any) -> Object:
         """Pass a write to the API server."""
@@ -140,13 +140,13 @@ def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
     """Once the replica leads it writes all, and each reading of Eureka triggers another reconcile."""
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
-    wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)
+    wait_until(lambda: scene.mirrors.objects.are_listed_in("shop"), "the lists", 10.0)
     scene.source.was_read()
     time.sleep(0.2)
     assert scene.api.writes == []
     scene.mirrors.lead()
     wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
-    assert scene.mirrors.writes == {("services", "create"): 1, ("endpointslices", "create"): 1}
+    assert scene.mirrors.write_counts == {("services", "create"): 1, ("endpointslices", "create"): 1}
     assert scene.status()["services"] == [
         {"application": "REVIEW", "name": "review", "endpoints": 1, "ready": 1, "held": 0}
     ]
@@ -156,7 +156,7 @@ def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
     (report,) = scene.mirrors.reports().values()
     assert report.ready == 2
     assert all(each.is_alive for each in scene.mirrors.liveness())
-    wait_until(scene.mirrors.pause, "the end of what was begun", 10.0)
+    wait_until(scene.mirrors.pause_and_check_idle, "the end of what was begun", 10.0)
     scene.mirrors.stand_by()
     assert scene.mirrors.reports() == {}
 
@@ -188,12 +188,16 @@ def test_a_service_that_opts_in_concerns_its_mirror(scene: Scene) -> None:
     scene.mirrors.lead()
     wait_until(lambda: scene.says("NotAttached", "beside") == "True", "NotAttached", 10.0)
     rating: Object = {
-        "metadata": {"namespace": "shop", "name": "rating", "annotations": {ATTACH_ANNOTATION: "beside"}},
+        "metadata": {
+            "namespace": "shop",
+            "name": "rating",
+            "annotations": {ATTACH_MIRROR_ANNOTATION: "beside"},
+        },
         "spec": {"ports": [{"name": "http", "port": 80}]},
     }
-    one(scene.watched.services).take("ADDED", rating)
+    one(scene.watched.services).apply_event("ADDED", rating)
     wait_until(lambda: scene.says("Ready", "beside") == "True", "Ready", 10.0)
-    one(scene.watched.services).take(
+    one(scene.watched.services).apply_event(
         "MODIFIED", {**rating, "metadata": {"namespace": "shop", "name": "rating"}}
     )
     wait_until(lambda: scene.says("NotAttached", "beside") == "True", "NotAttached again", 10.0)
@@ -212,7 +216,7 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
     scene.made()
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
-    keys = scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    keys = scene.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
     scene.end()
     assert keys == [("shop", "review")]
     name, writes = scene.written[0]
@@ -230,14 +234,14 @@ def test_a_dry_run_removes_and_changes_nothing() -> None:
     scene.made()
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
-    scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    scene.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
     scene.end()
     dry = Scene(is_dry=True)
     dry.api.objects = dict(scene.api.objects)
     dry.made(application="review", serviceName="reviews", port=81)
     dry.source.listed = [instance(1), instance(2)]
     dry.mirrors.start()
-    dry.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    dry.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
     dry.end()
     writes = [each.partition("-")[0] for each in dry.written[0][1] if not each.startswith("-")]
     assert writes == ["+ Service reviews", "+ EndpointSlice reviews"]
@@ -248,11 +252,11 @@ def test_a_dry_run_removes_and_changes_nothing() -> None:
 def test_a_status_is_written_for_its_news_only() -> None:
     """A newer ``lastReadTime`` alone is written only when it is five minutes newer."""
     old = {"ready": 1, "lastReadTime": "2026-01-01T00:00:00Z"}
-    assert not is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:04:59Z"})
-    assert is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:05:00Z"})
-    assert is_worth_a_write(old, {**old, "ready": 2})
-    assert is_worth_a_write({"ready": 1}, old)
-    assert not is_worth_a_write({"ready": 1}, {"ready": 1})
+    assert not must_write_status(old, {**old, "lastReadTime": "2026-01-01T00:04:59Z"})
+    assert must_write_status(old, {**old, "lastReadTime": "2026-01-01T00:05:00Z"})
+    assert must_write_status(old, {**old, "ready": 2})
+    assert must_write_status({"ready": 1}, old)
+    assert not must_write_status({"ready": 1}, {"ready": 1})
 
 
 def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
@@ -268,7 +272,7 @@ def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     scene.mirrors.lead()
-    wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)
+    wait_until(lambda: scene.mirrors.objects.are_listed_in("shop"), "the lists", 10.0)
     time.sleep(1.5)
     assert [each for each in scene.api.writes if "DELETE" in each] == []
     scene.list_persons()
@@ -287,7 +291,7 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
     (path,) = (path for path in scene.api.objects if "/endpointslices/" in path)
     item = scene.api.objects[path]
     item["metadata"]["labels"] = {}
-    one(scene.mirrors.objects.slices).take("DELETED", item)
+    one(scene.mirrors.objects.slices).apply_event("DELETED", item)
     wait_until(lambda: scene.says("ForeignEndpoints") == "True", "what is reported", 20.0)
     assert f"{path.rpartition('/')[2]}" in dict(scene.events.recorded)["ForeignEndpoints"]
     assert path.replace("-0", "-1") in scene.api.objects
@@ -299,7 +303,7 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
 
 def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes that keep failing with 409 are reported; a single conflict is not."""
-    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
+    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.CONFLICT_REPORT_SECONDS", 0.6)
     send = scene.api.request
 
     def request(method: str, path: str, *given: Any, **more: Any) -> Any:
@@ -333,11 +337,11 @@ def test_a_fight_with_a_webhook_ends(scene: Scene, monkeypatch: pytest.MonkeyPat
     scene.mirrors.lead()
     wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
     time.sleep(2.0)
-    creations = scene.mirrors.writes["endpointslices", "create"]
+    creations = scene.mirrors.write_counts["endpointslices", "create"]
     assert creations <= 8
     time.sleep(1.0)
-    assert scene.mirrors.writes["endpointslices", "create"] == creations
+    assert scene.mirrors.write_counts["endpointslices", "create"] == creations
     scene.source.was_read()
     wait_until(
-        lambda: scene.mirrors.writes["endpointslices", "create"] > creations, "the next reading's", 10.0
+        lambda: scene.mirrors.write_counts["endpointslices", "create"] > creations, "the next reading's", 10.0
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.registry import Failing, Unread
+from eurekube_provider.core.registry import Failing, NeverRead
 from tests.unit.operator.mirror.others import changed_by_others, opted_in, slice_path
 from tests.unit.operator.mirror.stage import Stage, instance, one
 
@@ -87,7 +87,7 @@ def test_what_was_attached_stays_until_it_has_another_place(opts_out: bool, show
     assert (stage.shows("rating"), stage.shows()) == ({}, {"192.0.2.1": True})
 
 
-@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0)])
+@pytest.mark.parametrize("state", [NeverRead(), Failing(RegistryUnreachable("no answer"), 0.0)])
 def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> None:
     """The endpoints leave a Service whose annotation was removed; a Service that the mirror does not know
     keeps them.
@@ -134,7 +134,7 @@ def test_a_service_has_the_labels_and_annotations_that_the_spec_gives() -> None:
     assert found() == ({"team": "stars", "tier": "web"}, {"a.io/b": "c d"})
     stands = copy.deepcopy(stage.service() or {})
     stands["metadata"]["labels"] |= {"mine": "1", "tier": "theirs"}
-    one(stage.objects.services).take("MODIFIED", stage.api.edited(path, stands))
+    one(stage.objects.services).apply_event("MODIFIED", stage.api.edited(path, stands))
     stage.edited(application="review", serviceLabels={"team": "moons"})
     stage.reconcile()
     assert found() == ({"team": "moons", "mine": "1"}, {})
@@ -160,7 +160,7 @@ def test_a_service_with_a_nonsense_status_holds_up_no_application(written: str) 
     stands = copy.deepcopy(stage.service() or {})
     stands["metadata"]["annotations"]["eurekube.io/given"] = written
     stands["metadata"]["labels"]["theirs"] = "1"
-    one(stage.objects.services).take("MODIFIED", stage.api.edited(path, stands))
+    one(stage.objects.services).apply_event("MODIFIED", stage.api.edited(path, stands))
     stage.source.listed = [instance(3), instance(4, "zone")]
     stage.reconcile()
     assert (stage.shows()["192.0.2.3"], stage.shows("zone")["192.0.2.4"]) == (True, True)

@@ -11,7 +11,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.objects import MIRROR_LABEL, SERVICE_NAME_LABEL
-from eurekube_provider.core.registry import Failing, Unread
+from eurekube_provider.core.registry import Failing, NeverRead
 from tests.unit.operator.mirror.others import changed_by_others, slice_path
 from tests.unit.operator.mirror.stage import Object, Stage, instance, one
 
@@ -28,7 +28,7 @@ def take_label_off(stage: Stage, path: str = SERVICE, *, is_reported: bool = Tru
     item["metadata"]["labels"] = {"team": "a"}
     item["metadata"]["resourceVersion"] = "99"
     stage.api.objects[path] = item
-    one(stage.objects.services).take("DELETED", item)
+    one(stage.objects.services).apply_event("DELETED", item)
     if is_reported:
         stage.persons["shop", item["metadata"]["name"]] = item
 
@@ -38,7 +38,7 @@ def references(stage: Stage, path: str = SERVICE) -> list[str]:
     return [each["kind"] for each in stage.api.objects[path]["metadata"].get("ownerReferences") or ()]
 
 
-@pytest.mark.parametrize("state", [None, SILENT, Unread()])
+@pytest.mark.parametrize("state", [None, SILENT, NeverRead()])
 def test_a_service_that_a_person_took_over_is_theirs(state: Any) -> None:
     """The mirror removes its owner reference before its slices, or Kubernetes would delete the Service
     with the mirror.
@@ -121,7 +121,7 @@ def test_a_slice_that_was_given_to_another_service_is_replaced() -> None:
     path = slice_path(stage)
     item = copy.deepcopy(stage.api.objects[path])
     item["metadata"]["labels"][SERVICE_NAME_LABEL] = "pods"
-    one(stage.objects.slices).take("MODIFIED", stage.api.edited(path, item))
+    one(stage.objects.slices).apply_event("MODIFIED", stage.api.edited(path, item))
     stage.reconcile()
     assert [each.split()[0] for each in stage.api.writes] == ["POST", "DELETE"]
     assert (stage.shows(), stage.shows("pods")) == ({"192.0.2.1": True}, {})
@@ -141,7 +141,7 @@ def test_a_slice_that_is_deleted_while_eureka_is_frozen_is_restored() -> None:
     assert "everything stays" in stage.problem("SourceUnreachable")
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
     del stage.api.objects[path]
-    one(stage.objects.slices).take("DELETED", item)
+    one(stage.objects.slices).apply_event("DELETED", item)
     report = stage.reconcile().report
     assert report is not None
     assert stage.shows() == {"192.0.2.2": True}
@@ -173,7 +173,7 @@ def test_an_endpoint_that_somebody_added_goes_at_once(target: Object) -> None:
     path = slice_path(stage)
     item = copy.deepcopy(stage.api.objects[path])
     item["endpoints"].append({"addresses": ["192.0.2.66"], "conditions": {"ready": True}, **target})
-    one(stage.objects.slices).take("MODIFIED", stage.api.edited(path, item))
+    one(stage.objects.slices).apply_event("MODIFIED", stage.api.edited(path, item))
     report = stage.reconcile().report
     assert report is not None
     assert stage.shows() == {"192.0.2.1": True}
@@ -191,7 +191,7 @@ def test_a_selector_on_a_mirrored_service_is_reported() -> None:
     stage.reconcile()
     item = copy.deepcopy(stage.api.objects[SERVICE])
     item["spec"]["selector"] = {"app": "review"}
-    one(stage.objects.services).take("MODIFIED", stage.api.edited(SERVICE, item))
+    one(stage.objects.services).apply_event("MODIFIED", stage.api.edited(SERVICE, item))
     stage.others_slices["shop", "review"] = [{"metadata": {"namespace": "shop", "name": "review-x7k2p"}}]
     for _ in range(2):
         report = stage.reconcile().report

@@ -13,22 +13,27 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
-from eurekube_provider.core.mirror_slices import shown_endpoints
+from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Instance, Key, Port, Status
-from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
+from eurekube_provider.core.networks import parse_networks
+from eurekube_provider.core.objects import (
+    ATTACH_MIRROR_ANNOTATION,
+    MIRROR_LABEL,
+    SERVICE_NAME_LABEL,
+    is_mirrored,
+)
 from eurekube_provider.core.plan import Action, plan
-from eurekube_provider.core.registry import Condition, Figures, Healthy
+from eurekube_provider.core.registry import Figures, Healthy, RegistryCondition
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.syncer_plan import plan_of_syncer
+from eurekube_provider.core.syncer_plan import plan_syncer_changes
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.virtual_clock import Clock
-from eurekube_provider.eureka.protocol.codec import instance_to_json, instances_from_json
+from eurekube_provider.eureka.protocol.codec import instance_to_json_object, instances_from_json
 from eurekube_provider.kube.access import MIRRORS
-from eurekube_provider.operator.index import Index
-from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.index import ServiceIndex
+from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
@@ -36,7 +41,7 @@ from tests.unit.operator.mirror.stage import Api, Object, one
 
 SHOP = "shop"
 APPLICATIONS = ("REVIEW", "RATING", "ORDER")
-POLICY = AddressPolicy(networks_of(["192.0.2.0/24", "10.0.0.0/8"]))
+POLICY = AddressPolicy(parse_networks(["192.0.2.0/24", "10.0.0.0/8"]))
 """An address policy that allows pods' networks, too, so that addresses alone do not prevent an echo."""
 
 
@@ -59,13 +64,13 @@ class Eureka:
     def register(self, instance: Instance) -> None:
         """Register an instance, and replace one of the same id."""
         self.remove(instance.key)
-        body = {"instance": instance_to_json(instance)}
+        body = {"instance": instance_to_json_object(instance)}
         assert (
             self._server.handle(ServerRequest("POST", ("apps", instance.application), body=body)).status_code
             == 204
         )
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: InstanceKey) -> None:
         """Remove an instance."""
         self._server.handle(ServerRequest("DELETE", ("apps", *key)))
 
@@ -87,19 +92,19 @@ class Source:
     def __init__(self, eureka: Eureka) -> None:
         self._eureka = eureka
 
-    def follow(self, _: object) -> None:
+    def call_after_reads(self, _: object) -> None:
         """Ignore the callback."""
 
-    def condition(self) -> Condition:
+    def condition(self) -> RegistryCondition:
         """Return that the server answers."""
         return Healthy()
 
-    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+    def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the listed instances."""
         assert not owner
         return [one for one in self._eureka.listed() if application in ("", one.application)]
 
-    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return the instances that are gone."""
         there = {one.key for one in self._eureka.listed()}
         return UnlistedInstances((), frozenset(key for key in keys if key not in there))
@@ -129,7 +134,7 @@ class OneCluster:
             MirrorWriter(self.api, self._objects),  # type: ignore[arg-type]
             {"default": Source(eureka)},
             lambda: POLICY,
-            HostNames(lambda: None),
+            HostNameCache(lambda: None),
             lambda namespace, name: self.api.objects.get(f"/api/v1/namespaces/{namespace}/services/{name}"),
             writers=1,
         )
@@ -184,7 +189,7 @@ class OneCluster:
             (item["metadata"]["labels"][MIRROR_LABEL], endpoint)
             for item in self.of_kind("endpointslices")
             if is_mirrored(item)
-            for endpoint in shown_endpoints([item])
+            for endpoint in endpoints_in_slices([item])
         ]
 
     def pods(self) -> set[str]:
@@ -229,24 +234,24 @@ class OneCluster:
             self._clean_up()
 
     def _sync(self, syncer: Syncer) -> None:
-        index = Index()
+        index = ServiceIndex()
         for item in self.of_kind("services"):
-            index.service_changed(None, item)
+            index.update_service(None, item)
         for item in self.of_kind("endpointslices"):
-            index.slice_changed(None, item)
-        services, slices = index.selected(syncer.selector)
+            index.update_slice(None, item)
+        services, slices = index.services_and_slices(syncer.selector)
         desired = desired_instances(syncer, services, slices, self.cluster)
         listed, owner = self.eureka.listed(), syncer.owner(self.cluster)
         there = [each for each in listed if each.owner == owner]
         named = [each for each in listed if each.application == syncer.application.upper()]
-        for change in plan_of_syncer(syncer, desired, there, named, owner, {}).changes:
+        for change in plan_syncer_changes(syncer, desired, there, named, owner, {}).changes:
             self.eureka.carry_out(change.action, change.instance)
 
     def _clean_up(self) -> None:
         """Deregister the instances of syncers that no longer exist."""
         owners = {each.owner for each in self.eureka.listed() if each.owner}
         for owner in owners:
-            ours = self.cluster.syncer_of(owner)
+            ours = self.cluster.parse_own_syncer(owner)
             if ours is not None and ours.syncer not in self.syncers:
                 there = [each for each in self.eureka.listed() if each.owner == owner]
                 for change in plan((), there, owner).changes:
@@ -267,7 +272,7 @@ class OneCluster:
             (objects.services, [item for item in self.of_kind("services") if _label(item)]),
             (objects.slices, [item for item in self.of_kind("endpointslices") if is_mirrored(item)]),
         ):
-            one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": items}])
+            one(group).replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": items}])
 
     def _put(self, path: str, item: Object) -> None:
         self.api.request("POST", path, body=item)
@@ -339,7 +344,7 @@ class TwoClusters:
             name = application.lower()
             if draw.random() < 0.5:
                 cluster.remove("services", name)
-                opted_in = {ATTACH_ANNOTATION: "attached"} if draw.random() < 0.5 else {}
+                opted_in = {ATTACH_MIRROR_ANNOTATION: "attached"} if draw.random() < 0.5 else {}
                 cluster.service(name, draw.randint(0, 3), **opted_in)
             if draw.random() < 0.7:
                 selector = {"app": name} if draw.random() < 0.7 else {"matchLabels": {MIRROR_LABEL: "all"}}

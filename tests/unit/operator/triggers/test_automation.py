@@ -11,12 +11,12 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import automation
-from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.targets import Automation
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.automation import automation_runner
+from eurekube_provider.operator.triggers.targets import AutomationStack
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 from lab.waiting import wait_until
 
-TARGET = Automation("prod", "/srv/shop")
+TARGET = AutomationStack("prod", "/srv/shop")
 ECHO = """
 import json, sys
 asked = json.loads(sys.stdin.read())
@@ -26,22 +26,20 @@ print(json.dumps({"outcome": "changed", "changes": changes, "seconds": 0.1, "mes
 """
 
 
-def run(timeout_seconds: float = 30.0) -> TriggerRun:
+def run(timeout_seconds: float = 30.0) -> StackRun:
     """Return a request for a run."""
-    return TriggerRun(
-        "shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event()
-    )
+    return StackRun("shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event())
 
 
-def answered(program: str, asked: TriggerRun | None = None, grace_seconds: float = 30.0) -> TriggerResult:
+def answered(program: str, asked: StackRun | None = None, grace_seconds: float = 30.0) -> StackRunResult:
     """Run a worker with this program, and return its result."""
-    return worker(TARGET, (sys.executable, "-c", program), grace_seconds)(asked or run())
+    return automation_runner(TARGET, (sys.executable, "-c", program), grace_seconds)(asked or run())
 
 
 def test_a_worker_is_asked_and_answers() -> None:
     """The worker reads one JSON request and answers with one line of JSON; its other output is ignored."""
     result = answered(ECHO)
-    assert (result.outcome, result.changes) == (TriggerOutcome.CHANGED, {"create": 2, "same": 1})
+    assert (result.outcome, result.changes) == (StackRunOutcome.CHANGED, {"create": 2, "same": 1})
     assert result.message == repr(
         {"action": "up", "stack": "prod", "work_dir": "/srv/shop", "timeout_seconds": 30.0}
     )
@@ -50,16 +48,16 @@ def test_a_worker_is_asked_and_answers() -> None:
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        ("unchanged", TriggerOutcome.UNCHANGED),
-        ("failed", TriggerOutcome.FAILED),
-        ("locked", TriggerOutcome.LOCKED),
-        ("something else", TriggerOutcome.FAILED),
+        ("unchanged", StackRunOutcome.UNCHANGED),
+        ("failed", StackRunOutcome.FAILED),
+        ("locked", StackRunOutcome.LOCKED),
+        ("something else", StackRunOutcome.FAILED),
     ],
 )
-def test_every_outcome(outcome: str, expected: TriggerOutcome) -> None:
+def test_every_outcome(outcome: str, expected: StackRunOutcome) -> None:
     """An outcome that is not known counts as a failure."""
     result = answered(f"""print('{{"outcome": "{outcome}", "message": "so"}}')""")
-    assert result == TriggerResult(expected, "so")
+    assert result == StackRunResult(expected, "so")
 
 
 def test_a_worker_that_dies(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -73,7 +71,7 @@ print("at https://ann:hidden2@h/ with", os.environ["EUREKA_PASSWORD"], "and Bear
 import pulumi_of_nobody
 """
     result = answered(program)
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert result.message == (
         "the worker ended with 1 and without an answer (ModuleNotFoundError);"
         " the operator's log has what it said"
@@ -122,10 +120,10 @@ def test_a_worker_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """The worker's children are ended, too, also if the worker ignores SIGTERM."""
-    monkeypatch.setattr(automation, "END_SECONDS", 0.5)
+    monkeypatch.setattr(automation, "TERMINATE_WAIT_SECONDS", 0.5)
     # the deadline is short, and a loaded machine may not have come to the child by then
     asked = run(timeout_seconds=600.0)
-    results: list[TriggerResult] = []
+    results: list[StackRunResult] = []
     thread = threading.Thread(
         target=lambda: results.append(answered(children_of(program, tmp_path), asked)), daemon=True
     )
@@ -134,18 +132,18 @@ def test_a_worker_that_takes_too_long_is_ended(
     wait_until(pids.exists, "the worker to have started its child", 30)
     asked.cancelled.set()
     thread.join(30)
-    assert results == [TriggerResult(TriggerOutcome.FAILED, "given up, since the operator ends")]
+    assert results == [StackRunResult(StackRunOutcome.FAILED, "given up, since the operator ends")]
     for pid in map(int, pids.read_text().split()):
         wait_until(lambda pid=pid: is_gone(pid), "the process to be gone", 10)  # type: ignore[misc]
 
 
 def test_the_deadline_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that does not end by its deadline is killed after a grace time."""
-    monkeypatch.setattr(automation, "END_SECONDS", 0.5)
+    monkeypatch.setattr(automation, "TERMINATE_WAIT_SECONDS", 0.5)
     began = time.monotonic()
     result = answered("import time; time.sleep(60)", run(timeout_seconds=0.2), grace_seconds=0.2)
     assert time.monotonic() - began < 30
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert "did not end within 0.2 s" in result.message
 
 

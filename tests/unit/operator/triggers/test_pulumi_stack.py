@@ -14,9 +14,9 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.triggers.pulumi_stack import requester
+from eurekube_provider.operator.triggers.pulumi_stack import pulumi_stack_runner
 from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 
 Object = dict[str, Any]
 VALUE = "eurekube-abc-2"
@@ -52,12 +52,12 @@ class Stack(KubeAccess):
 
 def asked(
     stack: KubeAccess, action: StackAction = StackAction.UP, timeout_seconds: float = 30.0, **more: Any
-) -> TriggerResult:
+) -> StackRunResult:
     """Request a run from the Stack, and return the result."""
-    run = TriggerRun("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
+    run = StackRun("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
     if more.get("cancelled"):
         run.cancelled.set()
-    return requester(PulumiStack("pulumi", "prod"), stack, poll_seconds=0.01)(run)
+    return pulumi_stack_runner(PulumiStack("pulumi", "prod"), stack, poll_seconds=0.01)(run)
 
 
 def test_a_request_is_seen_and_served() -> None:
@@ -74,7 +74,9 @@ def test_a_request_is_seen_and_served() -> None:
             "lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded", "type": "up"},
         },
     )
-    assert asked(stack) == TriggerResult(TriggerOutcome.SUCCEEDED, "the Stack pulumi/prod ran: up succeeded")
+    assert asked(stack) == StackRunResult(
+        StackRunOutcome.SUCCEEDED, "the Stack pulumi/prod ran: up succeeded"
+    )
     assert stack.requested == [VALUE]
 
 
@@ -82,8 +84,8 @@ def test_a_run_that_fails_says_why() -> None:
     """The result contains the message of the Pulumi Kubernetes Operator."""
     last = {"reconcileRequest": VALUE, "state": "failed", "type": "up", "message": "exit status 255"}
     result = asked(Stack({"observedReconcileRequest": VALUE, "lastUpdate": last}))
-    assert result == TriggerResult(
-        TriggerOutcome.FAILED, "the Stack pulumi/prod ran: up failed: exit status 255"
+    assert result == StackRunResult(
+        StackRunOutcome.FAILED, "the Stack pulumi/prod ran: up failed: exit status 255"
     )
 
 
@@ -112,7 +114,7 @@ def test_a_stack_that_is_stalled() -> None:
 def test_the_deadline(status: Object, words: str) -> None:
     """At its deadline the run is pending, and the message says how far the request came."""
     result = asked(Stack(status), timeout_seconds=0.2)
-    assert result.outcome is TriggerOutcome.PENDING
+    assert result.outcome is StackRunOutcome.PENDING
     assert result.message.endswith(words)
 
 
@@ -120,10 +122,10 @@ def test_a_stack_that_is_slow_is_asked_once() -> None:
     """Later runs wait for the same pending request, and report its late success."""
     running = {"observedReconcileRequest": VALUE}
     stack = Stack(running)
-    assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
-    assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
+    assert asked(stack, timeout_seconds=0.1).outcome is StackRunOutcome.PENDING
+    assert asked(stack, timeout_seconds=0.1).outcome is StackRunOutcome.PENDING
     stack.item["status"] = {**running, "lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
-    assert asked(stack).outcome is TriggerOutcome.SUCCEEDED
+    assert asked(stack).outcome is StackRunOutcome.SUCCEEDED
     assert stack.requested == [VALUE]
 
 
@@ -137,7 +139,7 @@ def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
         stack.item["metadata"]["annotations"] = {"pulumi.com/reconciliation-request": earlier}
         if state:
             stack.item["status"] = {"lastUpdate": {"reconcileRequest": earlier, "state": state}}
-        expected = TriggerOutcome.SUCCEEDED if state == "succeeded" else TriggerOutcome.PENDING
+        expected = StackRunOutcome.SUCCEEDED if state == "succeeded" else StackRunOutcome.PENDING
         assert asked(stack, timeout_seconds=0.1).outcome is expected
         assert stack.requested == requested
     stack = Stack()
@@ -164,7 +166,7 @@ def test_a_request_that_would_do_something_else(spec: Object, action: StackActio
     """The Stack's spec decides what a request does; an action that it would not carry out is refused."""
     stack = Stack(**spec)
     result = asked(stack, action)
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert words in result.message
     assert stack.requested == []
 
@@ -176,7 +178,7 @@ def test_a_request_that_would_do_something_else(spec: Object, action: StackActio
 def test_a_request_that_does_what_is_meant(spec: Object, action: StackAction) -> None:
     """A Stack with ``spec.preview`` serves Preview, one with ``spec.refresh`` serves Refresh."""
     done = {"lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
-    assert asked(Stack(done, **spec), action).outcome is TriggerOutcome.SUCCEEDED
+    assert asked(Stack(done, **spec), action).outcome is StackRunOutcome.SUCCEEDED
 
 
 def test_a_stack_that_is_being_deleted() -> None:
@@ -208,7 +210,7 @@ def test_a_stack_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, status_cod
     stack = Stack()
     monkeypatch.setattr(stack, "request", refusing(status_code))
     result = asked(stack)
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert words in result.message
 
 
@@ -232,6 +234,6 @@ def test_stacks_as_the_operators_own_tests_have_them(spec: Object, served: set[S
         done = {"reconcileRequest": VALUE, "state": "succeeded", "type": "up"}
         stack = Stack({"observedReconcileRequest": VALUE, "lastUpdate": done}, **spec)
         result = asked(stack, action)
-        assert (result.outcome is TriggerOutcome.SUCCEEDED) == (action in served), result
+        assert (result.outcome is StackRunOutcome.SUCCEEDED) == (action in served), result
         assert bool(stack.requested) == (action in served)
         assert stack.item["spec"] == spec

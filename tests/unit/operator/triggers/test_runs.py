@@ -10,16 +10,16 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
-from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, RunRequest, Runs
+from eurekube_provider.operator.triggers.runs import MOST_CONCURRENT_RUNS, RunPool, RunRequest
 from eurekube_provider.operator.triggers.targets import (
-    Automation,
-    Concurrency,
+    AutomationStack,
+    ConcurrencyLimit,
     PulumiStack,
     Target,
     Webhook,
-    targets_from,
+    parse_targets,
 )
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 from lab.waiting import wait_until
 
 HEAVY = [f"heavy-{number}" for number in range(6)]
@@ -33,23 +33,25 @@ class Played:
         self.open = threading.Event()
         self.error: Exception | None = None
         self.has_ended = threading.Event()
-        concurrency = {name: Concurrency(name, is_heavy=name in HEAVY) for name in (*HEAVY, *LIGHT)}
-        concurrency |= {"same": Concurrency(HEAVY[0])}
-        self.runs = Runs(dict.fromkeys(concurrency, self._run), self.has_ended.set, concurrency)
+        concurrency = {
+            name: ConcurrencyLimit(name, runs_local_process=name in HEAVY) for name in (*HEAVY, *LIGHT)
+        }
+        concurrency |= {"same": ConcurrencyLimit(HEAVY[0])}
+        self.runs = RunPool(dict.fromkeys(concurrency, self._run), self.has_ended.set, concurrency)
 
-    def _run(self, _: TriggerRun) -> TriggerResult:
+    def _run(self, _: StackRun) -> StackRunResult:
         if self.error is not None:
             raise self.error
         self.open.wait(30)
-        return TriggerResult(TriggerOutcome.SUCCEEDED, "ran")
+        return StackRunResult(StackRunOutcome.SUCCEEDED, "ran")
 
-    def begin(self, target: str, *, is_again: bool = False) -> bool:
+    def begin(self, target: str, *, is_retry: bool = False) -> bool:
         """Begin a run if the limits allow it; return False if not."""
-        if not self.runs.may_begin(target, is_again=is_again):
+        if not self.runs.may_start_run(target, is_retry=is_retry):
             return False
-        request = RunRequest(("shop", target), "u", 1, target, "w", is_again)
-        self.runs.begin(
-            request, lambda event: TriggerRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
+        request = RunRequest(("shop", target), "u", 1, target, "w", is_retry)
+        self.runs.start_run(
+            request, lambda event: StackRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
         )
         return True
 
@@ -68,26 +70,26 @@ def test_one_run_of_a_stack_at_a_time(played: Played) -> None:
     assert played.begin(HEAVY[0])
     assert not played.begin("same")
     played.open.set()
-    wait_until(played.runs.take_ended, "the run to end", 20)
+    wait_until(played.runs.pop_finished, "the run to end", 20)
     assert played.begin("same")
 
 
 def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that failed before take at most half of the slots; a hanging run keeps its slot for a minute."""
-    assert [played.begin(name, is_again=True) for name in HEAVY[:3]] == [True, True, False]
+    assert [played.begin(name, is_retry=True) for name in HEAVY[:3]] == [True, True, False]
     assert [played.begin(name) for name in HEAVY[2:5]] == [True, True, False]
-    assert played.runs.frees_at() is not None
+    assert played.runs.next_slot_free_at() is not None
     assert played.begin(LIGHT[0])  # it wants no processor
-    monkeypatch.setattr(module, "SLOT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOCAL_RUN_SLOT_SECONDS", 0.0)
     assert played.begin(HEAVY[4])
-    assert played.runs.frees_at() is None
+    assert played.runs.next_slot_free_at() is None
 
 
 def test_what_only_waits_has_many_slots(played: Played) -> None:
     """Runs that need no processor have more slots, half of them for runs that failed before."""
-    begun = [played.begin(name, is_again=True) for name in LIGHT[:20]]
-    assert begun.count(True) == MOST_AT_ALL // 2
-    assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_AT_ALL // 2
+    begun = [played.begin(name, is_retry=True) for name in LIGHT[:20]]
+    assert begun.count(True) == MOST_CONCURRENT_RUNS // 2
+    assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_CONCURRENT_RUNS // 2
 
 
 def test_what_a_library_says_is_reported_to_nobody(played: Played, caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +97,7 @@ def test_what_a_library_says_is_reported_to_nobody(played: Played, caplog: pytes
     played.error = ValueError(f"Bearer hidden{len(LIGHT)}")
     assert played.begin(LIGHT[0])
     assert played.has_ended.wait(20)
-    (ended,) = played.runs.take_ended()
+    (ended,) = played.runs.pop_finished()
     assert ended.result.message == "the run broke off (ValueError); the operator's log says where"
     assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
 
@@ -108,7 +110,7 @@ def test_targets_that_name_one_stack_share_a_concurrency_group(tmp_path: Path) -
         folder.mkdir()
         (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
         written[name] = {"kind": "automation", "namespaces": "*", "stack": stack, "work-dir": str(folder)}
-    found = targets_from(written, "x: targets")
+    found = parse_targets(written, "x: targets")
     groups = {name: target.concurrency.group for name, target in found.items()}
     assert groups["a"] == groups["b"] != groups["c"]
     everybody = frozenset("*")
@@ -116,9 +118,9 @@ def test_targets_that_name_one_stack_share_a_concurrency_group(tmp_path: Path) -
         Target("d", PulumiStack("pulumi", "dev"), everybody),
         Target("e", Webhook("http://h"), everybody),
         Target("f", Webhook("http://h"), everybody),
-        Target("g", Automation("dev", "/srv"), everybody),
+        Target("g", AutomationStack("dev", "/srv"), everybody),
     ]
     limits = [one.concurrency for one in others]
     assert len({one.group for one in limits} | {groups["a"]}) == 5
     assert Target("h", PulumiStack("pulumi", "dev"), everybody).concurrency.group == limits[0].group
-    assert [one.is_heavy for one in limits] == [False, False, False, True]
+    assert [one.runs_local_process for one in limits] == [False, False, False, True]

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.schedule import RunLimits
 from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.core.syncer import Selector
-from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.operator.settings import load_settings
 from eurekube_provider.operator.triggers.targets import (
-    Automation,
-    Payload,
+    AutomationStack,
     PulumiStack,
     Target,
     Webhook,
+    WebhookFormat,
 )
 
 URL = {"EUREKA_URL": "http://h/e"}
@@ -31,7 +31,7 @@ def targets(tmp_path: Path, text: str) -> dict[str, Target]:
     file = tmp_path / "config.yaml"
     body = textwrap.indent(textwrap.dedent(text).replace("DIR", str(tmp_path)), "  ")
     file.write_text(f"targets:\n{body}\n")
-    return dict(settings_from({"config": str(file)}, URL).targets)
+    return dict(load_settings({"config": str(file)}, URL).targets)
 
 
 def refresh(
@@ -81,14 +81,14 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
                 "https://example.com/hook",
                 f"{SECRET}-key",
                 f"{SECRET}-authorization",
-                Payload.REPOSITORY_DISPATCH,
+                WebhookFormat.REPOSITORY_DISPATCH,
             ),
             frozenset({"*"}),
             timeout_seconds=30.0,
         ),
         "lab": Target(
             "lab",
-            Automation("dev", str(tmp_path)),
+            AutomationStack("dev", str(tmp_path)),
             frozenset({"shop"}),
             shortest_debounce_seconds=4.0,
             shortest_interval_seconds=300.0,
@@ -105,7 +105,7 @@ def test_the_url_of_a_webhook_may_be_a_secret(tmp_path: Path) -> None:
     found = targets(
         tmp_path, "ci: {kind: webhook, namespaces: '*', url-file: DIR/url, secret-file: DIR/key}"
     )["ci"]
-    assert found.way == Webhook("https://example.com/hook?token=s3cret", f"{SECRET}-key")
+    assert found.run_method == Webhook("https://example.com/hook?token=s3cret", f"{SECRET}-key")
     assert "example.com" not in repr(found)
 
 
@@ -166,30 +166,30 @@ def test_what_is_wrong_with_a_target(tmp_path: Path, text: str, sentence: str) -
 
 def test_who_may_use_a_target() -> None:
     """StackRefreshes of the target's namespaces may use it; a star stands for all."""
-    target = Target("prod", Automation("dev", "/"), frozenset({"shop"}))
-    assert target.pace_of(refresh()) == Pace(5.0, 60.0)
+    target = Target("prod", AutomationStack("dev", "/"), frozenset({"shop"}))
+    assert target.run_limits_of(refresh()) == RunLimits(5.0, 60.0)
     with pytest.raises(ConfigurationError, match="'prod', which the namespace billing may not use"):
-        target.pace_of(refresh(namespace="billing"))
-    anybody = Target("prod", Automation("dev", "/"), frozenset({"*"}))
-    assert anybody.pace_of(refresh(namespace="billing")) == Pace(5.0, 60.0)
+        target.run_limits_of(refresh(namespace="billing"))
+    anybody = Target("prod", AutomationStack("dev", "/"), frozenset({"*"}))
+    assert anybody.run_limits_of(refresh(namespace="billing")) == RunLimits(5.0, 60.0)
 
 
 def test_what_may_be_asked_of_a_target() -> None:
     """A StackRefresh may use the target's actions, and no shorter times than the target allows."""
     target = Target(
         "prod",
-        Automation("dev", "/"),
+        AutomationStack("dev", "/"),
         frozenset({"shop"}),
         frozenset({StackAction.PREVIEW, StackAction.REFRESH}),
         shortest_debounce_seconds=10.0,
         shortest_interval_seconds=20.0,
     )
     asked = refresh(StackAction.REFRESH, debounce_seconds=10, interval_seconds=21)
-    assert target.pace_of(asked) == Pace(10.0, 21.0)
-    assert target.pace_of(refresh(StackAction.REFRESH)) == Pace(10.0, 60.0)
+    assert target.run_limits_of(asked) == RunLimits(10.0, 21.0)
+    assert target.run_limits_of(refresh(StackAction.REFRESH)) == RunLimits(10.0, 60.0)
     with pytest.raises(ConfigurationError, match=r"spec\.action is Up, and .* allows Preview, Refresh only"):
-        target.pace_of(refresh())
+        target.run_limits_of(refresh())
     with pytest.raises(ConfigurationError, match=r"spec\.debounceSeconds is 9, .* no less than 10"):
-        target.pace_of(refresh(StackAction.REFRESH, debounce_seconds=9))
+        target.run_limits_of(refresh(StackAction.REFRESH, debounce_seconds=9))
     with pytest.raises(ConfigurationError, match=r"spec\.minIntervalSeconds is 19, .* no less than 20"):
-        target.pace_of(refresh(StackAction.REFRESH, interval_seconds=19))
+        target.run_limits_of(refresh(StackAction.REFRESH, interval_seconds=19))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
-from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState, stack_refresh_status_patch
 
 
 def test_what_fixes_it_is_said_and_read_back_as_nothing_new() -> None:
@@ -14,15 +14,18 @@ def test_what_fixes_it_is_said_and_read_back_as_nothing_new() -> None:
     nothing.
     """
     reason = RefreshReason.NO_MATCHING_SERVICE
-    state = TriggerState().refused(reason, "no Service in shop has the labels a=1")
+    state = StackRefreshState().as_refused(reason, "no Service in shop has the labels a=1")
     item = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}
-    status = status_of(item, state, datetime(2026, 1, 2, tzinfo=UTC))
+    status = stack_refresh_status_patch(item, state, datetime(2026, 1, 2, tzinfo=UTC))
     ready, synced = (
         next(one for one in status["conditions"] if one["type"] == kind) for kind in ("Ready", "Synced")
     )
     remedy = f"; to fix it: {REFRESH_REMEDIES[reason]}"
     assert ready["message"] == f"no Service in shop has the labels a=1{remedy}"
     assert synced["message"] == f"nothing is run{remedy}"
-    found = TriggerState.of({**item, "status": status})
+    found = StackRefreshState.from_object({**item, "status": status})
     assert (found.ready, found.synced) == (state.ready, state.synced)
-    assert status_of({**item, "status": status}, found, datetime(2026, 1, 2, 0, 1, tzinfo=UTC)) == status
+    assert (
+        stack_refresh_status_patch({**item, "status": status}, found, datetime(2026, 1, 2, 0, 1, tzinfo=UTC))
+        == status
+    )

@@ -16,15 +16,15 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.kube.access import REFRESHES, KubeAccess
+from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
-from eurekube_provider.operator.triggers.refresh_rows import rows
-from eurekube_provider.operator.triggers.targets import Automation, Target
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
-from eurekube_provider.operator.triggers.trigger_state import duration, stamp
-from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
+from eurekube_provider.operator.triggers.targets import AutomationStack, Target
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.trigger_state import format_duration, format_timestamp
+from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -56,7 +56,7 @@ class Api(KubeAccess):
             self.failures += 1
             raise self.failure
         name = path.removesuffix("/status").rpartition("/")[2]
-        if name == REFRESHES.plural:
+        if name == STACK_REFRESHES.plural:
             items = copy.deepcopy(list(self.items.values()))
             return {"metadata": {"resourceVersion": "1"}, "items": items}
         if name not in self.items:
@@ -115,13 +115,13 @@ class Played:
         self.unread = False
         self.looks: list[tuple[str, ...]] = []
         """The Service's addresses at each time that the triggers read them."""
-        self.runs: list[TriggerRun] = []
-        self.results: list[TriggerResult | Exception] = []
+        self.runs: list[StackRun] = []
+        self.results: list[StackRunResult | Exception] = []
         self.gate = threading.Event()
         self.gate.set()
         target = Target(
             "prod",
-            Automation("prod", "/"),
+            AutomationStack("prod", "/"),
             frozenset({"shop"}),
             shortest_debounce_seconds=QUIET_SECONDS,
             shortest_interval_seconds=shortest_interval_seconds,
@@ -129,7 +129,7 @@ class Played:
         connections = {"default": Connection.parse("http://h/e")}
         settings = Settings(connections, watch_namespaces=namespaces, targets={"prod": target})
         self.gone: set[tuple[str, str]] = set()
-        self.triggers = Triggers(
+        self.triggers = StackRefreshController(
             settings,
             "eks",
             self.api,
@@ -147,7 +147,7 @@ class Played:
 
     def is_settled(self) -> bool:
         """Return True if all StackRefreshes that may be read are known."""
-        return all(one.is_settled for one in self.triggers.reflectors.reflectors)
+        return all(one.is_synced_or_forbidden for one in self.triggers.reflectors.reflectors)
 
     def stop(self) -> None:
         """Stop the triggers, as an operator does at its end."""
@@ -165,14 +165,14 @@ class Played:
         metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
         return services, [{"metadata": metadata, "ports": [{"port": 80}], "endpoints": endpoints}]
 
-    def _run(self, run: TriggerRun) -> TriggerResult:
+    def _run(self, run: StackRun) -> StackRunResult:
         self.runs.append(run)
         while not self.gate.wait(0.02) and not run.cancelled.is_set():
             pass
         result = (
             self.results.pop(0)
             if self.results
-            else TriggerResult(TriggerOutcome.CHANGED, "up: 1 created", {"create": 1})
+            else StackRunResult(StackRunOutcome.CHANGED, "up: 1 created", {"create": 1})
         )
         if isinstance(result, Exception):
             raise result
@@ -203,12 +203,12 @@ class Played:
     def seen(self, name: str = "rating") -> None:
         """Report a StackRefresh to the triggers, as the watch does."""
         reflector = self.triggers.reflectors.reflectors[0]
-        reflector.take("MODIFIED", copy.deepcopy(self.api.items[name]))
+        reflector.apply_event("MODIFIED", copy.deepcopy(self.api.items[name]))
 
     def delete(self, name: str = "rating") -> None:
         """Delete a StackRefresh, and report the deletion."""
         (reflector,) = self.triggers.reflectors.reflectors
-        reflector.take("DELETED", self.api.items.pop(name))
+        reflector.apply_event("DELETED", self.api.items.pop(name))
 
     def scale(self, *addresses: str) -> None:
         """Replace the Service's addresses, and report the change."""
@@ -246,8 +246,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
     """Yield a replica that leads, with short times."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr("eurekube_provider.core.schedule.FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
-    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_INTERVAL_SECONDS", QUIET_SECONDS)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.DEFAULT_DEBOUNCE_SECONDS", QUIET_SECONDS)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.DEFAULT_INTERVAL_SECONDS", QUIET_SECONDS)
     replica = Played()
     replica.start()
     replica.triggers.lead()
@@ -286,7 +286,9 @@ def test_a_change_of_the_addresses_runs(played: Played) -> None:
     ]
     writes, looks = len(played.api.writes), len(played.looks)
     played.touched()
-    played.wait(lambda: len(played.looks) > looks and KEY not in played.triggers.due(), "the comparison")
+    played.wait(
+        lambda: len(played.looks) > looks and KEY not in played.triggers.next_run_times(), "the comparison"
+    )
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
 
 
@@ -311,7 +313,7 @@ def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
     """
     played.put()
     played.wait_synced(1)
-    (row,) = rows(played.triggers)
+    (row,) = refresh_row_dicts(played.triggers)
     assert (row["name"], row["action"], row["target"]) == ("rating", "Up", "prod")
     assert (row["application"], row["addresses"]) == ("RATING", 1)
     assert (row["ready"], row["synced"], row["outcome"]) == (True, True, "Changed")
@@ -320,19 +322,19 @@ def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
     before = datetime.now(UTC)
     played.put(minIntervalSeconds=3600)
     played.scale("10.0.0.9")
-    played.wait(lambda: rows(played.triggers)[0]["nextRunAt"], "the next run")
-    due = datetime.fromisoformat(rows(played.triggers)[0]["nextRunAt"] or "")
+    played.wait(lambda: refresh_row_dicts(played.triggers)[0]["nextRunAt"], "the next run")
+    due = datetime.fromisoformat(refresh_row_dicts(played.triggers)[0]["nextRunAt"] or "")
     assert timedelta(minutes=55) < due - before < timedelta(minutes=61)
     played.put(minIntervalSeconds=3600, paused=True)
-    played.wait(lambda: rows(played.triggers)[0]["nextRunAt"] is None, "the pause")
-    assert rows(played.triggers)[0]["paused"]
+    played.wait(lambda: refresh_row_dicts(played.triggers)[0]["nextRunAt"] is None, "the pause")
+    assert refresh_row_dicts(played.triggers)[0]["paused"]
 
 
 def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
     """Each retry has the same key and the next attempt number, until one succeeds."""
-    locked = TriggerResult(TriggerOutcome.LOCKED, "ann@host works on it")
+    locked = StackRunResult(StackRunOutcome.LOCKED, "ann@host works on it")
     played.results = [
-        TriggerResult(TriggerOutcome.FAILED, "exit status 255"),
+        StackRunResult(StackRunOutcome.FAILED, "exit status 255"),
         RuntimeError("Bearer hidden"),
         locked,
     ]
@@ -349,7 +351,7 @@ def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
         ("Locked", "ann@host works on it"),
     ]
     assert [run.attempt for run in played.runs] == [1, 2, 3, 4]
-    assert len({run.key for run in played.runs}) == 1
+    assert len({run.idempotency_key for run in played.runs}) == 1
     assert (played.status["failures"], played.condition("Ready")) == (0, ("True", "Succeeded"))
     assert [(kind, reason) for kind, reason, _ in played.events.recorded] == [
         ("Warning", "RunFailed"),
@@ -357,8 +359,12 @@ def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
         ("Warning", "StackLocked"),
         ("Normal", "RunChanged"),
     ]
-    history = played.triggers.history()[KEY]
-    assert history.outcomes == {TriggerOutcome.FAILED: 2, TriggerOutcome.LOCKED: 1, TriggerOutcome.CHANGED: 1}
+    history = played.triggers.run_statistics()[KEY]
+    assert history.outcomes == {
+        StackRunOutcome.FAILED: 2,
+        StackRunOutcome.LOCKED: 1,
+        StackRunOutcome.CHANGED: 1,
+    }
 
 
 def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
@@ -369,7 +375,7 @@ def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
     played.wait_synced(2)
     played.scale("10.0.0.1")
     played.wait_synced(3)
-    assert len({run.key for run in played.runs}) == 3
+    assert len({run.idempotency_key for run in played.runs}) == 3
 
 
 def test_another_action_is_another_thing_to_run(played: Played) -> None:
@@ -448,7 +454,7 @@ def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
     after.start()
     after.triggers.lead()
     after.wait(lambda: KEY in after.triggers.states(), "the StackRefresh to be known")
-    after.wait(lambda: after.looks and KEY not in after.triggers.due(), "the comparison")
+    after.wait(lambda: after.looks and KEY not in after.triggers.next_run_times(), "the comparison")
     assert (after.runs, len(after.api.writes)) == ([], writes)
     after.scale("10.0.0.7")
     after.wait_synced(2)
@@ -470,7 +476,7 @@ def test_a_run_that_nobody_saw_end_is_run_again(played: Played) -> None:
     after.triggers.lead()
     after.wait_synced(2)
     (run,) = after.runs
-    assert (run.key, run.attempt) == (played.runs[1].key, 1)
+    assert (run.idempotency_key, run.attempt) == (played.runs[1].idempotency_key, 1)
     assert after.events.recorded[0][:2] == ("Warning", "RunCutOff")
     after.stop()
 
@@ -482,15 +488,15 @@ def test_who_leads_next_keeps_the_distance(played: Played) -> None:
     played.wait_synced(1)
     played.stop()
     status = played.api.items["rating"]["status"]
-    status["lastRun"] |= {"startTime": stamp(began), "completionTime": stamp(began)}
+    status["lastRun"] |= {"startTime": format_timestamp(began), "completionTime": format_timestamp(began)}
     status |= {"failures": 12}
     del status["servedDigest"]
     after = Played(played.api)
     after.seen()
     after.start()
     after.triggers.lead()
-    after.wait(lambda: KEY in after.triggers.due(), "the StackRefresh to be known")
-    waits = after.triggers.due()[KEY] - datetime.fromisoformat(stamp(began)).timestamp()
+    after.wait(lambda: KEY in after.triggers.next_run_times(), "the StackRefresh to be known")
+    waits = after.triggers.next_run_times()[KEY] - datetime.fromisoformat(format_timestamp(began)).timestamp()
     assert waits == pytest.approx(0.05 * 2**11, abs=0.1)
     after.stop()
 
@@ -510,7 +516,7 @@ def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture
     writes = len(played.api.writes)
     played.scale("10.0.0.3")
     played.gate.set()
-    played.wait(lambda: caplog.messages.count("stack run ended") == 2, "the run to end")
+    played.wait(lambda: sum(one.startswith("stack run ") for one in caplog.messages) == 2, "the run to end")
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
     played.triggers.lead()
     played.wait_synced(2)
@@ -545,7 +551,7 @@ def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
     played.wait(lambda: len(played.looks) > looks, "the try")
     assert len(played.runs) == 1
     played.unread, played.services = False, ["rating"]
-    played.wait(lambda: KEY not in played.triggers.due(), "the comparison")
+    played.wait(lambda: KEY not in played.triggers.next_run_times(), "the comparison")
     assert len(played.runs) == 1
 
 
@@ -566,7 +572,7 @@ def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
     both.api.denies = 401  # not that we may not read it: who we are
     both.wait(lambda: not is_settled(), "an answer that says nothing of rights")
     both.scale("10.0.0.2")
-    time.sleep(2 * module.ROUND_SECONDS)
+    time.sleep(2 * module.BATCH_WINDOW_SECONDS)
     assert len(both.runs) == 1
     both.api.denies = None
     both.wait(is_settled, "the other namespace")
@@ -578,12 +584,12 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
     """The state and the counts of a deleted StackRefresh are dropped."""
     played.put()
     played.wait_synced(1)
-    assert set(played.triggers.states()) == set(played.triggers.history()) == {KEY}
+    assert set(played.triggers.states()) == set(played.triggers.run_statistics()) == {KEY}
     del played.api.items["rating"]
     (reflector,) = played.triggers.reflectors.reflectors
-    reflector.take("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
+    reflector.apply_event("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
     played.wait(lambda: not played.triggers.states(), "it to be forgotten")
-    assert played.triggers.history() == {}
+    assert played.triggers.run_statistics() == {}
 
 
 def test_one_that_is_gone_runs_nothing(played: Played) -> None:
@@ -605,7 +611,7 @@ def test_the_thread_is_watched(played: Played) -> None:
 
 def test_durations_as_kubectl_writes_them() -> None:
     """A duration is written in seconds with one decimal, longer ones in minutes and hours."""
-    assert [duration(seconds) for seconds in (0.04, 4.21, 59.9, 123.4, 3723)] == [
+    assert [format_duration(seconds) for seconds in (0.04, 4.21, 59.9, 123.4, 3723)] == [
         "0.0s",
         "4.2s",
         "59.9s",
@@ -616,12 +622,14 @@ def test_durations_as_kubectl_writes_them() -> None:
 
 def test_what_has_not_ended_is_waited_for(played: Played) -> None:
     """A pending run is asked for again with the same key and attempt, and counts as no failure."""
-    pending = TriggerResult(TriggerOutcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s")
-    played.results = [pending, pending, TriggerResult(TriggerOutcome.SUCCEEDED, "ran")]
+    pending = StackRunResult(
+        StackRunOutcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s"
+    )
+    played.results = [pending, pending, StackRunResult(StackRunOutcome.SUCCEEDED, "ran")]
     played.put()
     played.wait_synced(1)
     assert [run.attempt for run in played.runs] == [1, 1, 1]
-    assert len({run.key for run in played.runs}) == 1
+    assert len({run.idempotency_key for run in played.runs}) == 1
     conditions = [one for write in played.api.writes for one in write["conditions"]]
     reported = {(one["type"], one["status"], one["reason"], one["message"]) for one in conditions}
     assert ("Ready", "False", "Pending", pending.message) in reported
@@ -652,7 +660,7 @@ def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.M
     played.wait(lambda: played.condition("Synced") == ("True", "Served"), "Served")
     assert played.condition("Braked") == ("False", "Resolved")
     assert len(played.runs) == 1
-    monkeypatch.setattr("eurekube_provider.operator.triggers.entry.HOLD_SECONDS", 0.3)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.entry.BRAKE_HOLD_SECONDS", 0.3)
     played.scale(*addresses[:12])
     played.wait(lambda: played.condition("Braked")[0] == "True", "Braked")
     played.wait_synced(2)
@@ -703,7 +711,7 @@ def test_a_target_rests_no_matter_who_runs_it(monkeypatch: pytest.MonkeyPatch) -
     """The target's shortest interval holds for all its StackRefreshes together, also for deleted and new
     ones.
     """
-    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.DEFAULT_DEBOUNCE_SECONDS", QUIET_SECONDS)
     played = Played(shortest_interval_seconds=0.6)
     played.start()
     played.triggers.lead()
@@ -723,7 +731,7 @@ def test_a_target_rests_no_matter_who_runs_it(monkeypatch: pytest.MonkeyPatch) -
         after.seen(name)
     after.start()
     after.triggers.lead()
-    after.wait(lambda: ("shop", "e") in after.triggers.due(), "what is due")
-    assert after.triggers.due()["shop", "e"] > time.time() + 3000
+    after.wait(lambda: ("shop", "e") in after.triggers.next_run_times(), "what is due")
+    assert after.triggers.next_run_times()["shop", "e"] > time.time() + 3000
     assert after.runs == []
     after.stop()

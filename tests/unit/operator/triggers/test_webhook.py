@@ -18,9 +18,9 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
-from eurekube_provider.operator.triggers.targets import Payload, Webhook
-from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
-from eurekube_provider.operator.triggers.webhook import caller, signature, timed_signature
+from eurekube_provider.operator.triggers.targets import Webhook, WebhookFormat
+from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.webhook import signature, timed_signature, webhook_runner
 
 SECRET = "key"
 DRIP = -1
@@ -96,29 +96,29 @@ def receiver() -> Iterator[Receiver]:
     running.stop()
 
 
-def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> TriggerRun:
+def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> StackRun:
     """Return a request for a run."""
-    return TriggerRun(
+    return StackRun(
         namespace="shop",
         name="rating",
         action=StackAction.UP,
         cluster="eks",
         addresses=addresses or {"shop/rating": ("10.0.0.1:80", "10.0.0.2:80")},
-        key="abc",
+        idempotency_key="abc",
         attempt=1,
         timeout_seconds=timeout_seconds,
         cancelled=threading.Event(),
     )
 
 
-def called(receiver: Receiver, asked: TriggerRun | None = None, **more: Any) -> TriggerResult:
+def called(receiver: Receiver, asked: StackRun | None = None, **more: Any) -> StackRunResult:
     """Call the receiver with short pauses between tries, and return the result."""
-    return caller(Webhook(receiver.url, SECRET, **more), first_retry_seconds=0.02)(asked or run())
+    return webhook_runner(Webhook(receiver.url, SECRET, **more), first_retry_seconds=0.02)(asked or run())
 
 
 def test_a_call_says_everything(receiver: Receiver) -> None:
     """The body names the cluster, StackRefresh, action and addresses; its id is the idempotency key."""
-    assert called(receiver) == TriggerResult(TriggerOutcome.SUCCEEDED, "the call was taken")
+    assert called(receiver) == StackRunResult(StackRunOutcome.SUCCEEDED, "the call was taken")
     (call,) = receiver.calls
     document = call.document
     assert document == {
@@ -163,7 +163,7 @@ def test_a_repository_dispatch(receiver: Receiver, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("NETRC", str(netrc))
     hosts = tuple(f"10.0.{number // 250}.{number % 250}:80" for number in range(10_000))
     many = run(addresses={f"shop/{number}": hosts for number in range(200)})
-    called(receiver, many, form=Payload.REPOSITORY_DISPATCH, authorization="Bearer t0ken")
+    called(receiver, many, form=WebhookFormat.REPOSITORY_DISPATCH, authorization="Bearer t0ken")
     (call,) = receiver.calls
     assert call.headers["Authorization"] == "Bearer t0ken"
     assert call.document["event_type"] == "eurekube-refresh"
@@ -188,7 +188,7 @@ def test_a_call_that_is_not_wanted_fails_at_once(receiver: Receiver, answer: int
     """A redirect or a client error is not retried, and the message does not show the URL."""
     receiver.answers = [answer]
     result = called(receiver)
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert f"it answered {answer}" in result.message
     assert "hidden" not in result.message
     assert len(receiver.calls) == 1
@@ -200,7 +200,7 @@ def test_the_deadline_ends_the_tries(receiver: Receiver) -> None:
     began = time.monotonic()
     result = called(receiver, run(timeout_seconds=1.0))
     assert time.monotonic() - began < 5
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert result.message.startswith(f"the webhook was called {len(receiver.calls)} times")
 
 
@@ -214,8 +214,8 @@ def test_a_server_that_is_silent(receiver: Receiver, monkeypatch: pytest.MonkeyP
 def test_nobody_listens() -> None:
     """The message gives the kind of error without the URL, which may be a secret."""
     nobody = Webhook("http://127.0.0.1:9/hidden", SECRET)
-    result = caller(nobody, first_retry_seconds=0.05)(run(timeout_seconds=0.2))
-    assert result.outcome is TriggerOutcome.FAILED
+    result = webhook_runner(nobody, first_retry_seconds=0.05)(run(timeout_seconds=0.2))
+    assert result.outcome is StackRunOutcome.FAILED
     assert "no answer (ConnectionError)" in result.message
     assert "hidden" not in result.message
 
@@ -225,7 +225,7 @@ def test_an_operator_that_ends_gives_up(receiver: Receiver) -> None:
     receiver.answers = [500] * 10
     asked = run(timeout_seconds=60.0)
     asked.cancelled.set()
-    result = caller(Webhook(receiver.url, SECRET), first_retry_seconds=30.0)(asked)
+    result = webhook_runner(Webhook(receiver.url, SECRET), first_retry_seconds=30.0)(asked)
     assert result.message == "given up, since the operator ends"
 
 
@@ -238,7 +238,7 @@ def test_an_answer_that_drips_keeps_no_call(receiver: Receiver, monkeypatch: pyt
     assert not receiver.released.is_set()
     receiver.answers = [DRIP] * 1000
     result = called(receiver, run(timeout_seconds=1.0))
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert "no whole answer within" in result.message
 
 
@@ -270,7 +270,7 @@ def test_the_same_key_has_the_same_body(receiver: Receiver, monkeypatch: pytest.
 def test_a_header_that_cannot_be_sent_is_not_shown(receiver: Receiver) -> None:
     """The HTTP library's error contains the header; the result does not, and the call is not retried."""
     result = called(receiver, authorization="Bearer hidden\nother")
-    assert result.outcome is TriggerOutcome.FAILED
+    assert result.outcome is StackRunOutcome.FAILED
     assert result.message.startswith("the webhook was called once and took nothing: ")
     assert "hidden" not in result.message
     assert receiver.calls == []

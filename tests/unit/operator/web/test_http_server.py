@@ -12,7 +12,7 @@ import requests
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.web import http_server as module
 from eurekube_provider.operator.web.http_server import Request, Response, WebServer, parse_address
-from eurekube_provider.runtime.http_listener import shown_address
+from eurekube_provider.runtime.http_listener import format_address
 from lab.waiting import wait_until
 
 
@@ -97,7 +97,7 @@ def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
 
 def test_a_slow_client_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends its request bit by bit is cut off after the usual time."""
-    monkeypatch.setattr(module, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr(module, "LONGEST_CONNECTION_SECONDS", 0.5)
     server = WebServer(("127.0.0.1", 0), site)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
@@ -154,7 +154,7 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
     """``HOST:PORT`` is parsed, with IPv6 in brackets, and shown in the same form."""
     assert parse_address(text) == expected
     if expected:
-        assert shown_address(*expected) == text
+        assert format_address(*expected) == text
 
 
 @pytest.mark.parametrize(

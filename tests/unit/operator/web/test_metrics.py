@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from eurekube_provider.core.durations import BOUNDS_SECONDS
+from eurekube_provider.core.durations import BUCKET_BOUNDS_SECONDS
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.history import ReconcileResult
-from eurekube_provider.operator.web.metrics import METRICS, Metrics
-from eurekube_provider.operator.web.overview import overview
+from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS, MetricsExporter
+from eurekube_provider.operator.web.overview import build_status_document
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
@@ -30,7 +30,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scraped(parts: RunningOperator | None) -> Samples:
     """Return all samples by name and labels."""
-    body, _ = Metrics(parts).page("")
+    body, _ = MetricsExporter(parts).render_scrape("")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -75,8 +75,8 @@ def test_failed_reconciles_are_errors() -> None:
     """A failed first reconcile counts as an error, too."""
     played = PlayedOperator()
     key = played.syncer("rating")
-    played.controller.history.count(key, 1.0, failed=True)
-    assert played.controller.history.results() == {(key, ReconcileResult.ERROR): 1}
+    played.controller.history.count_result(key, 1.0, failed=True)
+    assert played.controller.history.result_counts() == {(key, ReconcileResult.ERROR): 1}
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:
@@ -97,9 +97,9 @@ def test_requests_renewals_and_servers() -> None:
     """The samples contain the Eureka client's counts of requests, renewals and servers."""
     played = PlayedOperator()
     (peer,) = played.registry.peers.peers
-    peer.traffic.count("GET", "200", 0.004)
-    peer.traffic.count("PUT", "none", 2.0)
-    peer.traffic.judge("away")
+    peer.traffic.note_request_ended("GET", "200", 0.004)
+    peer.traffic.note_request_ended("PUT", "none", 2.0)
+    peer.traffic.note_usability("away")
     samples = scraped(played.leads(False))
     assert samples["eurekube_eureka_requests_total", (("code", "200"), ("method", "GET"))] == 1
     assert samples["eurekube_eureka_requests_total", (("code", "none"), ("method", "PUT"))] == 1
@@ -123,8 +123,8 @@ def test_watch_restarts_by_kind_and_reason() -> None:
 def test_a_boundary_counts_as_below() -> None:
     """A value that equals a bucket's bound is in that bucket, as Prometheus' ``le`` requires."""
     histogram = Histogram()
-    histogram.observe(BOUNDS_SECONDS[0])
-    histogram.observe(BOUNDS_SECONDS[-1] + 1)
+    histogram.observe(BUCKET_BOUNDS_SECONDS[0])
+    histogram.observe(BUCKET_BOUNDS_SECONDS[-1] + 1)
     counts = histogram.snapshot().counts
     assert (counts[0], counts[-1], sum(counts)) == (1, 1, 2)
 
@@ -140,14 +140,16 @@ def test_before_there_are_parts() -> None:
 def test_openmetrics_for_those_who_ask() -> None:
     """The Accept header selects the format."""
     played = PlayedOperator()
-    body, content_type = Metrics(played.parts).page("application/openmetrics-text; version=1.0.0")
+    body, content_type = MetricsExporter(played.parts).render_scrape(
+        "application/openmetrics-text; version=1.0.0"
+    )
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
 
 
 def test_names_follow_the_conventions() -> None:
     """Metrics use base units, ``_total`` on counters only, and no label with a value for each instance."""
-    for metric in METRICS.values():
+    for metric in METRIC_DEFINITIONS.values():
         assert metric.name.startswith("eurekube_")
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert not re.search(r"_(ms|milliseconds|minutes|bytes_total)$", metric.name)
@@ -160,7 +162,9 @@ def test_every_metric_is_documented_and_no_other() -> None:
     """docs/reference/web.md lists exactly the exported metrics, with type and labels."""
     rows = re.findall(r"^\| `(eurekube_\w+)` \| (\w+) \| ([^|]*) \|", DOCS, re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-    assert documented == {metric.name: (str(metric.kind), metric.labels) for metric in METRICS.values()}
+    assert documented == {
+        metric.name: (str(metric.kind), metric.labels) for metric in METRIC_DEFINITIONS.values()
+    }
 
 
 def test_every_key_of_the_document_is_documented() -> None:
@@ -174,10 +178,10 @@ def test_every_key_of_the_document_is_documented() -> None:
     stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
     played.registry.renewals.add(stacks, just_registered=True)
     played.slice("rating", "10.0.0.1")
-    played.registry.table.registered(replace(stacks, application="RATING"))
+    played.registry.table.exchange_for_written(replace(stacks, application="RATING"))
     played.mirror("review")
-    found = keys_of(overview(played.parts), "document") | keys_of(
-        overview(played.parts, PageRequest(application="rating")), "document"
+    found = keys_of(build_status_document(played.parts), "document") | keys_of(
+        build_status_document(played.parts, PageRequest(application="rating")), "document"
     )
     assert rows == {where: set(keys) for where, keys in found.items()}
 
@@ -199,9 +203,9 @@ def test_a_scrape_is_cheap_with_many() -> None:
     played = PlayedOperator()
     for number in range(100):
         played.synced(played.syncer(f"app-{number}"), 100)
-    metrics = Metrics(played.parts)
-    metrics.page("")
-    best = min(_seconds(lambda: metrics.page("")) for _ in range(5))
+    metrics = MetricsExporter(played.parts)
+    metrics.render_scrape("")
+    best = min(_seconds(lambda: metrics.render_scrape("")) for _ in range(5))
     assert best < 0.25  # about 0.01 s on an idle machine
 
 
@@ -218,8 +222,8 @@ def test_the_example_rules_name_metrics_that_exist() -> None:
     assert len(group["rules"]) >= 5
     for rule in group["rules"]:
         used = set(re.findall(r"eurekube_\w+", rule["expr"]))
-        assert used <= set(METRICS), rule["alert"]
-        labels = {label for name in used for label in METRICS[name].labels}
+        assert used <= set(METRIC_DEFINITIONS), rule["alert"]
+        labels = {label for name in used for label in METRIC_DEFINITIONS[name].labels}
         assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= labels, rule["alert"]
 
 
@@ -231,7 +235,7 @@ def test_the_dashboard_names_metrics_and_labels_that_exist() -> None:
     document = json.loads(path.read_text())
     exported = {
         f"{name}_bucket" if metric.kind == "histogram" else name: {*metric.labels, "namespace"}
-        for name, metric in METRICS.items()
+        for name, metric in METRIC_DEFINITIONS.items()
     }
     used = set()
     for panel in document["panels"]:

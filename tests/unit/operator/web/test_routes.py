@@ -13,7 +13,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, liveness_of, restart_reasons
-from eurekube_provider.core.registry import failure_of
+from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
@@ -38,7 +38,7 @@ def played() -> Iterator[PlayedOperator]:
 def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
     """Return the status and body of the answer for a path."""
     site = Routes()
-    site.show(played.parts)
+    site.show_operator(played.parts)
     answer = site(Request(path, {}, ""))
     assert answer is not None
     return answer.status, answer.body.decode()
@@ -47,7 +47,7 @@ def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
 def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
     """The page and ``/status.json`` are gone; probes and metrics, which show no instances, stay."""
     site = Routes(has_status_page=False)
-    site.show(played.parts)
+    site.show_operator(played.parts)
     answers = {
         path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
     }
@@ -65,9 +65,9 @@ def test_a_thread_that_ended_is_a_problem() -> None:
 
 def test_no_progress_is_a_problem_after_a_while() -> None:
     """Each loop has its own longest time without progress."""
-    assert Liveness("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
+    assert Liveness("a", is_alive=True, age_seconds=9, max_age_seconds=10).problem == ""
     assert (
-        "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
+        "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, max_age_seconds=10).problem
     )
 
 
@@ -75,7 +75,7 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperato
     """Without Eureka and the Kubernetes API ``/healthz`` is 200, and ``/readyz`` is 503 with the reasons."""
     played.registry.start()
     played.sources.start()
-    wait_until(lambda: failure_of(played.registry.condition()), "Eureka to fail", 30)
+    wait_until(lambda: reading_error(played.registry.condition()), "Eureka to fail", 30)
     wait_until(lambda: len(played.sources.failures) == 3, "the cluster to fail", 30)
     assert asked(played, "/healthz")[0] == 200
     status, text = asked(played, "/readyz")
@@ -87,7 +87,7 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperato
 def test_a_stuck_ticker_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     """``/healthz`` fails if the renewals' ticker stands still, since every registration would lapse."""
     release = threading.Event()
-    monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK", 0.5)
+    monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK_SECONDS", 0.5)
     monkeypatch.setattr(played.registry.peers, "uses_batches", lambda _: release.wait(60))
     played.registry.renewals.start(played.registry.repair)
     try:
@@ -109,13 +109,13 @@ def test_a_stuck_worker_is_named_while_eureka_answers(
     monkeypatch.setattr(played.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())
     played.syncer("rating")
     played.controller.start()
-    played.controller.all_changed()
+    played.controller.enqueue_all()
     played.parts.queue.resume()
     try:
         wait_until(lambda: asked(played, "/healthz")[0] == 503, "the worker to be missed", 30)
-        played.registry.reachability.read()
+        played.registry.reachability.note_read_is_first()
         for _ in range(2):
-            played.registry.reachability.failed(RegistryUnreachable("away"))
+            played.registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
         assert asked(played, "/healthz")[0] == 200
     finally:
         release.set()
@@ -149,11 +149,11 @@ def test_before_and_after_there_are_parts() -> None:
 
     assert statuses() == [200, 503, 503, 503]
     played = PlayedOperator()
-    site.show(played.parts)
+    site.show_operator(played.parts)
     assert statuses() == [200, 503, 200, 200]
     for group in (played.sources.syncers, played.sources.services, played.sources.slices):
-        group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
-    played.registry.reachability.read()
+        group.reflectors[0].replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+    played.registry.reachability.note_read_is_first()
     assert statuses() == [200, 200, 200, 200]
     site.close()
     assert statuses() == [200, 503, 503, 503]
@@ -163,7 +163,7 @@ def test_a_process_that_renews_is_not_restarted() -> None:
     """A stuck loop is no reason to restart while the process renews, since the next process might not
     start.
     """
-    stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
+    stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
     renews = Liveness("renewals", is_alive=True, renewed=40)
     idle = Liveness("renewals", is_alive=True, renewed=0)
     ended = Liveness("renewals of another Eureka", is_alive=False, renewed=0)
@@ -177,7 +177,7 @@ def test_a_stuck_loop_of_an_operator_that_renews_is_named(
     played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the process renews, ``/healthz`` is 200 and names the stuck loop."""
-    stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
+    stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
     renews = Liveness("renewals", is_alive=True, renewed=40)
     monkeypatch.setattr(played.registry, "liveness", lambda: [stuck, renews])
     status, text = asked(played, "/healthz")

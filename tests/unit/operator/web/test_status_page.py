@@ -22,12 +22,20 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
-from eurekube_provider.operator.triggers.trigger_state import TriggerState, stamp, status_of
-from eurekube_provider.operator.web.overview import Document, overview
+from eurekube_provider.operator.history import MOST_DIFFERENCES, MOST_RECENT_CHANGES
+from eurekube_provider.operator.triggers.trigger_state import (
+    StackRefreshState,
+    format_timestamp,
+    stack_refresh_status_patch,
+)
+from eurekube_provider.operator.web.overview import StatusDocument, build_status_document
 from eurekube_provider.operator.web.page_request import PageRequest
-from eurekube_provider.operator.web.status_page import POLICY, html, without_data
-from eurekube_provider.operator.web.timeline import timeline
+from eurekube_provider.operator.web.status_page import (
+    PAGE_SECURITY_POLICY,
+    html_without_data,
+    status_page_html,
+)
+from eurekube_provider.operator.web.timeline import timeline_entries
 from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -61,7 +69,7 @@ class Page(HTMLParser):
 
 def run_status(reason: str, **more: Any) -> dict[str, Any]:
     """Return the status of a StackRefresh whose last run, ten minutes ago, failed for this reason."""
-    begun = stamp(datetime.now(UTC) - timedelta(minutes=10))
+    begun = format_timestamp(datetime.now(UTC) - timedelta(minutes=10))
     condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
     return {
         "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
@@ -71,9 +79,9 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> Document:
+def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> StatusDocument:
     """Return the page's document, without figures of the servers' front pages."""
-    return overview(played.parts, PageRequest(syncer, application))
+    return build_status_document(played.parts, PageRequest(syncer, application))
 
 
 def test_hostile_names_stay_text() -> None:
@@ -83,7 +91,7 @@ def test_hostile_names_stay_text() -> None:
     played.syncer("order", HOSTILE, status={"conditions": [{"type": "Ready", "status": HOSTILE}]})
     evil = Instance("A", "b", HOSTILE, HOSTILE, Port(1), metadata={"eurekube.owner": f"stack/{HOSTILE}"})
     played.registry.renewals.add(evil, just_registered=True)
-    played.registry.peers.peers[0].traffic.judge(HOSTILE)
+    played.registry.peers.peers[0].traffic.note_usability(HOSTILE)
     played.refresh(HOSTILE, HOSTILE, HOSTILE, status=run_status(HOSTILE))
     harmless = PlayedOperator()
     harmless.refresh("rating", status=run_status("Failed"))
@@ -91,14 +99,17 @@ def test_hostile_names_stay_text() -> None:
     harmless.syncer("order", "shop")
     plain = replace(evil, ip_address="10.0.0.1", metadata={"eurekube.owner": "stack/x"})
     harmless.registry.renewals.add(plain, just_registered=True)
-    harmless.registry.peers.peers[0].traffic.judge("away")
+    harmless.registry.peers.peers[0].traffic.note_usability("away")
     document = seen(played, application=HOSTILE)
-    assert HOSTILE in Page(html(seen(played))).text
-    expected = Page(html(seen(harmless)))
-    for page in (Page(html(seen(played))), Page(html({**seen(played), "filter": document["filter"]}))):
+    assert HOSTILE in Page(status_page_html(seen(played))).text
+    expected = Page(status_page_html(seen(harmless)))
+    for page in (
+        Page(status_page_html(seen(played))),
+        Page(status_page_html({**seen(played), "filter": document["filter"]})),
+    ):
         assert page.open == []
         assert (page.tags - {"a"}, page.attributes) == (expected.tags - {"a"}, expected.attributes)
-    assert "<script" not in html(seen(played)) + without_data(HOSTILE)
+    assert "<script" not in status_page_html(seen(played)) + html_without_data(HOSTILE)
 
 
 def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
@@ -107,11 +118,11 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
     played.conflict(played.syncer("rating"), HOSTILE)
     played.slice("rating", "10.0.0.1", HOSTILE)
     evil = Instance("RATING", HOSTILE.replace("/", ""), "h", HOSTILE, Port(1))
-    played.registry.table.registered(evil)
-    played.registry.table.registered(
+    played.registry.table.exchange_for_written(evil)
+    played.registry.table.exchange_for_written(
         replace(evil, instance_id="b", ip_address="x", metadata={"eurekube.owner": HOSTILE})
     )
-    page = Page(html(seen(played, application="rating")))
+    page = Page(status_page_html(seen(played, application="rating")))
     assert page.open == []
     assert {"svg", "rect", "line"} <= page.tags
     assert not page.tags & {"script", "img"}
@@ -121,9 +132,9 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
 
 def test_the_pages_own_style_is_the_only_one_allowed() -> None:
     """The Content-Security-Policy contains the hash of the page's style."""
-    style = html(seen(PlayedOperator())).partition("<style>")[2].partition("</style>")[0]
+    style = status_page_html(seen(PlayedOperator())).partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in POLICY
+    assert f"style-src 'sha256-{digest}'" in PAGE_SECURITY_POLICY
     assert "prefers-color-scheme" in style
 
 
@@ -148,7 +159,7 @@ def test_a_conflict_is_shown_with_both_sides() -> None:
     (difference,) = row["differences"]
     assert (difference["kubernetes"], difference["eureka"]) == ("UP 10.0.0.2:8080", "DOWN 10.0.0.2:8080")
     assert "belongs to stack/o/p/s/n" in difference["why"]
-    text = Page(html(seen(played))).text
+    text = Page(status_page_html(seen(played))).text
     assert "What differs, and why" in text
     assert "DOWN 10.0.0.2:8080" in text
 
@@ -165,7 +176,7 @@ def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
     assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
     assert [row["synced"] for row in rows] == [None, False, True]
     assert (rows[1]["ready"], rows[1]["syncReason"], rows[1]["syncMessage"]) == (True, "Braked", "3 would go")
-    text = Page(html(seen(played))).text
+    text = Page(status_page_html(seen(played))).text
     assert "Braked" in text
     assert "3 would go" in text
 
@@ -187,7 +198,7 @@ def test_removals_that_wait_say_since_when() -> None:
     assert row["heldSince"]
     assert (row["registered"], row["desired"], row["differing"]) == (3, 0, 3)
     assert {one["kubernetes"] for one in row["differences"]} == {""}
-    assert "braked for" in Page(html(seen(played))).text
+    assert "braked for" in Page(status_page_html(seen(played))).text
 
 
 def test_a_failed_change_says_what_failed() -> None:
@@ -209,7 +220,7 @@ def test_many_differences_are_counted_and_the_first_shown() -> None:
     played.braked(played.syncer("rating"), 10_000, 1.0)
     (row,) = seen(played)["syncers"]
     assert (row["differing"], len(row["differences"])) == (10_000, MOST_DIFFERENCES)
-    page = html(seen(played))
+    page = status_page_html(seen(played))
     assert f"and {10_000 - MOST_DIFFERENCES} more" in Page(page).text
     assert len(page) < 100_000
 
@@ -224,7 +235,7 @@ def test_recent_changes_are_the_newest() -> None:
         key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
     )
     changes = seen(played)["changes"]
-    assert len(changes) == MOST_CHANGES
+    assert len(changes) == MOST_RECENT_CHANGES
     assert changes[0]["instanceId"] == there[-1].instance_id
     assert {(row["action"], row["syncer"]) for row in changes} == {("registered", "shop/rating")}
 
@@ -258,7 +269,7 @@ def test_a_standby_shows_what_the_leader_wrote() -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}]
     played.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
     played.syncer("order")
-    data = overview(played.leads(False))
+    data = build_status_document(played.leads(False))
     assert data["operator"]["role"] == "standby"
     rating = next(row for row in data["syncers"] if row["name"] == "rating")
     order = next(row for row in data["syncers"] if row["name"] == "order")
@@ -278,13 +289,13 @@ def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
     assert (order["name"], order["target"], order["ready"], order["lastRunAt"]) == ("order", "ci", None, None)
     assert (rating["ready"], rating["synced"], rating["outcome"]) == (False, False, "Failed")
     assert (rating["failures"], rating["addresses"], rating["nextRunAt"]) == (3, 3, None)
-    text = Page(html(data)).text
+    text = Page(status_page_html(data)).text
     assert "Stack refreshes (2)" in text
     assert "10 min ago" in text
     assert "3 failed in a row: Failed: exit status 255" in text
     assert [row["name"] for row in seen(played, application="Rating")["stackRefreshes"]] == ["rating"]
     assert seen(played, syncer="shop/rating")["stackRefreshCount"] == 0
-    assert "Stack refreshes" not in Page(html(seen(PlayedOperator()))).text
+    assert "Stack refreshes" not in Page(status_page_html(seen(PlayedOperator()))).text
 
 
 def test_a_mirror_shows_how_it_stands() -> None:
@@ -300,13 +311,13 @@ def test_a_mirror_shows_how_it_stands() -> None:
     assert [row["state"] for row in data["mirrors"]] == ["not known", "synced"]
     assert data["headline"].endswith("mirrors: 1 not known, 1 synced")
     assert data["troubles"][-1]["subjects"] == ["EurekaMirror shop/b"]
-    text = Page(html(data)).text
+    text = Page(status_page_html(data)).text
     assert "Mirrors (2)" in text
     assert "2/2" in text
     assert "1 held" in text
     assert (text.count("NotLookedAt"), text.count("no operator has looked at it")) == (2, 1)
     assert [row["name"] for row in seen(played, application="Order")["mirrors"]] == ["b"]
-    assert "Mirrors" not in Page(html(seen(PlayedOperator()))).text
+    assert "Mirrors" not in Page(status_page_html(seen(PlayedOperator()))).text
 
 
 def test_a_next_run_says_in_what_time() -> None:
@@ -317,21 +328,21 @@ def test_a_next_run_says_in_what_time() -> None:
     now = datetime.fromisoformat(data["now"])
     for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
         (row,) = data["stackRefreshes"]
-        row["nextRunAt"] = stamp(now + timedelta(seconds=seconds))
-        assert expected in Page(html(data)).words
+        row["nextRunAt"] = format_timestamp(now + timedelta(seconds=seconds))
+        assert expected in Page(status_page_html(data)).words
 
 
 def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each server is up, or away with the reason, and has the renewals of its front page."""
     played = PlayedOperator()
     (peer,) = played.registry.peers.peers
-    peer.traffic.judge("no connection")
-    pages = {URL: FrontPage(threshold=10, last_minute=9)}
+    peer.traffic.note_usability("no connection")
+    pages = {URL: FrontPage(renewals_threshold=10, renewals_last_minute=9)}
     monkeypatch.setattr(FrontPages, "latest", lambda _, url: pages.get(url))
-    data = overview(played.parts)
+    data = build_status_document(played.parts)
     (server,) = data["eurekas"][0]["servers"]
     assert (server["up"], server["error"], server["selfPreservation"]) == (False, "no connection", True)
-    text = Page(html(data)).text
+    text = Page(status_page_html(data)).text
     assert "9 in the last minute, threshold 10" in text
     assert "away" in text
 
@@ -349,8 +360,8 @@ def test_refreshing_can_be_switched_off() -> None:
     """The page's links and form keep the choice not to reload, and the filter."""
     played = PlayedOperator()
     played.syncer("rating")
-    assert 'http-equiv="refresh"' in html(seen(played))
-    still = html(seen(played, "shop/rating"), refreshes=False)
+    assert 'http-equiv="refresh"' in status_page_html(seen(played))
+    still = status_page_html(seen(played, "shop/rating"), refreshes=False)
     assert 'http-equiv="refresh"' not in still
     assert 'href="./?syncer=shop%2Frating"' in still
 
@@ -360,11 +371,11 @@ def test_the_header_says_whether_something_is_wrong() -> None:
     played = PlayedOperator()
     played.synced(played.syncer("alright"), 1)
     for group in (played.sources.services, played.sources.slices):
-        group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+        group.reflectors[0].replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
     (reflector,) = played.sources.syncers.reflectors
-    reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": reflector.objects()}])
-    played.registry.reachability.read()
-    well = html(seen(played))
+    reflector.replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": reflector.objects()}])
+    played.registry.reachability.note_read_is_first()
+    well = status_page_html(seen(played))
     assert "all is well" in Page(well).text
     assert "1 synced" in Page(well).words
     assert "note first" not in well
@@ -376,7 +387,7 @@ def test_the_header_says_whether_something_is_wrong() -> None:
     assert (data["worst"], data["headline"]) == ("fault", "1 not ready, 1 not synced, 1 synced")
     first, second = data["troubles"]
     assert (first["name"], second["name"]) == ("NoMatchingService", "Conflict")
-    page = html(data)
+    page = status_page_html(data)
     assert "trouble" in Page(page).words
     assert page.index("there is none") < page.index("belongs to somebody else")
 
@@ -389,7 +400,7 @@ def test_what_has_one_cause_is_reported_once() -> None:
         played.controller.history.record(
             key, saying(False, Problem("EurekaUnreachable", "nobody answers at all"))
         )
-    text = Page(html(seen(played))).text
+    text = Page(status_page_html(seen(played))).text
     assert text.count("nobody answers at all") == 1  # in the box
     assert "and 25 more" in text
 
@@ -402,14 +413,14 @@ def test_many_syncers_are_several_pages() -> None:
     for number in range(120):
         played.synced(played.syncer(f"app-{number:03}"), 1)
     played.conflict(played.syncer("zebra"))
-    first = overview(played.parts, PageRequest(page=1))
+    first = build_status_document(played.parts, PageRequest(page=1))
     assert (len(first["syncers"]), first["pages"], first["listedCount"]) == (50, 3, 121)
     assert first["syncers"][0]["name"] == "zebra"
-    last = overview(played.parts, PageRequest(page=9))
+    last = build_status_document(played.parts, PageRequest(page=9))
     assert (last["page"], len(last["syncers"])) == (3, 21)
-    assert len(overview(played.parts)["syncers"]) == 121
-    assert 'href="./?page=2"' in html(first)
-    assert "next" not in html(last)
+    assert len(build_status_document(played.parts)["syncers"]) == 121
+    assert 'href="./?page=2"' in status_page_html(first)
+    assert "next" not in status_page_html(last)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +438,7 @@ def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], 
     played = PlayedOperator()
     played.conflict(played.syncer("rating"))
     played.synced(played.syncer("order"), 1)
-    data = overview(played.parts, PageRequest.of(query, is_paged=True))
+    data = build_status_document(played.parts, PageRequest.from_query(query, is_paged=True))
     assert [row["name"] for row in data["syncers"]] == expected
     assert data["headline"] == "1 not synced, 1 synced"
     assert "Conflict" in {one["name"] for one in data["troubles"]}
@@ -439,7 +450,9 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     key = played.syncer("rating")
     there = played.instances(key, 2)
     played.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
-    played.registry.table.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
+    played.registry.table.exchange_for_written(
+        replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={})
+    )
     steps = plan(there, [], there[0].owner or "")
     played.controller.history.record(
         key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
@@ -454,18 +467,18 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     assert [(one["keeper"], one["up"], one["total"]) for one in data["application"]["others"]] == [
         ("itself", 1, 1)
     ]
-    (entry,) = timeline(data["changes"])
+    (entry,) = timeline_entries(data["changes"])
     assert (entry["action"], len(entry["instances"]), entry["why"]) == ("registered", 2, "was not in Eureka")
     row = data["syncers"][0]
     assert (row["desiredUp"], row["registeredUp"], row["registered"]) == (0, 2, 2)
-    assert "UP, kept by itself" in Page(html(data)).text
+    assert "UP, kept by itself" in Page(status_page_html(data)).text
 
 
 def test_an_application_that_nobody_has() -> None:
     """The page says that neither a syncer nor an instance has this name."""
     assert (
         "neither a syncer nor an instance has this name"
-        in Page(html(seen(PlayedOperator(), application="x"))).text
+        in Page(status_page_html(seen(PlayedOperator(), application="x"))).text
     )
 
 
@@ -476,7 +489,7 @@ def test_cause_and_remedy_stand_in_the_box_and_in_no_row() -> None:
         problem = Problem("NoMatchingService", "no Service", "make the Service")
         report = saying(False, problem, problem, application=name)
         played.controller.history.record(played.syncer(name), report)
-    text = Page(html(seen(played))).text
+    text = Page(status_page_html(seen(played))).text
     assert text.count("make the Service") == text.count("To fix it: make the Service") == 1
     assert (text.count("NoMatchingService"), text.count("no Service")) == (3, 1)
 
@@ -487,7 +500,7 @@ def test_a_command_that_fixes_it_is_shown_as_code() -> None:
     for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
         report = saying(False, Problem(name, "why", remedy), application=name)
         played.controller.history.record(played.syncer(name), report)
-    page = html(seen(played))
+    page = status_page_html(seen(played))
     assert "run <code>eurekube &lt;b&gt;</code>, and wait" in page
     assert "wait ` &lt;b&gt;" in page
 
@@ -497,9 +510,9 @@ def test_a_fault_of_several_is_reported_by_the_one_that_is_shown() -> None:
     played = PlayedOperator()
     played.conflict(played.syncer("order"), "belongs to a stack")
     played.conflict(played.syncer("rating"), "belongs to a machine")
-    boxes = html(seen(played)).partition("<h2>")[0]
+    boxes = status_page_html(seen(played)).partition("<h2>")[0]
     assert "e.g. shop/order: belongs to a stack" in boxes
-    boxes = html(seen(played, application="rating")).partition("<h2>")[0]
+    boxes = status_page_html(seen(played, application="rating")).partition("<h2>")[0]
     assert "e.g. shop/rating: belongs to a machine" in boxes
     assert boxes.index("shop/rating") < boxes.index("shop/order")
 
@@ -512,7 +525,7 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     played.refresh("order", status=run_status("Locked"))
     held = [{"type": "Ready", "status": "False", "reason": "SourceUnreachable", "message": "no answer"}]
     played.mirror("a", "order", conditions=held)
-    boxes = html(seen(played, application="rating")).partition("<h2>")[0]
+    boxes = status_page_html(seen(played, application="rating")).partition("<h2>")[0]
     assert "StackRefresh shop/rating" in boxes
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
@@ -522,12 +535,12 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
 def test_what_fixes_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
     """The remedy from the StackRefresh's condition appears once, in the box."""
     played = PlayedOperator()
-    refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
-    status = status_of({"metadata": {}}, refused, datetime.now(UTC))
+    refused = StackRefreshState().as_refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
+    status = stack_refresh_status_patch({"metadata": {}}, refused, datetime.now(UTC))
     played.refresh("rating", status=status)
     data = seen(played)
     assert data["stackRefreshes"][0]["message"] == status["conditions"][0]["message"]
-    text = Page(html(data)).text
+    text = Page(status_page_html(data)).text
     remedy = REFRESH_REMEDIES[RefreshReason.UNKNOWN_TARGET]
     assert text.count(remedy) == text.count(f"To fix it: {remedy}") == 1
     assert text.count("there is no target prod") == 2  # in the box, and in the row
