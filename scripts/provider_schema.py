@@ -89,8 +89,8 @@ def make_schema() -> dict[str, Any]:
         "types": _type_schemas(),
         "provider": {
             "description": "One Eureka, and how to reach it. What a provider that a program makes does not"
-            " say is taken from the environment (`EUREKA_URL`, `EUREKA_USER` ...) only where it names no"
-            " `url`.",
+            " say is taken from the environment (`EUREKA_URL`, `EUREKA_USER` ...) only where it names no "
+            "`url`.",
             "inputProperties": _configuration_schema(),
         },
         "resources": {

@@ -22,6 +22,7 @@ MAX_REPEATED_TESTS = 3
 TEST_SELECTION = (
     "-m",
     "not alone and not faults",
+    "--nightly=leave-out",
     "tests/system",
     "tests/interop",
     "tests/contract",

@@ -38,12 +38,11 @@ def index_page() -> str:
         _chooser_section(name, code, _read_example(path)) for name, (code, path) in EXAMPLE_PROGRAMS.items()
     )
     return (
-        "---\ntitle: Eurekube\n"
-        "meta_desc: Registrations in Netflix Eureka as Pulumi resources, for programs in every language.\n"
-        "layout: package\n---\n\n"
-        "The Eurekube provider registers instances in Netflix Eureka for a stack, which owns them. An"
-        " operator, `eurekube keepalive` or the application sends their renewals. The registrations are found"
-        " by Spring Cloud's and by all other clients of Eureka.\n\n## Example\n\n"
+        "---\ntitle: Eurekube\nmeta_desc: Registrations in Netflix Eureka as Pulumi resources, for programs "
+        "in every language.\nlayout: package\n---\n\nThe Eurekube provider registers instances in Netflix "
+        "Eureka for a stack, which owns them. An operator, `eurekube keepalive` or the application sends "
+        "their renewals. The registrations are found by Spring Cloud's and by all other clients of "
+        "Eureka.\n\n## Example\n\n"
         f'{{{{< chooser language "{",".join(EXAMPLE_PROGRAMS)}" >}}}}\n{choices}{{{{< /chooser >}}}}\n'
     )
 
@@ -59,18 +58,15 @@ def installation_page() -> str:
         for name, key in CONFIGURATION_KEYS.items()
     )
     return (
-        "---\ntitle: Eurekube Installation & Configuration\n"
-        "meta_desc: How to install the Eurekube provider and how to configure it.\nlayout: package\n---\n\n"
-        "## Installation\n\n"
-        "The plugin needs Python 3.11 or later on PATH. A release has an archive for each system,"
-        " architecture and minor version of Python, which carries its libraries:\n\n"
-        f"```bash\npulumi plugin install resource eurekube {__version__} --file"
-        f" pulumi-resource-eurekube-v{__version__}-linux-amd64-cp312.tar.gz\n"
-        "pulumi package add eurekube\n```\n\n"
-        "The second command makes the SDK for the language of the program and adds it to the project; YAML"
-        " needs none.\n\n## Configuration\n\n"
-        "```bash\npulumi config set eurekube:url https://eureka.example.com/eureka\n"
-        "pulumi config set eurekube:user pulumi\npulumi config set --secret eurekube:password\n```\n\n"
+        "---\ntitle: Eurekube Installation & Configuration\nmeta_desc: How to install the Eurekube provider "
+        "and how to configure it.\nlayout: package\n---\n\n## Installation\n\nThe plugin needs Python 3.11 "
+        "or later on PATH. A release has an archive for each system, architecture and minor version of "
+        "Python, which carries its libraries:\n\n```bash\npulumi plugin install resource eurekube "
+        f"{__version__} --file pulumi-resource-eurekube-v{__version__}-linux-amd64-cp312.tar.gz\npulumi "
+        "package add eurekube\n```\n\nThe second command makes the SDK for the language of the program and "
+        "adds it to the project; YAML needs none.\n\n## Configuration\n\n```bash\npulumi config set "
+        "eurekube:url https://eureka.example.com/eureka\npulumi config set eurekube:user pulumi\npulumi "
+        "config set --secret eurekube:password\n```\n\n"
         "| key | environment | secret | what it is |\n|---|---|---|---|\n" + rows
     )
 

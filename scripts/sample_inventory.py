@@ -18,8 +18,8 @@ from eurekube_provider.doctor.inventory_reader import EurekaListing, Inventory
 
 _CLUSTER = Cluster("eks", "6f1d")
 _SELF_REGISTERED_MESSAGE = (
-    "ORDER order-6c9f4-b7k2x:order:8080 at 10.0.2.8:8080, ORDER order-6c9f4-p4wq9:order:8080 at 10.0.2.9:8080"
-    " registered themselves"
+    "ORDER order-6c9f4-b7k2x:order:8080 at 10.0.2.8:8080, ORDER order-6c9f4-p4wq9:order:8080 at "
+    "10.0.2.9:8080 registered themselves"
 )
 _NO_SERVICE_MESSAGE = (
     "no Service in namespace shop has the label app=cart (or, without a label app, the name cart)"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
+from tests.nightly import is_nightly
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -32,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["real", "dev"],
         default="real",
         help="the Eureka servers of tests/contract and tests/interop [real]",
+    )
+    parser.addoption(
+        "--nightly",
+        choices=["include", "leave-out", "only"],
+        default="include",
+        help="the tests that tests/nightly.toml names [include]",
     )
 
 
@@ -120,17 +128,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that development servers cannot run, and order the longest files first.
+    """Deselect the tests that development servers cannot run and, as ``--nightly`` says, those of
+    tests/nightly.toml or all others; order the longest files first.
 
     The order is set here, not on the command line: of two paths of which one contains the other, pytest takes
     the outer one only.
     """
-    if config.getoption("eureka") == "dev":
-        left_out = [one for one in items if one.get_closest_marker("real_server")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [one for one in items if one not in left_out]
+    left_out = {item for item in items if _is_left_out(config, item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     ranks = {servers: rank for rank, servers in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(servers_of(item.nodeid), len(ranks)))
+
+
+def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    """Return whether the command line's options leave out a test."""
+    if config.getoption("eureka") == "dev" and item.get_closest_marker("real_server"):
+        return True
+    nightly = config.getoption("nightly")
+    return bool(nightly != "include" and is_nightly(item.nodeid) != (nightly == "only"))
 
 
 def pytest_collection_finish() -> None:

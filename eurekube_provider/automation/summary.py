@@ -246,8 +246,7 @@ def _add_owner_warnings(
     if adopting:
         text = (
             f"whatever stands in Eureka under {format_list([each.instance_id for each in adopting], 3)} is "
-            "taken"
-            " over, and removed with this stack"
+            "taken over, and removed with this stack"
         )
         builder.add_warning(WarningConcern.OWNER, step.name, text)
 
@@ -265,8 +264,8 @@ def _add_renewer_warnings(
             text = "nobody of ours renews it: the application must send its own renewals, or it lapses"
         elif before:
             text = (
-                f"from now on {renewer} renews it, and no more {', '.join(sorted(before))}: where no operator"
-                " of that name runs, it lapses"
+                f"from now on {renewer} renews it, and no more {', '.join(sorted(before))}: where no "
+                "operator of that name runs, it lapses"
             )
         else:
             continue

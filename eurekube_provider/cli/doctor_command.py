@@ -151,13 +151,12 @@ def advise_quicker_caches(drain: Drain) -> str:
         else "",
     ]
     return (
-        f"callers learn of a pod up to {before:g} s after Eureka shows it. It is {after:g} s with"
-        f" eureka.server.response-cache-update-interval-ms={server * 1000:g} in Eureka, and"
-        f" eureka.client.registry-fetch-interval-seconds={fetch:g} and"
-        f" spring.cloud.loadbalancer.cache.ttl={QUICK_CACHES_DRAIN.load_balancer_cache_seconds:g}s in the "
-        "callers; that"
-        f" costs Eureka {' and '.join(filter(None, costs)) or 'nothing'}. Give drains and operator the same"
-        " times then"
+        f"callers learn of a pod up to {before:g} s after Eureka shows it. It is {after:g} s with "
+        f"eureka.server.response-cache-update-interval-ms={server * 1000:g} in Eureka, and "
+        f"eureka.client.registry-fetch-interval-seconds={fetch:g} and "
+        f"spring.cloud.loadbalancer.cache.ttl={QUICK_CACHES_DRAIN.load_balancer_cache_seconds:g}s in the "
+        f"callers; that costs Eureka {' and '.join(filter(None, costs)) or 'nothing'}. Give drains and "
+        "operator the same times then"
     )
 
 

@@ -36,13 +36,13 @@ _CACHES_PER_SERVER = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
-        "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every"
-        " Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It"
-        " goes on running and renewing, and the operator keeps what is set here until `eurekube undrain`"
-        " clears it. An application means the instances that it has now. What no request can reach, and what"
-        " Eureka goes on to list although no server holds it, is named as not safe, with the exit code 1."
-        " Whatever else the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...)"
-        " is read from the environment."
+        "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every "
+        "Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It "
+        "goes on running and renewing, and the operator keeps what is set here until `eurekube undrain` "
+        "clears it. An application means the instances that it has now. What no request can reach, and what "
+        "Eureka goes on to list although no server holds it, is named as not safe, with the exit code 1. "
+        "Whatever else the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is "
+        "read from the environment."
     )
     add_target_options(parser)
     add_cache_options(parser, leave_out=("take_over_seconds",))
@@ -103,8 +103,7 @@ def describe_unaddressable(instances: Sequence[Instance], missed_outcome: str) -
     """
     return [
         f"{one.application} {one.instance_id!r} is {one.status} and not {missed_outcome}: {one.unreadable}; "
-        "end its"
-        " process, and Eureka forgets it once its Eureka lease has lapsed"
+        "end its process, and Eureka forgets it once its Eureka lease has lapsed"
         for one in instances
     ]
 
@@ -206,9 +205,9 @@ def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> No
     for application in dict.fromkeys(one.instance.application for one in results):
         if not is_another_instance_up(peers, application, drained):
             print_error_line(
-                "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
-                f" {application} that is UP on every server: unless one registered since, its callers will"
-                " find none"
+                "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of "
+                f"{application} that is UP on every server: unless one registered since, its callers will "
+                "find none"
             )
 
 

@@ -35,10 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         f"Open the readiness gate {READINESS_GATE} of all pods of a workload that wait for it, whatever "
-        "callers know:"
-        " the roll-out goes on at once, and takes away pods that callers may still need. For pods that wait"
-        " while no operator runs, or while Eureka is away. Pods that come later wait again. The operator"
-        " never closes a gate that is open. Needs the right to patch pods/status."
+        "callers know: the roll-out goes on at once, and takes away pods that callers may still need. For "
+        "pods that wait while no operator runs, or while Eureka is away. Pods that come later wait again. "
+        "The operator never closes a gate that is open. Needs the right to patch pods/status."
     )
     parser.add_argument("action", choices=("open",), help="what becomes of it: open is all that there is")
     parser.add_argument(
@@ -99,8 +98,8 @@ def pods_waiting_for_gate(access: KubeAccess, workload: str, namespace: str) -> 
                 yield pod
             else:
                 print_line(
-                    f"pod {qualified_name(pod)}: left as it is, since more than the gate keeps it from "
-                    "being ready"
+                    f"pod {qualified_name(pod)}: left as it is, since more than the gate keeps it from being "
+                    "ready"
                 )
 
 

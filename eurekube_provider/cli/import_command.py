@@ -162,8 +162,8 @@ def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
         near = get_close_matches(application.upper(), {one.application for one in everything}, n=1)
         hint = f" ({near[0]} is one)" if near else ""
         raise RegistryRejected(
-            f"Eureka lists no application {application!r}{hint}; what was registered within the last 30 s may"
-            " not be listed yet"
+            f"Eureka lists no application {application!r}{hint}; what was registered within the last 30 s "
+            "may not be listed yet"
         )
     others = [one for one in there if one.owner]
     for one in others[:_MAX_LISTED]:

@@ -74,9 +74,8 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
     cause = f"{describe_owner(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
-            f"registered itself at the same address: {self_registration_remedy(refusal.actual)}, or it "
-            "would be"
-            " called twice as often"
+            f"registered itself at the same address: {self_registration_remedy(refusal.actual)}, or it would "
+            "be called twice as often"
         )
     return Difference(
         *refusal.instance.key,

@@ -150,8 +150,8 @@ def eureka_findings(
     ]
     if endangered:
         message = (
-            "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and"
-            " callers call them"
+            "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and "
+            "callers call them"
         )
         found.append(
             build_finding(Severity.WARNING, FindingName.SELF_PRESERVATION, message, tuple(endangered))

@@ -38,17 +38,18 @@ def predict_effects(
 
 
 def describe_lapse(instance: Instance) -> str:
-    """Return, as the end of a sentence, when Eureka forgets an instance that nobody renews."""
+    """Return, as the end of a sentence, when the registry forgets an instance that nobody renews, or that
+    it never does.
+    """
     if not (kind := registry_kind_of_instance(instance)).renewals:
         return (
-            f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own"
-            " session"
+            f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own "
+            "session"
         )
     least = 2 * instance.lease.duration_seconds
     return (
-        f"lapses: Eureka forgets it {least} to {least + EVICTION_INTERVAL_SECONDS} s after its last "
-        "renewal, later"
-        " while self-preservation is on"
+        f"lapses: Eureka forgets it {least} to {least + EVICTION_INTERVAL_SECONDS} s after its last renewal, "
+        "later while self-preservation is on"
     )
 
 
@@ -60,8 +61,8 @@ def _effects_on_syncer_instance(
     yield (
         LifecycleEvent.SYNCER_DELETED,
         (
-            "another syncer of this cluster that wants it takes it over as it stands; without one it is"
-            " deregistered at once"
+            "another syncer of this cluster that wants it takes it over as it stands; without one it is "
+            "deregistered at once"
         ),
     )
     yield (
@@ -85,14 +86,14 @@ def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         end = "deregistered" if syncer.policy is Policy.SYNC else "renewed no more"
         return (
-            f"it is OUT_OF_SERVICE from that moment until its endpoint is gone, then {end}; {forgotten}, with"
-            " Spring Cloud's default caches"
+            f"it is OUT_OF_SERVICE from that moment until its endpoint is gone, then {end}; {forgotten}, "
+            "with Spring Cloud's default caches"
         )
     if syncer.policy is Policy.UPSERT_ONLY:
         return f"the syncer's policy is UpsertOnly: it is renewed no more, and {describe_lapse(instance)}"
     return (
-        f"it is deregistered at the moment at which the deletion begins; {forgotten}, with Spring Cloud's"
-        " default caches"
+        f"it is deregistered at the moment at which the deletion begins; {forgotten}, with Spring Cloud's "
+        "default caches"
     )
 
 
@@ -121,8 +122,8 @@ def _effects_on_stack_instance(
     yield (
         LifecycleEvent.STACK_DESTROYED,
         (
-            "it is deregistered, after the drain that its resource asks for; what another run registered"
-            " again under its id stays"
+            "it is deregistered, after the drain that its resource asks for; what another run registered "
+            "again under its id stays"
         ),
     )
 

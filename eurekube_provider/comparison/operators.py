@@ -188,8 +188,7 @@ def findings_about_operators(
         if shared:
             message = (
                 f"two operators lead, by the Leases {one.lease_name} and {other.lease_name}, and both serve "
-                f"{shared}:"
-                " they change the same instances"
+                f"{shared}: they change the same instances"
             )
             yield build_finding(Severity.WARNING, FindingName.TWO_OPERATORS, message)
     for one in alive:

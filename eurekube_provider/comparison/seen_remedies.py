@@ -93,8 +93,8 @@ OBSERVED_REASON_REMEDIES: Mapping[str, str] = {
         " `eurekube operator --once`"
     ),
     ObservedReason.NO_SUCH_SYNCER: (
-        "wait until the operator has deregistered them; if none runs, start one, or make one pass:"
-        " `eurekube operator --once`"
+        "wait until the operator has deregistered them; if none runs, start one, or make one pass: `eurekube "
+        "operator --once`"
     ),
     ObservedReason.NONE_UP: (
         "run `eurekube explain` with the application's name: it says of each instance why it is not UP"
@@ -122,8 +122,8 @@ FINDING_REMEDIES: Mapping[str, str] = {
         "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
     ),
     FindingName.OPERATOR_AWAY: (
-        "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and"
-        " read its log"
+        "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and "
+        "read its log"
     ),
     FindingName.TWO_OPERATORS: (
         "uninstall one of the two; or give each namespaces of its own with --watch-namespace"

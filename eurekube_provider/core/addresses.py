@@ -85,8 +85,8 @@ def service_address(
     if awaits_balancer and order[0] is Advertise.LOAD_BALANCER:
         missing = _describe_missing_load_balancer(service, ports)
         remedy = (
-            "wait for the load balancer; where none comes, use mode pod, or for callers in the cluster set"
-            " spec.advertise to ClusterIP"
+            "wait for the load balancer; where none comes, use mode pod, or for callers in the cluster set "
+            "spec.advertise to ClusterIP"
         )
     return Problem(ConditionType.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
 

@@ -197,8 +197,8 @@ def judge_removals(
     )
     problem = Problem(
         ConditionType.BRAKED,
-        f"{reason}, and {count} of them without having been seen terminating: held back until {until} in case"
-        " the source is broken",
+        f"{reason}, and {count} of them without having been seen terminating: held back until {until} in "
+        "case the source is broken",
         f"if the removals are meant, annotate the syncer with {RELEASE_BRAKE_ANNOTATION}=now",
     )
     held = HeldRemovals(problem, since, until, seconds - (now - since) + 0.1, now - since)

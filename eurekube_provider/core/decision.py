@@ -66,7 +66,7 @@ class SyncerState(Enum):
     """The states of a syncer that determine which of its instances change."""
 
     SERVED = "served"
-    DOUBTFUL = "doubtful"
+    INCOMPLETE = "incomplete"
     """The desired instances are not known completely: more may be desired than are known."""
 
     PAUSED = "paused"
@@ -114,7 +114,7 @@ class StateRules:
 
 RULES_BY_STATE: Mapping[SyncerState, StateRules] = {
     SyncerState.SERVED: StateRules(registers=True, removal_scope=RemovalScope.ALL, uses_brake=True),
-    SyncerState.DOUBTFUL: StateRules(
+    SyncerState.INCOMPLETE: StateRules(
         registers=True, removal_scope=RemovalScope.ENDED, restores_forgotten=True, uses_brake=True
     ),
     SyncerState.PAUSED: StateRules(
@@ -427,7 +427,7 @@ def _plan_while_paused(situation: SyncerSituation, restores: tuple[Change, ...])
 
     :param restores: the changes that the syncer makes although it is paused.
     """
-    state = SyncerState.DOUBTFUL if situation.desired.is_in_doubt else SyncerState.SERVED
+    state = SyncerState.INCOMPLETE if situation.desired.is_in_doubt else SyncerState.SERVED
     meant = _StepsDraft(situation, RULES_BY_STATE[state]).steps(situation.home_registry)
     restored = {change.instance.key for change in restores}
     changes = (*meant.registrations, *meant.removals)

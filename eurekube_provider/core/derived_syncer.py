@@ -221,8 +221,8 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
                 raise _annotation_error(
                     service,
                     SYNC_ANNOTATION,
-                    f"is {said!r}, and the syncer's mode is {spec['mode']!r}: its spec.annotations does not"
-                    " list mode",
+                    f"is {said!r}, and the syncer's mode is {spec['mode']!r}: its spec.annotations does not "
+                    "list mode",
                 )
             found["mode"] = said
     return found

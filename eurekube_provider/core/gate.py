@@ -244,8 +244,7 @@ def _reason_by_servers(view: GateView) -> tuple[GateReason, str]:
     if view.hanging_servers and view.gate.when_eureka_is_away is WhenEurekaIsAway.WAIT:
         return GateReason.EUREKA_HANGS, (
             f"{format_list(view.hanging_servers, 3)} does not answer, and callers that use it cannot learn "
-            "of the pod;"
-            f" they leave it within {CALLERS_LEAVE_HUNG_SERVER_SECONDS:g} s"
+            f"of the pod; they leave it within {CALLERS_LEAVE_HUNG_SERVER_SECONDS:g} s"
         )
     if view.read_at - since >= view.needed_seconds:
         return GateReason.CALLERS_KNOW, (

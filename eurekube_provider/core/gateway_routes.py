@@ -153,8 +153,7 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
             return None
     return no_address_problem(
         f"Gateway {place} has not accepted HTTPRoute {qualified_name(route)} as it stands (conditions "
-        "Accepted,"
-        " ResolvedRefs and PartiallyInvalid)",
+        "Accepted, ResolvedRefs and PartiallyInvalid)",
         "wait for the Gateway's controller; if it stays, see why with kubectl describe httproute",
     )
 
@@ -269,9 +268,8 @@ def _shared_host_problem(
             path = _first_callable_path(rule)
             if path and not _sends_all_requests_to(rule, target, route):
                 return no_address_problem(
-                    f"HTTPRoute {qualified_name(route)} sends {path} of {host} elsewhere than to Service"
-                    f" {target.qualified_name} alone: who calls that path of the application would come "
-                    "there",
+                    f"HTTPRoute {qualified_name(route)} sends {path} of {host} elsewhere than to Service "
+                    f"{target.qualified_name} alone: who calls that path of the application would come there",
                     f"give Service {target.qualified_name} a host name of its own",
                 )
     return None

@@ -39,8 +39,7 @@ def ingress_route_candidates(
             if not host or host.startswith("*"):
                 problem: Problem | None = no_address_problem(
                     f"{via} sends {host or 'each host'} to Service {target.qualified_name}, and callers "
-                    "need one"
-                    " host name",
+                    "need one host name",
                     "give the rule a host without *",
                 )
                 yield RouteCandidate("", via, problem=problem)

@@ -56,7 +56,7 @@ from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
-from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
+from eurekube_provider.core.text import check_instance_id, check_metadata, metadata_value_problem
 from eurekube_provider.core.wording import format_count
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
@@ -762,7 +762,7 @@ def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], 
     annotations = service["metadata"].get("annotations") or {}
     for key, annotation in syncer.metadata_from_annotations.items():
         value = annotations.get(annotation)
-        if value and (problem := value_problem(value)):
+        if value and (problem := metadata_value_problem(value)):
             unfit.append(
                 f"{key} of Service {qualified_name(service)}, whose annotation {annotation} {problem}"
             )

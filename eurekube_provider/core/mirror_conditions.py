@@ -103,9 +103,9 @@ MIRROR_REMEDIES: Mapping[str, str] = {
         "find out why Eureka does not answer; the Services are kept meanwhile"
     ),
     MirrorCondition.BRAKED: (
-        "wait, if Eureka was restarted; if the instances are gone, annotate the mirror with"
-        " eurekube.io/release-brake=now; else have spec.eureka, or the operator's connection, name the Eureka"
-        " that holds them"
+        "wait, if Eureka was restarted; if the instances are gone, annotate the mirror with "
+        "eurekube.io/release-brake=now; else have spec.eureka, or the operator's connection, name the Eureka "
+        "that holds them"
     ),
     MirrorCondition.REMOVALS_HELD: "wait, or set spec.holdSeconds lower",
     MirrorCondition.NAME_TAKEN: (

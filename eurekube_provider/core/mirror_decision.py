@@ -347,8 +347,7 @@ def _long_held_problems(situation: MirrorSituation, verdict: GuardVerdict) -> li
         servers = join_sentences(sorted(set(verdict.other_source_by_id.values())))
         found.append(
             f"{application}: {len(verdict.other_source_by_id)} endpoints came from {servers}, and are not "
-            "seen at"
-            f" {situation.source}, where their absence proves nothing: they wait until they are, or are"
-            " released"
+            f"seen at {situation.source}, where their absence proves nothing: they wait until they are, or "
+            "are released"
         )
     return [Problem(MirrorCondition.BRAKED, sentence) for sentence in found]

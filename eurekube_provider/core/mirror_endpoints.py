@@ -134,9 +134,9 @@ def mirrored_endpoints(
             )
         if len(instance.instance_id) > MAX_MIRRORED_ID_LENGTH:
             sentence = (
-                f"{instance.application} {instance.instance_id[:40]}… has an id of"
-                f" {len(instance.instance_id)} characters: register it by one of {MAX_MIRRORED_ID_LENGTH} "
-                "at most"
+                f"{instance.application} {instance.instance_id[:40]}… has an id of "
+                f"{len(instance.instance_id)} characters: register it by one of {MAX_MIRRORED_ID_LENGTH} at "
+                "most"
             )
             problems.append(Problem(MirrorCondition.ADDRESS_REFUSED, sentence))
             continue

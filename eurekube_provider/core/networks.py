@@ -22,8 +22,8 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
             found.append(ipaddress.ip_network(str(text).strip()))
         except ValueError:
             raise ValueError(
-                f"{text!r} must be a network such as 192.0.2.0/24 or 2001:db8::/32, without bits set behind"
-                " its length"
+                f"{text!r} must be a network such as 192.0.2.0/24 or 2001:db8::/32, without bits set behind "
+                "its length"
             ) from None
     return tuple(found)
 

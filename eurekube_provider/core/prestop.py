@@ -51,11 +51,13 @@ def serving_seconds(pod_spec: Object) -> int:
     grace period that is shorter than a sleep cuts it off. A native sidecar counts if its own preStop may end
     it before the others, see :func:`early_ending_sidecars`.
     """
-    ends = map(prestop_sleep_seconds, (*serving_containers(pod_spec), *early_ending_sidecars(pod_spec)))
+    ends = map(
+        prestop_sleep_seconds, (*containers_with_ports_or_all(pod_spec), *early_ending_sidecars(pod_spec))
+    )
     return min((*ends, grace_period_seconds(pod_spec)))
 
 
-def serving_containers(pod_spec: Object) -> Sequence[Object]:
+def containers_with_ports_or_all(pod_spec: Object) -> Sequence[Object]:
     """Return the containers that serve: those that name a port or, where none does, all."""
     containers: Sequence[Object] = pod_spec.get("containers") or ()
     return [one for one in containers if one.get("ports")] or containers

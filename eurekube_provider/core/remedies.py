@@ -25,8 +25,8 @@ SYNCER_REMEDIES: Mapping[str, str] = {
         "call one Service as the application, or select it alone by spec.selector.matchLabels"
     ),
     ConditionType.ENDPOINTS_LEFT_OUT: (
-        "nothing where these endpoints need no callers; else give the pods the port, and the endpoints"
-        " addresses"
+        "nothing where these endpoints need no callers; else give the pods the port, and the endpoints "
+        "addresses"
     ),
     ConditionType.METADATA_LEFT_OUT: (
         "give the Service the port or the annotation that the message names, or take it out of the spec"

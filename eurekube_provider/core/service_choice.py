@@ -19,7 +19,13 @@ from eurekube_provider.core.objects import (
     publishes_not_ready,
     service_name_of_slice,
 )
-from eurekube_provider.core.ports import choose_port_objects, choose_ports, has_tcp_port, with_target_ports
+from eurekube_provider.core.ports import (
+    Ports,
+    choose_port_objects,
+    choose_ports,
+    has_tcp_port,
+    with_target_ports,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Mode, PortReference, Syncer
 from eurekube_provider.core.wording import format_list
@@ -118,9 +124,9 @@ def _ambiguous_service_problem(syncer: Syncer, candidates: Sequence[Object]) -> 
         f"several Services of namespace {syncer.selector.namespace} have the {syncer.selector.labels}, and"
         f" their ports or pods differ: {names}; what is registered is kept, and of the others only pods of"
         " the same Service and port are registered",
-        f"call the Service that is meant {syncer.selector.app or syncer.application.lower()}, give it a label"
-        " that the others lack and name that in spec.selector.matchLabels, or name in spec.port a port that"
-        " it alone has",
+        f"call the Service that is meant {syncer.selector.app or syncer.application.lower()}, give it a "
+        "label that the others lack and name that in spec.selector.matchLabels, or name in spec.port a "
+        "port that it alone has",
     )
 
 
@@ -164,7 +170,7 @@ def _have_same_ports_and_pods(syncer: Syncer, one: Object, other: Object, slices
     declared = [_declared_ports(syncer, each) for each in (one, other)]
     if declared[0] and declared[0] == declared[1]:
         return True
-    offered = [_offered_ports(syncer, each) for each in slices_of_both]
+    offered = [_port_choices_of_slices(syncer, each) for each in slices_of_both]
     return syncer.mode is Mode.POD and bool(offered[0]) and offered[0] == offered[1]
 
 
@@ -194,8 +200,8 @@ def _declared_ports(syncer: Syncer, service: Object) -> object:
     return tuple(str(one["port"]) if one else "" for one in chosen)
 
 
-def _offered_ports(syncer: Syncer, slices: Iterable[Object]) -> frozenset[object]:
-    """Return the ports that EndpointSlices with endpoints offer to callers."""
+def _port_choices_of_slices(syncer: Syncer, slices: Iterable[Object]) -> frozenset[Ports | Problem]:
+    """Return the ports that the syncer chooses from each slice with endpoints, or why it finds none."""
     return frozenset(
         choose_ports(one.get("ports"), syncer.port, syncer.secure_port, "")
         for one in slices

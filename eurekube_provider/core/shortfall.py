@@ -16,10 +16,10 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.prestop import (
     SLEEP_COMMAND_PATTERN,
     PreStopHook,
+    containers_with_ports_or_all,
     early_ending_sidecars,
     grace_period_seconds,
     prestop_sleep_seconds,
-    serving_containers,
 )
 
 
@@ -67,7 +67,7 @@ def find_shortfalls(
     :param shutdown_seconds: the time that the process itself needs after SIGTERM.
     """
     grace = grace_period_seconds(pod_spec)
-    ending = [("containers", one) for one in serving_containers(pod_spec)]
+    ending = [("containers", one) for one in containers_with_ports_or_all(pod_spec)]
     ending += [("initContainers", one) for one in early_ending_sidecars(pod_spec)]
     for group, container in ending:
         name, slept = str(container.get("name")), prestop_sleep_seconds(container)
@@ -80,8 +80,7 @@ def find_shortfalls(
                 ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
                 name,
                 f"container {name} {_describe_ending(prestop, slept)} when its pod is deleted, and callers "
-                "may call it"
-                f" for {needed_seconds} s more",
+                f"may call it for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
                 + ("" if prestop_patch else ", after what it does already")
                 + f", and {longer}",

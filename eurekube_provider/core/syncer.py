@@ -495,8 +495,8 @@ class _SyncerReader:
     def _refuse_reserved(self, field_name: str, written: str, key: str) -> None:
         if key.startswith(RESERVED_PREFIX):
             raise self._error(
-                f"spec.{field_name} has {written!r}: metadata keys that start with {RESERVED_PREFIX} are"
-                " Eurekube's own"
+                f"spec.{field_name} has {written!r}: metadata keys that start with {RESERVED_PREFIX} are "
+                "Eurekube's own"
             )
 
     def _read_choice(

@@ -52,7 +52,7 @@ def text_problem(text: str) -> str:
     )
 
 
-def value_problem(value: str) -> str:
+def metadata_value_problem(value: str) -> str:
     """Return why a text that somebody wrote may not become a metadata value; empty where it may.
 
     The bounds are those of ``spec.metadata`` in the CRD.

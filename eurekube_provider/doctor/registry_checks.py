@@ -250,11 +250,10 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
             Fault.UNREADABLE_INSTANCE,
             f"Eureka {name}",
             f"{format_count(len(names))} cannot be read or asked for, so that nothing can drain them or "
-            "prove that"
-            f" they left: {format_list(names, _MAX_LISTED_NAMES)}",
-            "have their clients register under an instanceId without slashes, percent signs and the like"
-            " (eureka.instance.instance-id), at an address in its plain form; an entry of other software"
-            " must be removed by its author",
+            f"prove that they left: {format_list(names, _MAX_LISTED_NAMES)}",
+            "have their clients register under an instanceId without slashes, percent signs and the like "
+            "(eureka.instance.instance-id), at an address in its plain form; an entry of other software "
+            "must be removed by its author",
         )
 
 
@@ -269,8 +268,7 @@ def stuck_out_of_service_findings(instances: Iterable[Instance]) -> Iterator[Fin
             Fault.STUCK_OUT_OF_SERVICE,
             f"application {application}",
             f"registered itself as OUT_OF_SERVICE ({format_list(ids, _MAX_LISTED_NAMES)}): Eureka keeps "
-            "that whatever"
-            " the application says since, and no caller finds it",
+            "that whatever the application says since, and no caller finds it",
             "if it is to be called: eurekube undrain, with the id of each; and have it register as STARTING"
             " or DOWN in place of OUT_OF_SERVICE",
         )

@@ -96,10 +96,9 @@ def service_findings(
             describe_syncer(syncer),
             f"Eureka holds {format_count(len(strange))} of it that belong to other Services with the"
             f" {syncer.selector.labels} ({names}), and callers of {syncer.application} call them",
-            f"if callers shall not have them, run an operator of this version: it registers {meant_names}"
-            f" alone, and removes {format_count(len(strange))} after a minute; to keep them, have another "
-            "syncer"
-            f" select {names} by spec.selector.matchLabels before; or select {meant_names} alone",
+            f"if callers shall not have them, run an operator of this version: it registers {meant_names} "
+            f"alone, and removes {format_count(len(strange))} after a minute; to keep them, have another "
+            f"syncer select {names} by spec.selector.matchLabels before; or select {meant_names} alone",
         )
 
 
@@ -125,8 +124,8 @@ def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) 
         yield Finding(
             Fault.UNRESOLVABLE_HOST_NAME,
             describe_syncer(syncer),
-            f"it advertises {metadata['name']}.{metadata['namespace']}.svc.{domain}, a name that only pods of"
-            " the cluster can resolve",
+            f"it advertises {metadata['name']}.{metadata['namespace']}.svc.{domain}, a name that only pods "
+            "of the cluster can resolve",
             f"set spec.advertise to {better}"
             if better
             else "give the Service a load balancer and set spec.advertise to LoadBalancer, or take mode pod",

@@ -15,8 +15,8 @@ from eurekube_provider.core.objects import Object, conditions_of, qualified_name
 from eurekube_provider.core.prestop import (
     DEFAULT_PROGRESS_DEADLINE_SECONDS,
     PreStopHook,
+    containers_with_ports_or_all,
     progress_deadline_seconds,
-    serving_containers,
     with_readiness_gate,
 )
 from eurekube_provider.core.shortfall import Shortfall, find_shortfalls
@@ -184,8 +184,8 @@ def _min_ready_findings(
     yield Finding(
         Fault.MIN_READY_TOO_SHORT,
         workload.subject,
-        f"minReadySeconds is {given}, and callers may need {needed} s to find a new pod: a rollout takes away"
-        " those that they know before",
+        f"minReadySeconds is {given}, and callers may need {needed} s to find a new pod: a rollout takes "
+        "away those that they know before",
         remedy,
         patch,
     )
@@ -204,8 +204,7 @@ def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
             Fault.GATE_NOT_SERVED,
             workload.subject,
             f"pod {qualified_name(pod)} waits for the readiness gate {READINESS_GATE}, and no operator has "
-            "looked at it: no"
-            " new pod becomes ready",
+            "looked at it: no new pod becomes ready",
             f"have the operator run, with --gate-namespace {workload.namespace}; or take the gate out of the"
             " template; what waits goes on with eurekube gate open",
         )
@@ -213,7 +212,7 @@ def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
 
 def readiness_findings(workload: Workload) -> Iterator[Finding]:
     """Yield findings about containers without a readiness probe."""
-    for container in serving_containers(workload.pod_spec):
+    for container in containers_with_ports_or_all(workload.pod_spec):
         if container.get("readinessProbe"):
             continue
         name = str(container.get("name"))
@@ -222,8 +221,8 @@ def readiness_findings(workload: Workload) -> Iterator[Finding]:
         yield Finding(
             Fault.NO_READINESS_PROBE,
             workload.subject,
-            f"container {name} has no readinessProbe: it counts as ready before it answers, and the first"
-            " callers fail",
+            f"container {name} has no readinessProbe: it counts as ready before it answers, and the first "
+            "callers fail",
             "give it a readinessProbe; for Spring Boot an httpGet of /actuator/health/readiness tells more"
             f" than {'the port, which the patch tries' if port else 'a port'}",
             workload.build_patch({"containers": [{"name": name, "readinessProbe": probe}]})
@@ -240,7 +239,7 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
     """Return a patch that sets an environment variable in the container at ``port``, else in the first
     that serves.
     """
-    containers = serving_containers(workload.pod_spec)
+    containers = containers_with_ports_or_all(workload.pod_spec)
     if not containers:
         return None
     chosen = next((one for one in containers if _container_ports(one, port)), containers[0])

@@ -312,7 +312,7 @@ def _unusable_url_error(*urls: str) -> ConfigurationError:
         )
     which = "a Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
     return ConfigurationError(
-        f"{which} cannot be used: it must look like http://host:8761/eureka or https://host/eureka, without"
-        " query or fragment, and a comma, slash, question mark, hash sign or @ in its credentials must be"
-        " percent-encoded"
+        f"{which} cannot be used: it must look like http://host:8761/eureka or https://host/eureka, without "
+        "query or fragment, and a comma, slash, question mark, hash sign or @ in its credentials must be "
+        "percent-encoded"
     )

@@ -271,7 +271,7 @@ class EurekaRegistry:
         If an unknown instance is found, its owner is notified: the instance may be in the way of the
         caller's.
         """
-        if not known_too and not self.reachability.awaits_fresh_list:
+        if not known_too and not self.reachability.awaits_list_after_takeover:
             return
         asked = [key for key in keys if known_too or self.table.is_new(key)]
         for key, found in read_instances(self.peers, asked).items():

@@ -96,7 +96,7 @@ class WriteNotes:
 
     def known_without_read(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
         """Return the instance over which an update is written without a read before, see
-        :func:`.rules.can_update_without_read`.
+        :func:`.rules.can_update_without_read`: None here, since only a process that renews is ever certain.
         """
         return None
 

@@ -97,16 +97,21 @@ class RemovalChecks:
                 return
             self._is_checking = True
         mine: list[RegistryError] = []
-        while due := self._wait_for_due():
-            for removed, error in self._check_due(due):
-                if removed.thread_id == threading.get_ident():
-                    mine.append(error)
-                    continue
-                name = f"{removed.instance.application} {removed.instance.instance_id}"
-                message = (
-                    f"{name} was removed, and may have come back by a renewal that was under way: {error}"
-                )
-                print(message, file=sys.stderr, flush=True)
+        try:
+            while due := self._wait_for_due():
+                for removed, error in self._check_due(due):
+                    if removed.thread_id == threading.get_ident():
+                        mine.append(error)
+                        continue
+                    name = f"{removed.instance.application} {removed.instance.instance_id}"
+                    message = (
+                        f"{name} was removed, and may have come back by a renewal that was under way: {error}"
+                    )
+                    print(message, file=sys.stderr, flush=True)
+        except BaseException:
+            with self._lock:
+                self._is_checking = False  # the next call goes on with what is left
+            raise
         if mine:
             raise mine[0]
 

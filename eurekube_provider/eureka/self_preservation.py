@@ -71,9 +71,8 @@ class RenewalShare:
             return ""
         return (
             f"this operator renews {self.renewed_here} of {self.registered} instances ({self.share:.0%}): "
-            "should it"
-            f" stop for long, Eureka goes into self-preservation (over {LARGEST_HARMLESS_SHARE:.0%}) and"
-            " forgets none of them"
+            "should it stop for long, Eureka goes into self-preservation (over "
+            f"{LARGEST_HARMLESS_SHARE:.0%}) and forgets none of them"
         )
 
 

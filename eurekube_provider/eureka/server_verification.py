@@ -44,8 +44,8 @@ def _verify_is_eureka(peer: Peer) -> None:
         return  # a Eureka that has just started has no list to show
     except RegistryRejected as error:
         raise RegistryUnreachable(
-            f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered"
-            f" ({error})",
+            f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered "
+            f"({error})",
             url=peer.url,
             status_code=error.status_code,
         ) from None

@@ -314,7 +314,7 @@ class Writer:
             )
         for url, error in failures.items():
             _log.warning(
-                "failed to remove an instance from a Eureka server, which may still show it",
+                "failed to remove an instance from a Eureka server, which may show it until its lease ends",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
         stays = blocking_error(held_back)

@@ -247,8 +247,8 @@ class KubeAccess:
             return cast("dict[str, Any]", json.loads(data)) if data else {}
         except ValueError:
             raise KubernetesError(
-                f"{method} {path}: {self.server} answered {response.status} with something that is not JSON:"
-                " is this a Kubernetes API?",
+                f"{method} {path}: {self.server} answered {response.status} with something that is not "
+                "JSON: is this a Kubernetes API?",
                 status_code=response.status,
             ) from None
 

@@ -413,9 +413,8 @@ class Elector:
             return error
         return KubernetesError(
             f"{error}; the operator's ServiceAccount needs the verb {_RBAC_VERB_BY_METHOD[method]} for "
-            "leases of"
-            f" coordination.k8s.io in the namespace {self._namespace} (or run one replica with"
-            " --leader-elect false)",
+            f"leases of coordination.k8s.io in the namespace {self._namespace} (or run one replica with "
+            "--leader-elect false)",
             status_code=403,
             reason=error.reason,
         )

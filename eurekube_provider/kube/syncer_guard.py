@@ -160,11 +160,9 @@ def uninstall_refusal(
         if waiting := _list_objects_declaring_gate(access, gated):
             return (
                 f"the operator is still needed by {format_list(waiting, _MAX_LISTED_NAMES)}, which declare "
-                "the readiness gate"
-                f" {READINESS_GATE}. Nobody would open it, so that no new pod of theirs would become ready. "
-                "Take the"
-                " gate out of the templates first, or the label off the namespace where a policy puts it in,"
-                f" and have the pods replaced; {_FORCE_UNINSTALL_HINT}"
+                f"the readiness gate {READINESS_GATE}. Nobody would open it, so that no new pod of theirs "
+                "would become ready. Take the gate out of the templates first, or the label off the "
+                f"namespace where a policy puts it in, and have the pods replaced; {_FORCE_UNINSTALL_HINT}"
             )
         found = {
             # One that serves no mirrors may not list them: these have no finalizers of this operator.

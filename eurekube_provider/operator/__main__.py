@@ -76,8 +76,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--check-removal",
         action="store_true",
         help="print the EurekaSyncers and EurekaMirrors that would be left alone, and the workloads whose"
-        " pods declare the readiness gate, and end; 1 where there are any. The chart asks it before it is"
-        " uninstalled",
+        " pods declare the readiness gate, and end; 1 where there are any. The chart asks it before it is "
+        "uninstalled",
     )
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="how --once and --check print [text]"

@@ -148,7 +148,7 @@ class BrakeMemory:
             )
         return True
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all counts and held removals: another replica led meanwhile and had counts of its own."""
         with self._lock:
             self._held.clear()

@@ -250,9 +250,9 @@ def check_ownership_conflicts(found: ConditionInput) -> Iterator[Problem]:
             ConditionType.CONFLICT,
             f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
             " as they are, and those of its endpoints are renewed",
-            f"if the cluster was called so before, start its operator with --previous-cluster-name {called},"
-            " which takes them over; if another operator serves the same syncers by that name, end one of the"
-            " two",
+            "if the cluster was called so before, start its operator with --previous-cluster-name "
+            f"{called}, which takes them over; if another operator serves the same syncers by that name, "
+            "end one of the two",
         )
     elif conflict := _describe_conflicts(found):
         yield Problem(ConditionType.CONFLICT, join_sentences(conflict))

@@ -219,12 +219,12 @@ class Controller:
             self._stands_by = True
         for registry in self._registries.values():
             registry.stand_by()
-        self._reconciler.forget_all()
-        self._publisher.forget_all()
-        self.drain_check.forget_all()
+        self._reconciler.on_leadership_lost()
+        self._publisher.on_leadership_lost()
+        self.drain_check.on_leadership_lost()
         if self._gates is not None:
-            self._gates.forget_all()
-        self.history.forget_all()
+            self._gates.on_leadership_lost()
+        self.history.on_leadership_lost()
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads; while a Eureka is away, a reconcile may last as long as its

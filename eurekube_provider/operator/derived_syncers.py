@@ -123,7 +123,7 @@ class DerivedSyncerController:
             str, float
         ] = {}  # by namespace: writes wait until then after a failed one
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget refusals and pending deletions, since another replica leads."""
         with self._lock:
             self._refused.clear()
@@ -330,7 +330,10 @@ class DerivedSyncerController:
             self._patch(item, {}, changes)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
-            _log.warning("failed to pause a derived syncer or to change its policy, retrying", extra=extra)
+            _log.warning(
+                "failed to copy paused and policy to a derived syncer, which keeps its old ones, retrying",
+                extra=extra,
+            )
             self._sources.enqueue_later(key, RETRY_SECONDS)
 
     def _create_or_patch(self, item: Object | None, wanted: Mapping[str, Any]) -> Object | None:
@@ -356,8 +359,8 @@ class DerivedSyncerController:
         return answer
 
     def _wait_until_watched(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
-        """Wait, in a single pass, until the watch shows a syncer as it was written; return False if it does
-        not.
+        """With ``--once``, wait until the watch shows a syncer as it was written; return False if it does
+        not, and always without ``--once``.
         """
 
         def is_in_watch() -> bool:

@@ -151,7 +151,7 @@ class DrainCheck:
             for table in (self._due, self._known, self._problems):
                 table.pop(key, None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all findings: another replica checks from now on."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
@@ -172,8 +172,7 @@ class DrainCheck:
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 _log.exception(
                     "failed to check how long a syncer's pods serve after their deletion began, checking "
-                    "again"
-                    " after its next reconcile",
+                    "again after its next reconcile",
                     extra={"syncer": "/".join(key)},
                 )
 

@@ -254,7 +254,7 @@ class GateOpener:
             self._asked.pop(key, None)
             self._problems.pop(key, None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all decisions and readings: another replica leads."""
         with self._lock:
             self._asked.clear()
@@ -343,7 +343,7 @@ class GateOpener:
         )
 
     def _view_of_endpoints(self, key: SyncerKey, services: Collection[Object], pod: Object) -> GateView:
-        """Return a syncer's view with the fields that depend on the endpoints of its Services alone."""
+        """Return a syncer's view of a pod, with only the fields that its Services' endpoints decide."""
         name = key_of(pod)[1]
         endpoints = [
             endpoint
@@ -585,7 +585,7 @@ _NODE_NOT_READY_STEP = GateDecision(GateReason.NODE_NOT_READY, "the pod's node i
 
 _CONDITION_FIELDS = ("status", "reason", "message")
 
-_REGISTERING_STATES = (SyncerState.SERVED, SyncerState.DOUBTFUL)
+_REGISTERING_STATES = (SyncerState.SERVED, SyncerState.INCOMPLETE)
 
 
 def _makes_newly_up(change: Change) -> bool:

@@ -62,7 +62,7 @@ class NextOwnerSearch:
         """End the wait for what a syncer needs."""
         self._unread.pop(key, None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """End the waits for all syncers, since another replica leads."""
         self._unread.clear()
 

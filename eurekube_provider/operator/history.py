@@ -174,7 +174,7 @@ class ReconcileHistory:
             for result in ReconcileResult:
                 self._results.pop((key, result), None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget the last reconciles, since another replica reconciles now; the recent changes are kept."""
         with self._lock:
             for table in (self.last, self._refused, self._succeeded_at):

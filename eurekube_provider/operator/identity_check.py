@@ -120,10 +120,9 @@ def renewer_findings(
         times = [at for one in found if (at := last_renewed_unix(one)) is not None]
         if times and now - max(times) > UNRENEWED_LIMIT_SECONDS:
             said = (
-                f"{format_count(len(those), 'registration')} of stacks ask an operator of this name to "
-                "renew them,"
-                f" and nobody has for {now - max(times):.0f} s: start one with --operator-name"
-                f" {printable(renewer)}, or run the stacks with the renewer {operator_name}"
+                f"{format_count(len(those), 'registration')} of stacks ask an operator of this name to renew "
+                f"them, and nobody has for {now - max(times):.0f} s: start one with --operator-name "
+                f"{printable(renewer)}, or run the stacks with the renewer {operator_name}"
             )
             yield NameFinding("name", printable(renewer), said)
 

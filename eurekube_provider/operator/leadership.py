@@ -185,9 +185,8 @@ class Leadership:
                 _log.info("became the leader, reconciling everything", extra={"term": term})
             elif begins:
                 _log.warning(
-                    "became the leader with an old copy of the cluster: renewing instances, changing "
-                    "nothing until"
-                    " the copy is current"
+                    "became the leader with an old copy of the cluster: renewing instances, changing nothing "
+                    "until the copy is current"
                 )
 
 
@@ -208,8 +207,8 @@ def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:
     found = sorted(str(one["metadata"]["namespace"]) for one in listed)
     if len(found) > 1:
         raise ConfigurationError(
-            f"there are Leases {name} in the namespaces {', '.join(found)}: name the operator's with"
-            " --lease-namespace"
+            f"there are Leases {name} in the namespaces {', '.join(found)}: name the operator's with "
+            "--lease-namespace"
         )
     return found[0] if found else namespace
 
@@ -305,8 +304,8 @@ class DuplicateOperatorCheck:
                 if not is_logged:
                     is_logged = True
                     _log.warning(
-                        "failed to list Leases in other namespaces, retrying: an operator of the same name"
-                        " there stays unnoticed",
+                        "failed to list Leases in other namespaces, retrying: an operator of the same name "
+                        "there stays unnoticed",
                         extra={"error": str(error)},
                     )
             except Exception:  # noqa: BLE001 - the thread must check again

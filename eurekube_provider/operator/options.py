@@ -193,8 +193,8 @@ def parse_named_entries(written: Any, place: str, key: str, example: str) -> dic
     for name, entries in written.items():
         if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             raise ConfigurationError(
-                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
-                " a number"
+                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is a "
+                "number"
             )
         if not isinstance(entries, Mapping):
             raise ConfigurationError(
@@ -218,8 +218,8 @@ def texts_from_mapping(
         place = f"{where}: {key}"
         if key in secrets:
             raise ConfigurationError(
-                f"{place}: a secret must not stand in this file: write it into a file of its own and name"
-                f" that with {key}-file"
+                f"{place}: a secret must not stand in this file: write it into a file of its own and name "
+                f"that with {key}-file"
             )
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

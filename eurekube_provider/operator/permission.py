@@ -81,8 +81,8 @@ class Permissions:
         if syncer.needs_routes and syncer.advertise not in self._settings.advertise_from:
             return Problem(
                 Reason.NOT_ALLOWED,
-                f"spec.advertise is {syncer.advertise}, and the operator's configuration takes no addresses"
-                " from there",
+                f"spec.advertise is {syncer.advertise}, and the operator's configuration takes no addresses "
+                "from there",
                 "take another spec.advertise, or allow it in the operator's configuration with"
                 f" --advertise-from {syncer.advertise}",
             )
@@ -90,8 +90,8 @@ class Permissions:
             if self._reservations.allow(syncer.namespace, name) is False:
                 return Problem(
                     Reason.NOT_ALLOWED,
-                    f"it would be called {name!r}, which the operator's configuration reserves for other"
-                    " namespaces",
+                    f"it would be called {name!r}, which the operator's configuration reserves for other "
+                    "namespaces",
                     f"take another name, or allow it with --reserve {syncer.namespace}={name}",
                 )
         if self._settings.strict_names:
@@ -146,8 +146,8 @@ class Permissions:
             theirs = min(holders or claimants)
             whose = "/".join(theirs)
             has = (
-                f"and so are instances of {whose}, a syncer of another namespace: anyone who calls those"
-                " would come here as well"
+                f"and so are instances of {whose}, a syncer of another namespace: anyone who calls those "
+                "would come here as well"
                 if holders
                 else f"and {whose}, a syncer of another namespace, keeps that name as long as it exists,"
                 " though it has no instance now"
@@ -187,8 +187,8 @@ class Permissions:
         return Problem(
             ConditionType.NAME_NOT_RESERVED,
             f"{'; '.join(reasons.values())}; the operator's configuration gives the name to no namespace",
-            f"if it is meant, say so in the operator's configuration with --reserve {pairs}; else take"
-            " another name",
+            f"if it is meant, say so in the operator's configuration with --reserve {pairs}; else take "
+            "another name",
         )
 
     def _other_users_of_name(

@@ -84,7 +84,7 @@ class SelfRegistrationCheck:
             }
         except KubernetesError as error:
             _log.warning(
-                "failed to read pods that may have registered themselves, retrying",
+                "failed to read pods that may have registered themselves, not matching addresses, retrying",
                 extra={"syncer": "/".join(key), "error": str(error)},
             )
         soon = elapsed_seconds() + BLOCKED_RECHECK_SECONDS

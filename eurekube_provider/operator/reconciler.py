@@ -170,11 +170,11 @@ class Reconciler:
         except EurekubeError as error:
             return self._failed_result(decided.situation.key, error, decided.registries)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all that only the leader must remember, since another replica leads."""
-        self._brake.forget_all()
-        self._derived.forget_all()
-        self._reader.forget_all()
+        self._brake.on_leadership_lost()
+        self._derived.on_leadership_lost()
+        self._reader.on_leadership_lost()
         self._undone.clear()  # which counts again for each replica that leads
 
     def _prepare_writes(self, decided: DecidedSituation) -> bool:

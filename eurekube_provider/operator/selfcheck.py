@@ -69,8 +69,8 @@ MISSING_RIGHT_EFFECTS = {
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
     "pods": "without it metadataFromPodLabels and advertise: HostPort do not work, DrainTooShort is not"
-    " reported, and what a refused syncer has registered stays though its pod ended while no operator"
-    " watched; the rest works",
+    " reported, and what a refused syncer has registered stays though its pod ended while no operator "
+    "watched; the rest works",
     "pods/status": "without it no pod that declares the readiness gate becomes ready; everything else works",
     **dict.fromkeys(
         ("deployments", "statefulsets", "daemonsets"),
@@ -254,8 +254,8 @@ def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
     for crd in kinds:
         kind, consequence, verdict = CRD_KINDS[crd]
         detail = (
-            f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS_COMMAND}; until then"
-            f" {consequence}"
+            f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS_COMMAND}; until then "
+            f"{consequence}"
         )
         is_there = CheckResult("crd", crd, Verdict.OK, "installed")
         findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, detail))
@@ -278,8 +278,7 @@ def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Itera
         if missing:
             detail = (
                 f"not allowed; {_missing_right_effect(rule, resource)}. Allow it to the operator's "
-                "ServiceAccount with"
-                " a Role or ClusterRole and its binding"
+                "ServiceAccount with a Role or ClusterRole and its binding"
             )
             if namespace and rule in (
                 *NAMESPACE_RULES,
@@ -367,10 +366,9 @@ def check_zookeeper(
         findings.append(CheckResult("encryption", name, Verdict.WARNING, detail))
     for cluster, nodes in left.items():
         detail = (
-            f"no operator of cluster {cluster} has written for minutes, and what it left stays until somebody"
-            f" removes it ({format_list([one.path for one in nodes], 3)}): start that operator, or see "
-            "eurekube"
-            f" keepalive --zookeeper --cluster-name {cluster}"
+            f"no operator of cluster {cluster} has written for minutes, and what it left stays until "
+            f"somebody removes it ({format_list([one.path for one in nodes], 3)}): start that operator, or "
+            f"see eurekube keepalive --zookeeper --cluster-name {cluster}"
         )
         findings.append(CheckResult("marker", subject, Verdict.WARNING, detail))
     return findings

@@ -195,15 +195,15 @@ class Settings:
     drain_seconds: int | None = option_field(
         WHOLE_SECONDS_TYPE,
         None,
-        "callers may call a pod for so long after its deletion began: syncers whose pods end sooner show"
-        " DrainTooShort; 0 for none",
+        "callers may call a pod for so long after its deletion began: syncers whose pods end sooner show "
+        "DrainTooShort; 0 for none",
         default_text="120, of which 17 are the Lease's duration and a retry",
     )
     gate_namespaces: tuple[str, ...] = option_field(
         NAME_LIST_TYPE,
         (),
-        "the namespaces whose pods may declare the readiness gate eurekube.io/callers-know; * is all that are"
-        " looked at",
+        "the namespaces whose pods may declare the readiness gate eurekube.io/callers-know; * is all that "
+        "are looked at",
         name="gate-namespace",
         default_text="none",
     )
@@ -223,16 +223,16 @@ class Settings:
     advertise_cidrs: tuple[Network, ...] = option_field(
         NETWORKS_TYPE,
         (),
-        "the networks of which syncers may give an address by hand (spec.address), e.g. 198.51.100.0/24;"
-        " needs cluster-cidrs",
+        "the networks of which syncers may give an address by hand (spec.address), e.g. 198.51.100.0/24; "
+        "needs cluster-cidrs",
         name="advertise-cidrs",
         default_text="none",
     )
     advertise_hosts: tuple[str, ...] = option_field(
         NAME_LIST_TYPE,
         (),
-        "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g."
-        " .lb.example.com",
+        "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g. "
+        ".lb.example.com",
         name="advertise-hosts",
         default_text="none",
     )

@@ -80,9 +80,9 @@ class SituationReader:
         self._registrations.forget(key)
         self._brake.forget(key)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all that only the leader must remember, since another replica leads."""
-        self._next_owners.forget_all()
+        self._next_owners.on_leadership_lost()
 
     def read(self, key: SyncerKey, registries: Registries) -> tuple[Object | None, SyncerSituation]:
         """Return a syncer's custom resource and its situation.
@@ -119,7 +119,7 @@ class SituationReader:
         if self._reads_each:
             there = (*desired.instances, *home_registry.known_instances(owner=owner))
             home_registry.refresh([one.key for one in there], known_too=True)
-        state = SyncerState.DOUBTFUL if desired.is_in_doubt else SyncerState.SERVED
+        state = SyncerState.INCOMPLETE if desired.is_in_doubt else SyncerState.SERVED
         if syncer.is_paused:
             state = SyncerState.PAUSED
         situation = self._with_former_instances(
@@ -148,7 +148,7 @@ class SituationReader:
             connections_to_same_eureka=same_eureka,
             uncertain_connections=uncertain_connections,
         )
-        asks = state is SyncerState.DOUBTFUL and not desired.awaits_reading
+        asks = state is SyncerState.INCOMPLETE and not desired.awaits_reading
         if asks or state is SyncerState.PAUSED:
             situation = self._with_taken_addresses(situation)
         return self._with_next_owners(self._with_ended_endpoints(situation, asks=asks))

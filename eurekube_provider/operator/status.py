@@ -254,7 +254,7 @@ class StatusWriter:
             for table in (self._wanted, self._urgent_parts, self._written):
                 table.pop(key, None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all statuses, written or not: another replica writes from now on."""
         with self._condition:
             self._is_forgotten = True
@@ -423,7 +423,7 @@ class StatusPublisher:
         self._statuses.forget(key)
         self._cut_off.discard(key)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget all reports: another replica reports from now on."""
-        self._statuses.forget_all()
+        self._statuses.on_leadership_lost()
         self._cut_off.clear()

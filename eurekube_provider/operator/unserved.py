@@ -124,7 +124,7 @@ class UnservedSyncers:
         for key, (item, why) in found.items():
             if self._since[key] == now:
                 _log.warning(
-                    "found a syncer that no operator serves",
+                    "found a syncer that no operator serves, reporting it in its status if that lasts",
                     extra={"syncer": "/".join(key), "reason": why.message, "hint": why.remedy},
                 )
             if self._since[key] <= now - UNRENEWED_LIMIT_SECONDS:

@@ -76,8 +76,8 @@ CONFIGURATION_KEYS: Mapping[str, ConfigurationKey] = {
     ),
     "offline": ConfigurationKey("Whether previews ask no server.", "boolean"),
     "refreshBeforeUpdate": ConfigurationKey(
-        "Whether each preview, update and destroy first reads what is registered, with the configuration of"
-        " the last update: false.",
+        "Whether each preview, update and destroy first reads what is registered, with the configuration of "
+        "the last update: false.",
         "boolean",
     ),
     "doOwner": ConfigurationKey(

@@ -315,8 +315,7 @@ def _refuse_default_name(connections: Mapping[str, Any]) -> None:
     if DEFAULT_CONNECTION in connections:
         raise ConfigurationError(
             f"{CONFIG_NAMESPACE}:connections: {DEFAULT_CONNECTION!r} is the name of {CONFIG_NAMESPACE}:url "
-            "and the keys"
-            " beside it; call this connection otherwise"
+            "and the keys beside it; call this connection otherwise"
         )
 
 

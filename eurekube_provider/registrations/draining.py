@@ -282,8 +282,8 @@ def _describe_failed_drain(
     if not errors:
         return f"{named} in service again, until the next run removes it"
     return (
-        f"{named} {len(errors)} could not be put back into service and stay out until the next run"
-        f" ({errors[0]})"
+        f"{named} {len(errors)} could not be put back into service and stay out until the next run "
+        f"({errors[0]})"
     )
 
 

@@ -237,9 +237,9 @@ def not_removed_message(instance: Instance) -> str:
 def not_registered_message(previous: DesiredState) -> str:
     """Return a sentence for a person about registrations that were to be removed and did not exist."""
     return (
-        f"{previous} is not registered at {', '.join(previous.service_urls)}: nothing was removed. If another"
-        " Eureka answers there than the one that it was registered at, it stays at that one until its lease"
-        " ends"
+        f"{previous} is not registered at {', '.join(previous.service_urls)}: nothing was removed. If "
+        "another Eureka answers there than the one that it was registered at, it stays at that one until "
+        "its lease ends"
     )
 
 

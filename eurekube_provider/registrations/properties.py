@@ -121,9 +121,9 @@ def _url_property(name: str) -> Property:
 _APPLICATION_DESCRIPTION = "Eureka upper-cases it. **Another one is a replacement**"
 _HOST_NAME_DESCRIPTION = "where Spring calls it: a name or an address that callers can reach"
 _STATUS_DESCRIPTION = (
-    "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a"
-    " person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed"
-    " it since"
+    "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a "
+    "person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed it "
+    "since"
 )
 _METADATA_DESCRIPTION = (
     "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
@@ -136,9 +136,9 @@ _CONNECTION_DESCRIPTION = (
     "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
 )
 _INSTANCE_ID_DESCRIPTION = (
-    "no slash, backslash, semicolon, percent sign or line end; at most 2048 letters in a URL. **Another one"
-    " is a replacement** of a `EurekaInstance`; so is another port under the default id. A renamed stack"
-    " keeps its ids"
+    "no slash, backslash, semicolon, percent sign or line end; at most 2048 letters in a URL. **Another one "
+    "is a replacement** of a `EurekaInstance`; so is another port under the default id. A renamed stack "
+    "keeps its ids"
 )
 _OWN, _CONTENTS, _MANAGEMENT = (
     PropertyScope.ONE_INSTANCE,

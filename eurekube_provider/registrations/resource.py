@@ -388,10 +388,9 @@ class RegistrationResource:
         found = [each for each in there if each is not None and each.status is Status.UP]
         for each in found:
             self._warn(
-                f"callers of {each.application} find {self._displayed_address(each)} twice, since"
-                f" {each.instance_id} is registered there, too, and {describe_owner(each)}; give one of "
-                "them another"
-                " host_name or port, or remove one"
+                f"callers of {each.application} find {self._displayed_address(each)} twice, since "
+                f"{each.instance_id} is registered there, too, and {describe_owner(each)}; give one of them "
+                "another host_name or port, or remove one"
             )
         if found and len(listed) > _MAX_REPORTED:
             self._warn(f"and up to {len(listed) - _MAX_REPORTED} more in the same way")

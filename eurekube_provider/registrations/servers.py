@@ -39,8 +39,8 @@ class SharedPeers:
 
 
 _RUN_PROGRAM_HINT = (
-    "pulumi destroy, refresh and up --refresh go by the configuration of the last update unless they are run"
-    " with --run-program"
+    "pulumi destroy, refresh and up --refresh go by the configuration of the last update unless they are run "
+    "with --run-program"
 )
 
 SHARED_PEERS = SharedPeers()

@@ -34,9 +34,9 @@ class OnConflict(StrEnum):
 SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)
 
 NO_RENEWER_ERROR = (
-    "a registration that nobody renews lapses after 90 seconds and drives Eureka into self-preservation:"
-    " name the operator that shall renew it (by default eurekube), or write 'self' if the application"
-    " sends its own renewals"
+    "a registration that nobody renews lapses after 90 seconds and drives Eureka into self-preservation: "
+    "name the operator that shall renew it (by default eurekube), or write 'self' if the application sends "
+    "its own renewals"
 )
 
 _METADATA_KEYS_ERROR = (
@@ -151,8 +151,8 @@ def parse_status(value: Any) -> str:
     if value not in SETTABLE_STATUSES:
         raise BadValue.with_value(
             value,
-            f"must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave a person's"
-            " override alone",
+            f"must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave a "
+            "person's override alone",
         )
     return str(value)
 

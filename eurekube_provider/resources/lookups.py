@@ -119,8 +119,7 @@ def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
     if offline is None:
         raise ProgramError(
             f"{name} has no answer in an offline preview ({CONFIG_NAMESPACE}:offline, {OFFLINE_VARIABLE}): "
-            "use"
-            f" {name}_ask_as_output, which is unknown then, or give it a placeholder with offline=..."
+            f"use {name}_ask_as_output, which is unknown then, or give it a placeholder with offline=..."
         )
     placeholder: T = offline
     return placeholder

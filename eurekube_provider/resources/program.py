@@ -170,8 +170,7 @@ def warn_of_plaintext_credentials() -> None:
     if "@" in url and not is_config_secret(f"{CONFIG_NAMESPACE}:url"):
         pulumi.log.warn(
             f"{CONFIG_NAMESPACE}:url carries credentials in clear: set {CONFIG_NAMESPACE}:user and, with "
-            "--secret,"
-            f" {CONFIG_NAMESPACE}:password instead"
+            f"--secret, {CONFIG_NAMESPACE}:password instead"
         )
     for key in ("password", "token"):
         if program_setting(key) and not is_config_secret(f"{CONFIG_NAMESPACE}:{key}"):

@@ -239,8 +239,7 @@ def _read_json_setting(key: str, kind: type[_T]) -> _T | None:
     if is_config_secret(f"{CONFIG_NAMESPACE}:{key}"):
         raise ConfigurationError(
             f"{CONFIG_NAMESPACE}:{key} must not be a secret, since its parts go into properties in clear: "
-            "only"
-            f" {CONFIG_NAMESPACE}:url, {CONFIG_NAMESPACE}:user and {CONFIG_NAMESPACE}:password may be one"
+            f"only {CONFIG_NAMESPACE}:url, {CONFIG_NAMESPACE}:user and {CONFIG_NAMESPACE}:password may be one"
         )
     try:
         value = json.loads(text)

@@ -234,8 +234,8 @@ class EurekaSyncer(CustomObject):
             )
         if all(one is None for one in (args.app, args.match_labels, args.service, args.services)):
             raise ProgramError(
-                f"EurekaSyncer {name!r}: app, match_labels, service or services must say which Service is"
-                " meant"
+                f"EurekaSyncer {name!r}: app, match_labels, service or services must say which Service is "
+                "meant"
             )
         patience = args.wait_ready_seconds
         if patience is not None and (not isinstance(patience, int) or patience < 1):

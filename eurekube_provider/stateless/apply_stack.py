@@ -147,10 +147,10 @@ def _remove_syncers(
     if stuck:
         names = ", ".join(describe_object(item) for item in stuck)
         raise KubernetesError(
-            f"{names}: still there after {patience_seconds:.0f} s, since no operator serves the finalizer;"
-            " start the operator and try again; without one, `eurekube operator --once` takes out of Eureka"
-            " what they registered and lets them go (a finalizer that is removed by hand leaves it there"
-            " until it lapses)"
+            f"{names}: still there after {patience_seconds:.0f} s, since no operator serves the finalizer; "
+            "start the operator and try again; without one, `eurekube operator --once` takes out of Eureka "
+            "what they registered and lets them go (a finalizer that is removed by hand leaves it there "
+            "until it lapses)"
         )
 
 

@@ -168,8 +168,8 @@ class ClusterObjects:
         while conditions_of(self._read(path)).get("Established", {}).get("status") != "True":
             if time.monotonic() >= deadline:
                 raise KubernetesError(
-                    f"{describe_object(item)} is not established after {_CRD_WAIT_SECONDS:.0f} s;"
-                    " kubectl describe tells why"
+                    f"{describe_object(item)} is not established after {_CRD_WAIT_SECONDS:.0f} s; kubectl "
+                    "describe tells why"
                 )
             time.sleep(_POLL_SECONDS)
 

@@ -159,7 +159,7 @@ class Stage(ProofStage):
 
     @property
     def lives(self) -> list[PodLife]:
-        """Lives of all pods so far, in the order of their starts."""
+        """The recorded life of each pod so far, ordered by its start."""
         return list(self.lab.kubernetes.kubelet.lives)
 
     @property

@@ -43,9 +43,9 @@ def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str
         )
     if code == 403:
         return RegistryDenied(
-            f"{what}: {url} answered 403: Spring Security's CSRF protection must be off for /eureka/**,"
-            " the user must be allowed to write, and a server that has just started answers so as long as"
-            " it has nothing to show",
+            f"{what}: {url} answered 403: Spring Security's CSRF protection must be off for /eureka/**, the "
+            "user must be allowed to write, and a server that has just started answers so as long as it "
+            "has nothing to show",
             url=url,
             status_code=code,
         )

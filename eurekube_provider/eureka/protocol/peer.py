@@ -426,16 +426,14 @@ class Peer:
             except ProxyFailed as error:
                 reason = (
                     f"no connection to {self.url}{self._proxy_suffix} ({error}); check the proxy "
-                    "(eurekube:proxy,"
-                    " EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL through; NO_PROXY"
-                    " names what needs none"
+                    "(eurekube:proxy, EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL "
+                    "through; NO_PROXY names what needs none"
                 )
             except ResponseNotEnded:
                 seconds = time.monotonic() - started
                 reason = (
                     f"{self.url} began to answer{self._proxy_suffix}, and had not ended after {seconds:.1f} "
-                    "s;"
-                    " check the server, and the network between"
+                    "s; check the server, and the network between"
                 )
                 kind = RegistrySilent
             except ResponseTooLarge as error:

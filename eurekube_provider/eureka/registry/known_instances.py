@@ -44,7 +44,7 @@ class RegistryWriteNotes(WriteNotes):
 
     def note_removal_begins(self, instance: Instance) -> None:
         """Stop renewing an instance that is about to be removed."""
-        if not self._is_owned_by_another(instance):
+        if not self._has_changed_owner(instance):
             self._renewals.remove(instance.key)
 
     def note_other_owner(self, instance: Instance) -> None:
@@ -73,7 +73,7 @@ class RegistryWriteNotes(WriteNotes):
         Nothing is checked if a single server confirmed the removal to a replica that has led for long enough
         to know of every write under way: nothing can bring the instance back there.
         """
-        if not self._is_owned_by_another(instance):
+        if not self._has_changed_owner(instance):
             is_certain = (
                 is_read_back and self.most_servers_at_one_url == 1 and self._reachability.knows_all_instances
             )
@@ -112,7 +112,7 @@ class RegistryWriteNotes(WriteNotes):
         )
         return held if is_sure else None
 
-    def _is_owned_by_another(self, instance: Instance) -> bool:
+    def _has_changed_owner(self, instance: Instance) -> bool:
         """Return whether another syncer of this operator has registered the instance meanwhile."""
         known = self.table.get(instance.key)
         return known is not None and known.owner != instance.owner

@@ -54,7 +54,7 @@ class Reachability:
         return self.read_at is not None
 
     @property
-    def awaits_fresh_list(self) -> bool:
+    def awaits_list_after_takeover(self) -> bool:
         """True while no list was read yet that shows every write of the leader before this replica."""
         return self._lags_until is not None
 
@@ -68,21 +68,21 @@ class Reachability:
         """True if the last reading succeeded and no take-over waits for a newer list, so that no instance
         is unknown; a server's lost memory is asked for separately.
         """
-        return self.has_been_read and self.failure is None and not self.awaits_fresh_list
+        return self.has_been_read and self.failure is None and not self.awaits_list_after_takeover
 
-    def await_fresh_list(self) -> None:
+    def await_list_after_takeover(self) -> None:
         """Wait for lists that show every write: this replica leads, and another one may have led just
         before.
         """
         self._lags_until = time.monotonic() + windows.LIST_LAG_SECONDS
 
-    def is_list_fresh(self, asked_at: float) -> bool:
+    def is_list_asked_after_takeover(self, asked_at: float) -> bool:
         """Return whether a list that is asked for at this time would be the first to show every write of
         the former leader.
         """
         return self._lags_until is not None and asked_at >= self._lags_until
 
-    def note_fresh_list(self) -> None:
+    def note_list_after_takeover(self) -> None:
         """Stop waiting for fresh lists: those of every server that answers were read."""
         self._lags_until = None
 

@@ -90,7 +90,7 @@ class Reader:
         :param follows_another: True if another replica may have led a moment ago.
         """
         if follows_another:
-            self._reachability.await_fresh_list()
+            self._reachability.await_list_after_takeover()
         try:
             self.read(as_new_leader=True)
         except ConfigurationError as error:
@@ -107,7 +107,7 @@ class Reader:
         """True if a reading is due before its time: of other servers, or of the first list that shows
         every write.
         """
-        return self._reads_everywhere or self._reachability.is_list_fresh(time.monotonic())
+        return self._reads_everywhere or self._reachability.is_list_asked_after_takeover(time.monotonic())
 
     @property
     def interval_seconds(self) -> float:
@@ -181,7 +181,9 @@ class Reader:
             if as_new_leader:
                 self._reads_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
-            reads_everywhere = self._reads_everywhere or self._reachability.is_list_fresh(asked_at)
+            reads_everywhere = self._reads_everywhere or self._reachability.is_list_asked_after_takeover(
+                asked_at
+            )
             everywhere = are_several and (
                 self._restarts.has_lost_memory or (reads_everywhere and not as_new_leader)
             )
@@ -205,10 +207,10 @@ class Reader:
                 self.process_list(self._fetcher.parse_deferred_list(), is_complete=True)
             if everywhere:
                 self._reads_everywhere = False
-                if self._reachability.awaits_fresh_list:
+                if self._reachability.awaits_list_after_takeover:
                     self._unlisted = set(silent)
-            if self._reachability.is_list_fresh(asked_at) and (everywhere or not are_several):
-                self._reachability.note_fresh_list()
+            if self._reachability.is_list_asked_after_takeover(asked_at) and (everywhere or not are_several):
+                self._reachability.note_list_after_takeover()
         if not as_new_leader:  # else soon, on the thread that reads: nothing else waits for it
             self._stacks.renew_suggested()
 

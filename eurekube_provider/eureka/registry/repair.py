@@ -269,8 +269,8 @@ class Repair:
                 except RegistryError as error:
                     # The loop, which asks, goes on: it has dead instances to remove.
                     _log.warning(
-                        "failed to send an instance's status again: the Eureka server refuses it,"
-                        " and keeps another",
+                        "failed to send an instance's status again: the Eureka server refuses it, and keeps "
+                        "another",
                         extra={**fields, "error": str(error)},
                     )
                     continue

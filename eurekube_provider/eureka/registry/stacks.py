@@ -120,7 +120,7 @@ class StackRegistrations:
                 )
                 continue
             _log.warning(
-                "not renewing a stack's registration: Eureka refuses to show it",
+                "not renewing a stack's registration, which may lapse: Eureka refuses to show it",
                 extra={**_log_fields(one), "error": str(refused[one.key])},
             )
             self._table.store_dropped_registration(one)

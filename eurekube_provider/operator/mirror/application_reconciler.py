@@ -156,7 +156,9 @@ class ApplicationReconciler:
         return replace(situation, unlisted=unlisted, host_lookups=hosts)
 
     def _withdraw_slices(self, round_: MirrorRound, name: str) -> None:
-        """Delete the mirror's slices of a Service that a person owns, and its owner reference."""
+        """Delete the mirror's slices of a Service that a person owns, and remove the mirror's owner reference
+        from that Service.
+        """
         self._services.remove_owner_reference(round_.item, name)
         self.delete_service_and_slices(round_.key, name, None, round_.slices.get(name, ()))
 
@@ -248,7 +250,7 @@ class ApplicationReconciler:
             for place in [one for one in list(table) if one[0] == key]:
                 table.pop(place, None)
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget since when endpoints are held, since each new leader counts that time anew."""
         self._held.clear()
         self._done.clear()

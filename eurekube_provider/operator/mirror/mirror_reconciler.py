@@ -108,10 +108,10 @@ class MirrorReconciler:
         self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
         """Eureka's instances in the last round: applications that have changed since come first."""
 
-    def forget_all(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Forget since when endpoints are held, since each new leader counts that time anew."""
         self._listed_before.clear()
-        self.applications.forget_all()
+        self.applications.on_leadership_lost()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
         """Make the cluster show the instances that a mirror selects.

@@ -171,7 +171,7 @@ class MirrorController:
 
     def stand_by(self) -> None:
         """Forget all that this replica learned as the leader; call after :meth:`pause_and_check_idle`."""
-        self._reconciler.forget_all()
+        self._reconciler.on_leadership_lost()
         with self._lock:
             self._reports.clear()
             self._statuses.clear()

@@ -172,8 +172,7 @@ class StackRefreshEntry:
         elif self.braked_since is not None and not self.refresh.is_paused:
             self.state = self.state.as_braked(
                 f"{doubt}: held back for {BRAKE_HOLD_SECONDS:.0f} s in case the source is broken; if it is "
-                "meant,"
-                f" annotate the StackRefresh with {RELEASE_BRAKE_ANNOTATION}=now"
+                f"meant, annotate the StackRefresh with {RELEASE_BRAKE_ANNOTATION}=now"
             )
         else:
             free = self._run_due_at(-math.inf if earliest_run_at is None else earliest_run_at) or now
@@ -212,8 +211,8 @@ def run_limits_of(refresh: StackRefresh, settings: Settings) -> RunLimits:
     if target is None:
         known = ", ".join(sorted(settings.targets)) or "none"
         raise UnknownTarget(
-            f"spec.target is {refresh.target!r}, and the operator's configuration has no target of that"
-            f" name; there are: {known}"
+            f"spec.target is {refresh.target!r}, and the operator's configuration has no target of that "
+            f"name; there are: {known}"
         )
     run_limits = target.run_limits_of(refresh)
     there = refresh.selector.namespace
@@ -224,8 +223,8 @@ def run_limits_of(refresh: StackRefresh, settings: Settings) -> RunLimits:
         )
     if not settings.watches_namespace(there):
         raise ConfigurationError(
-            f"spec.selector.namespace is {there}, which this operator does not watch: add it to"
-            " --watch-namespace"
+            f"spec.selector.namespace is {there}, which this operator does not watch: add it to "
+            "--watch-namespace"
         )
     return run_limits
 

@@ -90,8 +90,8 @@ def _action_refusal(stack: Mapping[str, Any], action: StackAction) -> str | None
         return f"has spec.preview: a request would only show what action {action} should do"
     if action is StackAction.REFRESH and not spec.get("refresh"):
         return (
-            "has no spec.refresh: a request would run its program without a refresh; set it, or ask for"
-            " action Up"
+            "has no spec.refresh: a request would run its program without a refresh; set it, or ask for "
+            "action Up"
         )
     return None
 

@@ -55,8 +55,8 @@ class MetricDefinition:
 _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
     ("counter", ("syncer", "result")): {
         "eurekube_reconcile_total": "Reconciles of a syncer, by result: synced, problem (its conditions say"
-        " which) or error (tried again). Labels syncer (namespace/name) and result: at most 3 series a"
-        " syncer.",
+        " which) or error (tried again). Labels syncer (namespace/name) and result: at most 3 series a "
+        "syncer.",
     },
     ("histogram", ()): {
         "eurekube_reconcile_duration_seconds": "How long reconciles took, with Eureka's answers. No labels.",
@@ -74,8 +74,8 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
         " reconcile, without the refused ones. Label syncer: 1 series a syncer.",
         "eurekube_braked": "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
         "eurekube_last_success_timestamp_seconds": "Unix time of a syncer's last reconcile after which"
-        " nothing differed; a syncer that needs none is not reconciled. Label syncer: at most 1 series a"
-        " syncer.",
+        " nothing differed; a syncer that needs none is not reconciled. Label syncer: at most 1 series a "
+        "syncer.",
     },
     ("gauge", ()): {
         "eurekube_queue_depth": "Syncers that wait for a worker. No labels.",
@@ -118,8 +118,8 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
     },
     ("counter", ("refresh", "outcome")): {
         "eurekube_refresh_runs_total": "Runs of a StackRefresh's target, by outcome: Changed, Unchanged,"
-        " Succeeded, Failed, Locked or Pending. Labels refresh (namespace/name) and outcome: at most 6"
-        " series a StackRefresh.",
+        " Succeeded, Failed, Locked or Pending. Labels refresh (namespace/name) and outcome: at most 6 "
+        "series a StackRefresh.",
     },
     ("gauge", ("refresh",)): {
         "eurekube_refresh_last_run_seconds": "How long the last run took. Label refresh: at most 1 series a"

@@ -36,8 +36,8 @@ _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 _STYLE_SHEET = (_TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
 _STYLE_SHEET_HASH = base64.b64encode(hashlib.sha256(_STYLE_SHEET.encode()).digest()).decode()
 PAGE_SECURITY_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_SHEET_HASH}'; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'"
+    f"default-src 'none'; style-src 'sha256-{_STYLE_SHEET_HASH}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
 """The page's ``Content-Security-Policy``, which allows its own style sheet and nothing else."""
 

@@ -236,8 +236,8 @@ class Credentials:
         for name, key in keys.items():
             if not isinstance(key, str) or not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
                 raise ConfigurationError(
-                    f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters,"
-                    " digits, '-', '_' and '.'"
+                    f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters, "
+                    "digits, '-', '_' and '.'"
                 )
         own = [entry.name for entry in SECRET_ENTRIES if entry.key in self.own]
         for name in own:

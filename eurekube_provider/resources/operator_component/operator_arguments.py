@@ -328,8 +328,8 @@ class EurekubeOperatorArgs(PodArgs):
     def _check_networks(self) -> None:
         if self.mirrors and not self.mirror_cidrs:
             raise ConfigurationError(
-                "mirrors needs mirror_cidrs, the networks of the machines that may be called, e.g."
-                " ['10.20.0.0/16']"
+                "mirrors needs mirror_cidrs, the networks of the machines that may be called, e.g. "
+                "['10.20.0.0/16']"
             )
         if self.mirror_cidrs and not self.mirrors:
             raise ConfigurationError("mirror_cidrs means nothing without mirrors")
@@ -400,8 +400,8 @@ def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
     for namespace in namespaces:
         if not isinstance(namespace, str) or not is_object_name(namespace):
             raise ConfigurationError(
-                f"{name}: {namespace!r} must be a namespace's name: lower case letters, digits and '-', in"
-                " quotes if it is a number"
+                f"{name}: {namespace!r} must be a namespace's name: lower case letters, digits and '-', in "
+                "quotes if it is a number"
             )
 
 

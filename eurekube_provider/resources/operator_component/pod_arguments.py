@@ -149,8 +149,8 @@ def check_list(name: str, value: Any, example: str) -> None:
     """
     if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
         raise ConfigurationError(
-            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has one"
-            " entry"
+            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has "
+            "one entry"
         )
 
 

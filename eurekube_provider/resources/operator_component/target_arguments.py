@@ -180,8 +180,8 @@ def _refuse_incomplete_target(where: str, target: Mapping[str, Any]) -> None:
             )
         if not target.get("secret-file") and not target.get("authorization-file"):
             raise ConfigurationError(
-                f"{where}: the receiver must be able to tell that it was us: add a secret_file, an"
-                " authorization_file, or both"
+                f"{where}: the receiver must be able to tell that it was us: add a secret_file, an "
+                "authorization_file, or both"
             )
 
 

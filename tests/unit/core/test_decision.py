@@ -92,9 +92,9 @@ def situation(
     """
     here, there = pods(has), pods(more.pop("elsewhere", ""))
     beside = more.pop("beside", [])
-    problems = more.pop("problems", doubt() if state is SyncerState.DOUBTFUL else ())
+    problems = more.pop("problems", doubt() if state is SyncerState.INCOMPLETE else ())
     terminating_ids = more.get("terminating_ids", frozenset())
-    is_asking = state in (SyncerState.SERVED, SyncerState.DOUBTFUL, SyncerState.PAUSED)
+    is_asking = state in (SyncerState.SERVED, SyncerState.INCOMPLETE, SyncerState.PAUSED)
     desired = DesiredInstances(
         tuple(pods(wanted)), problems, terminating_ids, more.pop("are_slices_repacked", False)
     )
@@ -274,7 +274,7 @@ ROWS: dict[str, Row] = {
         situation("a", "a", SyncerState.PAUSED, beside=[DEAD], removable_registrations=[DEAD])
     ),
     "a dead pod's own registration, in doubt": Row(
-        situation("a", "a", SyncerState.DOUBTFUL, beside=[DEAD], removable_registrations=[DEAD])
+        situation("a", "a", SyncerState.INCOMPLETE, beside=[DEAD], removable_registrations=[DEAD])
     ),
     # The brake.
     "brake-beside-a-hand-over": Row(
@@ -308,36 +308,39 @@ ROWS: dict[str, Row] = {
         holds="16 of 16 instances would go",
     ),
     # In doubt.
-    "doubt-about-what-is-desired": Row(situation("abc", "a", SyncerState.DOUBTFUL), ""),
+    "doubt-about-what-is-desired": Row(situation("abc", "a", SyncerState.INCOMPLETE), ""),
     "in doubt, what was seen terminating goes": Row(
-        situation("abc", "", SyncerState.DOUBTFUL, terminating_ids=ids("ab")), "-a -b"
+        situation("abc", "", SyncerState.INCOMPLETE, terminating_ids=ids("ab")), "-a -b"
     ),
     "in doubt, a pod that ended unseen goes": Row(
-        situation("abc", "", SyncerState.DOUBTFUL, ended_ids=ids("c")), "-c"
+        situation("abc", "", SyncerState.INCOMPLETE, ended_ids=ids("c")), "-c"
     ),
     "in doubt, and another application's pod has an address by now": Row(
-        situation("abc", "", SyncerState.DOUBTFUL, taken_by_pod={pod("c").instance_id: "x/y"}), "-c"
+        situation("abc", "", SyncerState.INCOMPLETE, taken_by_pod={pod("c").instance_id: "x/y"}), "-c"
     ),
     "in doubt, and the next pod of that name has another address": Row(
-        situation("ab", "a", SyncerState.DOUBTFUL, taken_by_pod={pod("a").instance_id: "x/y"})
+        situation("ab", "a", SyncerState.INCOMPLETE, taken_by_pod={pod("a").instance_id: "x/y"})
     ),
-    "in doubt, what is known is registered": Row(situation("a", "ab", SyncerState.DOUBTFUL), "+b"),
+    "in doubt, what is known is registered": Row(situation("a", "ab", SyncerState.INCOMPLETE), "+b"),
     "namespace-that-was-not-read": Row(
-        situation("abc", "", SyncerState.DOUBTFUL, problems=UNREAD), again=BLOCKED_RECHECK_SECONDS
+        situation("abc", "", SyncerState.INCOMPLETE, problems=UNREAD), again=BLOCKED_RECHECK_SECONDS
     ),
     "in doubt, what Eureka forgot comes back": Row(
-        situation("a", "c", SyncerState.DOUBTFUL, forgotten_by_registry={"home": pods("bc")}), "+c <b"
+        situation("a", "c", SyncerState.INCOMPLETE, forgotten_by_registry={"home": pods("bc")}),
+        "+c <b",
     ),
     "in doubt, what ended leaves another Eureka as well": Row(
-        situation("a", "a", SyncerState.DOUBTFUL, elsewhere="bc", terminating_ids=ids("c")), "", "-c"
+        situation("a", "a", SyncerState.INCOMPLETE, elsewhere="bc", terminating_ids=ids("c")),
+        "",
+        "-c",
     ),
     "in doubt, what ended lapses where nothing is removed": Row(
-        situation("ab", "", SyncerState.DOUBTFUL, terminating_ids=ids("a"), **KEEPS), ".a"
+        situation("ab", "", SyncerState.INCOMPLETE, terminating_ids=ids("a"), **KEEPS), ".a"
     ),
     "paused, what another Eureka forgot comes back": Row(
         situation("a", "a", SyncerState.PAUSED, forgotten_by_registry={"other": pods("c")}), "", "<c"
     ),
-    "given-up-by-a-paused-syncer": Row(situation("a", "", SyncerState.DOUBTFUL, passes={"home": "a"})),
+    "given-up-by-a-paused-syncer": Row(situation("a", "", SyncerState.INCOMPLETE, passes={"home": "a"})),
     # Paused.
     "paused-syncer": Row(
         situation("ab", "bc", SyncerState.PAUSED, terminating_ids=ids("a")),
@@ -471,7 +474,7 @@ ROWS: dict[str, Row] = {
     "the cluster is renamed, and a pod ended meanwhile": Row(
         former("", "ab", "a", terminating_ids=ids("b")), "&a &b"
     ),
-    "the cluster is renamed in doubt": Row(former("", "ab", "a", SyncerState.DOUBTFUL), "&a &b"),
+    "the cluster is renamed in doubt": Row(former("", "ab", "a", SyncerState.INCOMPLETE), "&a &b"),
     "the cluster of a refused syncer is renamed": Row(
         former("", "ab", "", SyncerState.REFUSED), "&a &b", again=BLOCKED_RECHECK_SECONDS
     ),
@@ -496,7 +499,7 @@ ROWS: dict[str, Row] = {
         unclaimed("abc", "ab"), "*a *b", again=BLOCKED_RECHECK_SECONDS
     ),
     "another name of the cluster that nobody reported, in doubt": Row(
-        unclaimed("abc", "a", SyncerState.DOUBTFUL, terminating_ids=ids("c")),
+        unclaimed("abc", "a", SyncerState.INCOMPLETE, terminating_ids=ids("c")),
         "*a *b",
         again=BLOCKED_RECHECK_SECONDS,
     ),
@@ -660,9 +663,9 @@ class Drawn:
         held = {name: [one for one in there if one.owner == OURS] for name, there in registries.items()}
         desired = self._desired()
         state, policy = draw(list(SyncerState)), draw(list(Policy))
-        if state in (SyncerState.SERVED, SyncerState.DOUBTFUL):
-            state = SyncerState.DOUBTFUL if desired.is_in_doubt else SyncerState.SERVED
-        is_asking = state in (SyncerState.SERVED, SyncerState.DOUBTFUL, SyncerState.PAUSED)
+        if state in (SyncerState.SERVED, SyncerState.INCOMPLETE):
+            state = SyncerState.INCOMPLETE if desired.is_in_doubt else SyncerState.SERVED
+        is_asking = state in (SyncerState.SERVED, SyncerState.INCOMPLETE, SyncerState.PAUSED)
         wanted = {one.instance_id for one in desired.instances}
         left = {one.instance_id for those in held.values() for one in those} - wanted
         ended_ids, forgotten_by_registry = self._some(left), {name: self._wanted() for name in registries}

@@ -83,7 +83,7 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
         ({"state": None}, GateReason.NOT_READ),
         ({"state": SyncerState.UNKNOWN}, GateReason.NOT_READ),
         ({"state": SyncerState.UNKNOWN, "has_other_ready_pod": False}, GateReason.NOT_READ),
-        ({"state": SyncerState.DOUBTFUL}, GateReason.CALLERS_KNOW),
+        ({"state": SyncerState.INCOMPLETE}, GateReason.CALLERS_KNOW),
         ({"state": SyncerState.DELETED}, GateReason.NOT_WANTED),
         ({"mode": Mode.SERVICE}, GateReason.NOT_WANTED),
         ({"mode": Mode.SERVICE, "state": SyncerState.PAUSED}, GateReason.NOT_WANTED),

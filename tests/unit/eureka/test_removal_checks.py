@@ -73,6 +73,24 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     looks.check_all()  # nothing is left to wait for
 
 
+def test_checks_go_on_after_an_interrupted_wait() -> None:
+    """A wait that was interrupted leaves the removals to the next call, which checks them."""
+    cluster, waits = Cluster(), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+
+    checks = RemovalChecks(wait)
+    checks.add_removal(cast("Peers", cluster), instance(1))
+    cluster.peers[1].held[("A", "1")] = instance(1)
+    with pytest.raises(KeyboardInterrupt):
+        checks.check_all()
+    checks.check_all()
+    assert cluster.peers[1].held == {}
+
+
 def test_what_was_registered_again_stays() -> None:
     """An instance is kept if it is newer than the removed one, or if this process has announced its
     registration.

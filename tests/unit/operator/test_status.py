@@ -266,7 +266,7 @@ def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
     writer.start()
     writer.queue_report(syncer(), SYNCED)
     wait_until(lambda: access.asked == 1, "the write", 5)
-    writer.forget_all()
+    writer.on_leadership_lost()
     access.go_on.set()
     wait_until(lambda: access.written, "its end", 5)
     writer.queue_report(syncer(syncer_status(syncer(), CONFLICT, EARLIER)), SYNCED)

@@ -100,7 +100,9 @@ def test_an_unrenewed_instance_is_reported_with_status_unknown(
     scene.renewed(NOW - 100)
     with caplog.at_level(logging.WARNING):
         assert list(scene.unserved.search(NOW)) == [KEY]
-    assert [one.message for one in caplog.records] == ["found a syncer that no operator serves"]
+    assert [one.message for one in caplog.records] == [
+        "found a syncer that no operator serves, reporting it in its status if that lasts"
+    ]
     assert (scene.api.patched, scene.unserved.count) == ([], 1)
     scene.connection.held.clear()
     assert list(scene.unserved.search(NOW + 60)) == [KEY]

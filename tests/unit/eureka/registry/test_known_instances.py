@@ -122,7 +122,7 @@ def test_what_is_removed_from_a_server_that_is_alone() -> None:
     one, other = instance("one"), instance("other")
     registry.instances.note_removed(one, is_read_back=True)
     assert registry.table.copy_record(one.key).checks_by_url is None
-    registry.reachability.await_fresh_list()
+    registry.reachability.await_list_after_takeover()
     registry.instances.note_removed(other, is_read_back=True)
     assert registry.table.copy_record(other.key).checks_by_url is not None
 
@@ -147,5 +147,5 @@ def test_what_needs_no_read_before_an_update() -> None:
     assert not registry.instances.known_without_read(
         replace(update, change=replace(update.change, action=Action.REGISTER))
     )
-    registry.reachability.await_fresh_list()
+    registry.reachability.await_list_after_takeover()
     assert not registry.instances.known_without_read(update)

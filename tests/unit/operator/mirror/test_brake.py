@@ -31,7 +31,7 @@ def shown(stage: Stage, *numbers: int, url: str = ONE) -> Stage:
 def move_to_servers(stage: Stage, *urls: str) -> None:
     """Make the connection name other servers, which never held any of the instances."""
     stage.source.urls, stage.source.listed, stage.source.absent = urls, [], {*ALL}
-    stage.reconciler.forget_all()
+    stage.reconciler.on_leadership_lost()
 
 
 def release_brake(stage: Stage) -> None:

@@ -220,7 +220,7 @@ def test_a_new_operator_goes_by_what_the_slices_say() -> None:
     stage = Stage()
     stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
-    stage.reconciler.forget_all()
+    stage.reconciler.on_leadership_lost()
     stage.source.listed = [instance(2)]
     assert "1 of REVIEW" in stage.problem("RemovalsHeld")
     assert stage.source.asked == [("REVIEW", "vm-1")]
@@ -412,7 +412,7 @@ def test_bad_instances_are_named_and_keep_no_other_away() -> None:
     assert result.requeue_after_seconds is not None
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.33": True}
     stage.addresses.clear()
-    stage.reconciler.forget_all()
+    stage.reconciler.on_leadership_lost()
     assert "vm-3.example" in stage.problem("Unresolvable")
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.33": True}
 
@@ -781,7 +781,7 @@ def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> No
     called = [{**stage.shows(f"app-{number}"), **stage.shows(f"app-{number}-new")} for number in range(1, 9)]
     assert called == [{f"192.0.2.{number}": True} for number in range(1, 9)]
     api.left = 1000
-    stage.reconciler.forget_all()
+    stage.reconciler.on_leadership_lost()
     stage.reconcile()
     assert [stage.shows(f"app-{number}-new") for number in range(1, 9)] == called
     assert sum("/services/" in path or "/endpointslices/" in path for path in api.objects) == 16

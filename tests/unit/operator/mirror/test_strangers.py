@@ -155,7 +155,7 @@ def test_a_replica_that_has_shown_nothing_restores_nothing() -> None:
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
-    stage.reconciler.forget_all()
+    stage.reconciler.on_leadership_lost()
     stage.source.state = SILENT
     stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
