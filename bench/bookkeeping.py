@@ -29,7 +29,7 @@ from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.ended_pods import EndedPods
+from eurekube_provider.operator.ended_pods import EndedPodSearch
 from eurekube_provider.operator.status import StatusWriter
 
 GROWTH_FACTOR = 10
@@ -62,7 +62,7 @@ class _FakeSources:
         self.slices = self
         self._slices = {name: _pod_slice(name, there) for name, there in instances.items()}
 
-    def was_seen_terminating(self, _instance_id: str) -> bool:
+    def was_instance_seen_terminating(self, _instance_id: str) -> bool:
         """Return False: no pod was seen terminating."""
         return False
 
@@ -146,7 +146,7 @@ class SyncerFleet:
         view = InstanceTable()
         for there in self.instances.values():
             for one in there:
-                view.exchange_for_written(one)
+                view.store_written_and_return_previous(one)
         known = BrakeMemory(CLUSTER, [view])  # type: ignore[list-item]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
@@ -159,7 +159,7 @@ class SyncerFleet:
 
     def decide_retention(self) -> None:
         """Decide about the instances of each syncer as if the syncer were refused."""
-        pods = EndedPods(_FakeApi(), _FakeSources(self.instances))  # type: ignore[arg-type]
+        pods = EndedPodSearch(_FakeApi(), _FakeSources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             held, key = self.instances[name], ("shop", name)

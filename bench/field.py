@@ -63,7 +63,7 @@ class BenchLab:
 
     def create_namespace(self, name: str) -> str:
         """Create a namespace, and return its name."""
-        self.cluster.namespace(name)
+        self.cluster.create_namespace(name)
         return name
 
     def create_service(self, namespace: str, name: str, endpoints: Iterable[Object]) -> None:

@@ -193,9 +193,9 @@ class _MirrorStage:
         server's start time.
         """
         time.sleep(2 * RESYNC_SECONDS)  # what a start asks for
-        begin = self._front.requests
+        begin = self._front.request_count
         time.sleep(idle_seconds)
-        return (self._front.requests - begin) / (idle_seconds / RESYNC_SECONDS)
+        return (self._front.request_count - begin) / (idle_seconds / RESYNC_SECONDS)
 
     def _measure_change(self, name: str, names: Collection[str]) -> float:
         """Return the seconds from the answer that tells of a change until the change's slices are right."""

@@ -56,9 +56,9 @@ class SyncerReconciles:
         _load_objects(self._sources.syncers, [_add_finalizer(one) for one in syncers])
         for syncer in self._sources.syncers.objects():
             for one in self._sources.desired(self._sources.parse_spec(syncer)).instances:
-                registry.table.exchange_for_written(one)
+                registry.table.store_written_and_return_previous(one)
         registry.reachability.clear_failure()
-        registry.reachability.note_read_is_first()
+        registry.reachability.note_read_and_check_first()
         self._keys = [key_of(one) for one in syncers]
         self._is_ready = True
 

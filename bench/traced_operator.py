@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bench.attribution import Asked, Begun, Decided, Done, Note, RequestItem, Taken, notes_to_json
-from eurekube_provider.eureka.protocol.batch import HEARTBEAT_READ_TIMESTAMP_MS
+from eurekube_provider.eureka.protocol.batch import READ_BY_HEARTBEAT_TIMESTAMP_MS
 from eurekube_provider.eureka.protocol.transport import Transport
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.__main__ import main as operate
@@ -141,7 +141,7 @@ def _parse_batch_item(
 ) -> RequestItem:
     named = action.decode()
     if named == "Heartbeat":
-        named = "Read" if stamp == str(HEARTBEAT_READ_TIMESTAMP_MS).encode() else "Renew"
+        named = "Read" if stamp == str(READ_BY_HEARTBEAT_TIMESTAMP_MS).encode() else "Renew"
     return RequestItem(named, application.decode(), instance_id.decode(), status.decode())
 
 

@@ -26,7 +26,7 @@ def run_in_background(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
     """
     ended = threading.Event()
 
-    def done() -> _Result:
+    def work_and_report_failure() -> _Result:
         _early_end_event.set(ended)
         try:
             return work()
@@ -37,7 +37,7 @@ def run_in_background(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
     token = _early_end_event.set(ended)
     try:
         with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(done)
+            future = pool.submit(work_and_report_failure)
             try:
                 yield future
             except OtherWorkEndedError:

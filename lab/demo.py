@@ -164,8 +164,8 @@ class DeployedWorkload:
     def start(self, replicas: int) -> None:
         """Create the Service and the Deployment."""
         self._replicas = replicas
-        self._cluster.service(NAMESPACE, APP, PORT)
-        self._cluster.deployment(NAMESPACE, APP, replicas, PORT)
+        self._cluster.apply_service(NAMESPACE, APP, PORT)
+        self._cluster.apply_deployment(NAMESPACE, APP, replicas, PORT)
 
     def scale(self, replicas: int) -> None:
         """Scale the Deployment."""
@@ -178,7 +178,7 @@ class DeployedWorkload:
 
     def roll(self) -> None:
         """Deploy another version, so that all pods are replaced."""
-        self._cluster.deployment(NAMESPACE, APP, self._replicas, PORT, version="2")
+        self._cluster.apply_deployment(NAMESPACE, APP, self._replicas, PORT, version="2")
 
 
 class DetachedOperator:

@@ -46,7 +46,7 @@ JVM_OPTIONS = (
 DEFAULT_HEAP_MIB = 256
 JAR_NAME = "eureka-server.jar"
 CLASS_ARCHIVE_NAME = "eureka-server.jsa"
-_FAST_COPY_OPTION = "--eureka.server.registry-sync-retry-wait-ms=500"
+_FAST_REGISTRY_COPY_OPTION = "--eureka.server.registry-sync-retry-wait-ms=500"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class EurekaServer(Process):
         client = ("--eureka.client.register-with-eureka=", "--eureka.client.fetch-registry=")
         self._command = [word for word in before if not word.startswith(client)]
         self._command += [f"{word}true" for word in client]
-        self._command.append(_FAST_COPY_OPTION)
+        self._command.append(_FAST_REGISTRY_COPY_OPTION)
         try:
             self.start()
         finally:
@@ -166,7 +166,7 @@ class EurekaServer(Process):
         }
         if options.register_with_eureka:
             # By default each retry of the copy waits 30 s, and the first server has nobody to copy from.
-            name, _, value = _FAST_COPY_OPTION.removeprefix("--").partition("=")
+            name, _, value = _FAST_REGISTRY_COPY_OPTION.removeprefix("--").partition("=")
             settings[name] = value
         if options.uncached_lists:  # not as users run them: see `Lab`
             settings["eureka.server.use-read-only-response-cache"] = "false"

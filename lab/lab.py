@@ -30,7 +30,7 @@ from lab.progress import Stopwatch, say
 MAX_EUREKAS = len(FIXED_PORTS.eureka)
 _DIRECTORY_PREFIX = "eurekube-lab-"
 _KEEP_MARKER_NAME = "kept-for-its-logs"
-_INTENDED_ENDS = (
+_INTENDED_END_EXCEPTIONS = (
     KeyboardInterrupt,
     SystemExit,
     GeneratorExit,
@@ -109,7 +109,7 @@ class Lab:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop(keep_logs=error is not None and not isinstance(error, _INTENDED_ENDS))
+        self.stop(keep_logs=error is not None and not isinstance(error, _INTENDED_END_EXCEPTIONS))
 
     def start(self) -> None:
         """Provide the programs, start all servers side by side and wait until they are ready for use."""
@@ -120,7 +120,7 @@ class Lab:
         try:
             self._start()
         except BaseException as error:
-            self.stop(keep_logs=not isinstance(error, _INTENDED_ENDS))
+            self.stop(keep_logs=not isinstance(error, _INTENDED_END_EXCEPTIONS))
             raise
 
     def stop(self, *, keep_logs: bool = False) -> None:

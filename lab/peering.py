@@ -38,7 +38,7 @@ Key = tuple[str, str]
 
 
 class PeeredEurekas:
-    """The servers and their proxies: `with Peering(directory) as eureka:`.
+    """The servers and their proxies: `with PeeredEurekas(directory) as eureka:`.
 
     They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request. A
     client that sends a password all the same is not refused, so that tests can find it in a log. A server

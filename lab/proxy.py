@@ -157,7 +157,7 @@ class Proxy:
         return self._fault_settings.fault
 
     @property
-    def requests(self) -> int:
+    def request_count(self) -> int:
         """Number of requests that have come so far, answered or not."""
         with self._changed:
             return self._requests
@@ -183,13 +183,13 @@ class Proxy:
         self._apply_fault(_FaultSettings(Fault.HANG))
 
     def hang_after(self, requests: int) -> None:
-        """Pass `requests` more requests on, and hang afterwards; ``hanging_requests`` counts the hanging
+        """Pass `requests` more requests on, and hang afterwards; ``hanging_request_count`` counts the hanging
         ones.
         """
-        self._apply_fault(_FaultSettings(Fault.HANG, after=self.requests + requests))
+        self._apply_fault(_FaultSettings(Fault.HANG, after=self.request_count + requests))
 
     @property
-    def hanging_requests(self) -> int:
+    def hanging_request_count(self) -> int:
         """Number of requests that hang since ``hang_after``."""
         with self._changed:
             is_hanging = self._fault_settings.fault is Fault.HANG
@@ -290,7 +290,7 @@ class Proxy:
                 head = request.partition(b"\r\n\r\n")[0].decode("latin-1")
                 if self._keeps_heads:
                     self.heads.append(head)
-                settings = self._delay_request()
+                settings = self._hold_request_during_fault()
                 if settings.fault in (Fault.HANG, Fault.VANISH, Fault.REFUSE):
                     raise _ResetConnection
                 if settings.fault is Fault.ANSWER:
@@ -346,7 +346,7 @@ class Proxy:
             return servers[port]
         raise AssertionError("unreachable")
 
-    def _delay_request(self) -> _FaultSettings:
+    def _hold_request_during_fault(self) -> _FaultSettings:
         """Hold a request as long as the present fault lasts or delays it; return the settings for the
         request.
         """

@@ -30,17 +30,17 @@ class ProofStage(ABC):
 
     def __init__(self) -> None:
         self.call_files: list[Path] = []
-        self.ends = ExitStack()
+        self.cleanups = ExitStack()
 
     @abstractmethod
     def prepare(self) -> None:
-        """Start all parts, and put the end of each on :attr:`ends` as soon as it is started."""
+        """Start all parts, and put the cleanup of each on :attr:`cleanups` as soon as the part is started."""
 
     def __enter__(self) -> Self:
         try:
             self.prepare()
         except BaseException:
-            self.ends.__exit__(*sys.exc_info())
+            self.cleanups.__exit__(*sys.exc_info())
             raise
         return self
 
@@ -50,7 +50,7 @@ class ProofStage(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.ends.__exit__(error_type, error, traceback)
+        self.cleanups.__exit__(error_type, error, traceback)
 
     def install_crds(self) -> None:
         """Install Eurekube's CRDs in the cluster."""
@@ -65,6 +65,6 @@ class ProofStage(ABC):
             log_directory=self.lab.directory / "logs",
             settings={"eureka.client.register-with-eureka": "false", **settings},
         )
-        self.ends.callback(client.close)
+        self.cleanups.callback(client.close)
         client.launch()
         return client

@@ -223,7 +223,7 @@ def stop_lab(folder: Path) -> bool:
 
 
 class raising_on_signals:  # noqa: N801 - reads as a function where it is used
-    """A context manager in whose block the first SIGTERM, SIGHUP or Ctrl-C raises Stopped.
+    """A context manager in whose block the first SIGTERM, SIGHUP or Ctrl-C raises StopSignal.
 
     Later signals do not disturb the clean-up.
     """

@@ -90,7 +90,7 @@ class Cluster:
         items: list[Object] = self.access.get(resource.path(namespace), query)["items"]
         return items
 
-    def namespace(self, name: str) -> None:
+    def create_namespace(self, name: str) -> None:
         """Create a namespace and wait until pods can be made in it."""
         self.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         accounts = ApiResource("", "v1", "serviceaccounts")
@@ -108,7 +108,7 @@ class Cluster:
 
         wait_for(is_established, f"CRD {name}")
 
-    def deployment(
+    def apply_deployment(
         self,
         namespace: str,
         name: str,
@@ -152,7 +152,7 @@ class Cluster:
             },
         )
 
-    def service(self, namespace: str, name: str, port: int = 8080, **spec: Any) -> None:
+    def apply_service(self, namespace: str, name: str, port: int = 8080, **spec: Any) -> None:
         """Apply a Service for the Deployment of the same name."""
         self.apply(
             SERVICES,
@@ -168,7 +168,7 @@ class Cluster:
             },
         )
 
-    def endpoint_slice(
+    def apply_endpoint_slice(
         self,
         namespace: str,
         service: str,
@@ -193,7 +193,7 @@ class Cluster:
             },
         )
 
-    def syncer(
+    def apply_syncer(
         self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None, **spec: object
     ) -> None:
         """Apply a EurekaSyncer; it selects the Service of its own name by default.

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import yaml
 
-from eurekube_provider.cli.command_parser import parser_of
+from eurekube_provider.cli.command_parser import load_command_parser
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE
-from eurekube_provider.provider.served_schema import served_schema
+from eurekube_provider.provider.served_schema import package_schema_json
 
 CODE_BLOCK_PATTERN = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
@@ -174,7 +174,7 @@ def _schema_flags() -> set[str]:
     """Return the flags that `pulumi do` derives from the provider's schema, for an Instance and for the
     provider.
     """
-    described = json.loads(served_schema())
+    described = json.loads(package_schema_json())
     resource = described["resources"][NATIVE_INSTANCE_TYPE]
     names = {*resource["inputProperties"], *resource["listInputs"]["properties"]}
     names |= {f"eurekube:{name}" for name in described["config"]["variables"]}
@@ -207,7 +207,7 @@ def _find_unknown_eurekube_flags(rest: list[str]) -> list[str]:
 @functools.cache
 def _command_help(command: str) -> str | None:
     """Return the help text of one of Eurekube's commands; None where no such command exists."""
-    return parser_of(command).format_help() if command in COMMAND_SUMMARIES else None
+    return load_command_parser(command).format_help() if command in COMMAND_SUMMARIES else None
 
 
 def main() -> None:

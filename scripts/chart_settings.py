@@ -77,7 +77,9 @@ def make_chart_rules() -> dict[str, Any]:
     return {
         "note": "Written by `make chart` from the operator's settings; do not edit.",
         "settings": {
-            environment_variable(one.name): _rule_with_flag(one) for one in ALL_OPTIONS if one.has_variable
+            environment_variable(one.name): _rule_with_flag(one)
+            for one in ALL_OPTIONS
+            if one.has_environment_variable
         },
         "flags": [*sorted(f"--{one.name}" for one in (CONFIG_OPTION, *ALL_OPTIONS)), "--dry-run"],
         "ending": list(ONE_TASK_FLAGS),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from textwrap import dedent
 
-from eurekube_provider.cli.command_parser import parser_of
+from eurekube_provider.cli.command_parser import load_command_parser
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.comparison_blocks import build_status_report, status_blocks
 from eurekube_provider.cli.output import format_blocks
@@ -181,7 +181,7 @@ and exit codes.
 
 def command_section(name: str) -> str:
     """Return the Markdown section about one command."""
-    parser = parser_of(name)
+    parser = load_command_parser(name)
     arguments = [one for one in parser.parameters if not one.option_strings]
     usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_format_argument, arguments)))
     described = _format_paragraphs(parser.description or "")

@@ -71,7 +71,7 @@ def options_table(options: Iterable[Option]) -> str:
     """Return a table of the options."""
     lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
     for option in options:
-        also = f"`{environment_variable(option.name)}`" if option.has_variable else ""
+        also = f"`{environment_variable(option.name)}`" if option.has_environment_variable else ""
         cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.default_in_help)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

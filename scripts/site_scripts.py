@@ -39,7 +39,7 @@ class UnexpectedContent(Exception):
 def replace_foreign_addresses(script: str) -> str:
     """Return the generator's script, changed to load nothing from another host.
 
-    :raises Unexpected: it does not load Mermaid from exactly one address.
+    :raises UnexpectedContent: it does not load Mermaid from exactly one address.
     """
     own, found = re.subn(
         r'"https://[\w.-]+/mermaid@[\w.-]+/dist/mermaid\.min\.js"', MERMAID_URL_EXPRESSION, script
@@ -52,7 +52,7 @@ def replace_foreign_addresses(script: str) -> str:
 def read_mermaid_script(packages: Path) -> bytes:
     """Return Mermaid's script from the only package in a folder.
 
-    :raises Unexpected: its checksum differs from the known one.
+    :raises UnexpectedContent: its checksum differs from the known one.
     """
     (package,) = packages.glob("*.whl")
     with zipfile.ZipFile(package) as archive:

@@ -34,17 +34,17 @@ class RecordingNotes(WriteNotes):
         """Record the call."""
         self.notes.append(("leaving", instance.instance_id))
 
-    def note_other_owner(self, instance: Instance) -> None:
+    def note_found_under_other_owner(self, instance: Instance) -> None:
         """Record the call, and note that the instance was found."""
         self.notes.append(("found", instance.instance_id))
-        super().note_other_owner(instance)
+        super().note_found_under_other_owner(instance)
 
-    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:
+    def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:
         """Record the call, and note that the instance is gone."""
         self.notes.append(("gone", instance.instance_id))
-        super().note_removed(instance, is_read_back=is_read_back)
+        super().note_removed(instance, is_confirmed_gone=is_confirmed_gone)
 
-    def known_without_read(self, order: ChangeOrder) -> Instance | None:
+    def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
         """Return the instance that the table holds under the order's key, if ``all_gives_way`` is set."""
         return self.table.get(order.key) if self._all_gives_way else None
 

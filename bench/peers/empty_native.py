@@ -18,7 +18,7 @@ from google.protobuf import empty_pb2, struct_pb2
 
 from eurekube_provider.provider.protocol import plugin_pb2, provider_pb2_grpc
 from eurekube_provider.provider.protocol import provider_pb2 as proto
-from eurekube_provider.provider.served_schema import served_schema
+from eurekube_provider.provider.served_schema import package_schema_json
 
 _CHECKED_PROPERTIES = {
     "owner": "stack/organization/bench/bench/{name}",
@@ -49,7 +49,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return the schema of Eurekube's native provider, which a program in YAML needs."""
-        return proto.GetSchemaResponse(schema=served_schema())
+        return proto.GetSchemaResponse(schema=package_schema_json())
 
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return the configuration unchanged."""

@@ -102,8 +102,8 @@ class ProcessRecord:
     """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
-    :ivar birth: a mark that tells it from a later process with the same id; empty where the system gives
-        none.
+    :ivar birth: a mark that tells the process from a later one with the same id; empty where the system
+        gives none.
     """
 
     host: str
@@ -155,7 +155,7 @@ class ProcessRecords:
 
         The claim ends with this process, even if it is killed; processes that it has started may go on.
 
-        :raises Busy: another run works on the stack.
+        :raises StackBusy: another run works on the stack.
         :raises ConfigurationError: the claim cannot be written.
         """
         path = self._folder / f"{self._key}.claim"

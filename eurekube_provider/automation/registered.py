@@ -16,7 +16,7 @@ from eurekube_provider.automation.steps import MASKED_VALUE
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.desired import InstanceAddresses, has_registered_itself_again
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_OUTPUTS
+from eurekube_provider.registrations.members import APPLICATION_OUTPUTS, ID_BASE_PROPERTY
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
     ASKED_STATUS,
@@ -42,7 +42,7 @@ _UNCOMPARED_PROPERTIES = frozenset(
     {
         *property_names(PropertyScope.RESOURCE),
         *OUTPUT_ONLY_NAMES,
-        *MEMBER_OUTPUTS,
+        *APPLICATION_OUTPUTS,
         ID_BASE_PROPERTY,
         ID_IS_DEFAULT,
         SECRET_ID_MARK,
@@ -55,7 +55,7 @@ _UNCOMPARED_PROPERTIES = frozenset(
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
 
-_MARK_PROPERTIES = (SEEN_INCARNATION, STILL_ENFORCED_MARK, LEAVING_MARK)
+_OWNER_MARK_PROPERTIES = (SEEN_INCARNATION, STILL_ENFORCED_MARK, LEAVING_MARK)
 """Properties in which a refresh stores the owner's marks that it found in Eureka."""
 
 _UNKNOWN_OWNER = "nobody that Eurekube knows"
@@ -71,10 +71,11 @@ class RegisteredInstance:
     :ivar key: its name in the program: the resource's name, or the key within its application.
     :ivar contents: all other properties that can differ, by names such as ``host_name`` and
         ``metadata.tier``.
-    :ivar marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
+    :ivar owner_marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
     :ivar incarnation: the incarnation in the state; empty for an instance that was only imported.
     :ivar foreign_owner: the owner in Eureka if that is somebody else; else empty.
-    :ivar is_reported: True if more is known than its key and its application's properties.
+    :ivar has_known_properties: True if more is known of the instance than its key and the properties of the
+        application.
     """
 
     application: str
@@ -86,10 +87,10 @@ class RegisteredInstance:
     drain_seconds: int
     renewer: str
     adopts: bool
-    marks: Mapping[str, str]
+    owner_marks: Mapping[str, str]
     incarnation: str
     foreign_owner: str
-    is_reported: bool
+    has_known_properties: bool
 
     @property
     def place(self) -> ApplicationPlace:
@@ -106,7 +107,7 @@ class RegisteredInstance:
         addresses = (self.contents.get("ip_address", ""), self.contents.get("host_name", ""))
         return InstanceAddresses(self.application, self.instance_id, self.contents.get("port", ""), addresses)
 
-    def is_own_client_again(self, found: RegisteredInstance) -> bool:
+    def was_registered_again_by_client(self, found: RegisteredInstance) -> bool:
         """Return whether ``found``, from a refresh, was registered again by the instance's own client, and so
         belongs to this stack still; an update has the same rule.
         """
@@ -123,7 +124,7 @@ class RegisteredInstance:
         is_secure = self.contents.get("secure_port_enabled") == "true"
         if UNKNOWN_VALUE_TEXT in (host, port):
             return UNKNOWN_VALUE_TEXT
-        if not self.is_reported:
+        if not self.has_known_properties:
             return MASKED_VALUE
         return f"https://{host}:{secure}" if is_secure else f"{host}:{port}"
 
@@ -156,7 +157,7 @@ def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> It
     """Yield the instances of one resource."""
     if kind == INSTANCE_TYPE:
         full = with_defaults(properties)
-        found = {mark: full.get(mark) for mark in _MARK_PROPERTIES}
+        found = {mark: full.get(mark) for mark in _OWNER_MARK_PROPERTIES}
         yield _make_instance(name, full, full, full.get("status", "UP"), _foreign_owner(full), found)
         return
     if not lists_all_instances(properties):
@@ -172,9 +173,11 @@ def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> It
         if "secure_port" in own and "secure_port_enabled" not in own:
             full["secure_port_enabled"] = True
         foreign = (as_text(others[key]) or _UNKNOWN_OWNER) if key in others else ""
-        found = {mark: map_or_empty(properties.get(mark)).get(key) for mark in _MARK_PROPERTIES}
+        found = {mark: map_or_empty(properties.get(mark)).get(key) for mark in _OWNER_MARK_PROPERTIES}
         status = statuses.get(key, "UP")
-        yield _make_instance(key, properties, full, status, foreign, found, is_reported=own is member)
+        yield _make_instance(
+            key, properties, full, status, foreign, found, has_known_properties=own is member
+        )
 
 
 def as_text(value: Any) -> str:
@@ -217,8 +220,15 @@ def _make_instance(
     foreign: str,
     found: Mapping[str, Any],
     *,
-    is_reported: bool = True,
+    has_known_properties: bool = True,
 ) -> RegisteredInstance:
+    """Return the instance with the key ``key``.
+
+    :param resource: the properties of the resource.
+    :param full: the same properties, with the instance's own ones in place of the shared ones.
+    :param foreign: the owner in Eureka if that is somebody else; else empty.
+    :param found: the values of :data:`_OWNER_MARK_PROPERTIES`.
+    """
     own = {
         name: value
         for name, value in full.items()
@@ -229,7 +239,7 @@ def _make_instance(
     application = as_text(resource.get("application"))
     drain_seconds = resource.get("drain_seconds")
     seen = found[SEEN_INCARNATION]
-    marks = {
+    owner_marks = {
         "owner": foreign or as_text(resource.get("owner")),
         "incarnation": as_text(resource.get(INCARNATION) if seen is None else seen),
         "enforced status": as_text(found[STILL_ENFORCED_MARK]),
@@ -246,19 +256,21 @@ def _make_instance(
         drain_seconds=int(drain_seconds) if isinstance(drain_seconds, int | float) else 0,
         renewer=as_text(resource.get("renewer")),
         adopts=resource.get("on_conflict") == "adopt",
-        marks=marks,
+        owner_marks=owner_marks,
         incarnation=as_text(resource.get(INCARNATION)),
         foreign_owner=foreign,
-        is_reported=is_reported,
+        has_known_properties=has_known_properties,
     )
 
 
-def _merge_metadata(above: Any, own: Any) -> Any:
-    """Return metadata merged key by key; if one of the two maps is not reported, return that value."""
-    for metadata in (above, own):
+def _merge_metadata(shared: Any, own: Any) -> Any:
+    """Return the metadata of an application and of one instance merged key by key; if one of the two maps is
+    not reported, return that value.
+    """
+    for metadata in (shared, own):
         if metadata and not isinstance(metadata, Mapping):
             return metadata
-    return {**(above or {}), **(own or {})}
+    return {**(shared or {}), **(own or {})}
 
 
 def _foreign_owner(properties: Mapping[str, Any]) -> str:

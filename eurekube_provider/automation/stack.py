@@ -25,7 +25,7 @@ from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, S
 from eurekube_provider.automation.steps import UNCHANGING_OPERATIONS, StepLog, strip_colour_marks
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
-from eurekube_provider.registrations.connections import FAIL_UNREAD_REFRESH_VARIABLE
+from eurekube_provider.registrations.connections import FAIL_UNREADABLE_REFRESH_VARIABLE
 
 _STATE_WRITING_OPERATIONS = (StackOperation.UP, StackOperation.REFRESH)
 _EUREKA_READING_OPERATIONS = (StackOperation.REFRESH, StackOperation.DRIFT)
@@ -121,7 +121,7 @@ class StackRunner:
         sentence on that.
         """
         # A refresh or a check for drift must fail where Eureka cannot be read.
-        variables = {FAIL_UNREAD_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
+        variables = {FAIL_UNREADABLE_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
         stack = Stack.select(
             self.target.stack, _ProjectWorkspace(self.target.work_dir, self._command, variables)
         )

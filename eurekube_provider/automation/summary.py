@@ -115,7 +115,7 @@ def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
     applications = tuple(_application_change(place, builder) for place in sorted(builder.changes))
     if not is_drift:
         builder.warnings += [warned for each in applications if (warned := _brake_warning(each, builder))]
-        builder.warnings += _moved_warnings(builder)
+        builder.warnings += _changed_url_warnings(builder)
     elif not (applications or syncers or others or builder.warnings):
         others.update(step.operation for step in log.steps if step.is_change)  # of any type
     project, stack = _project_and_stack(log.steps, log.problems)
@@ -138,8 +138,8 @@ def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift:
         _state_properties(step.old, use_outputs=True),
         _state_properties(step.new, use_outputs=is_drift),
     )
-    is_reported = lists_all_instances(before) and lists_all_instances(after)
-    if not is_reported:
+    are_instances_known = lists_all_instances(before) and lists_all_instances(after)
+    if not are_instances_known:
         builder.is_partial |= {place_of(before), place_of(after)}
     if not step.is_change:
         new = old = old or new
@@ -157,19 +157,20 @@ def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift:
         return
     for text in _describe_unknown_properties({**find_unknown_values(before), **find_unknown_values(after)}):
         builder.add_warning(WarningConcern.UNKNOWN, step.name, text)
-    if not is_reported:
+    if not are_instances_known:
         return
     count_before = builder.change_count
     for key in sorted({*old, *new}):
         _add_instance_change(old.get(key), new.get(key), builder, is_drift=is_drift)
     if is_drift and builder.change_count == count_before:
-        builder.add_warning(WarningConcern.UNKNOWN, step.name, _describe_other_difference(before, after))
+        difference = _describe_non_instance_difference(before, after)
+        builder.add_warning(WarningConcern.UNKNOWN, step.name, difference)
     if not is_drift:
         _add_owner_warnings(step, old, new, builder)
         _add_renewer_warnings(step, old, new, builder)
 
 
-def _describe_other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def _describe_non_instance_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return a sentence that names the properties that differ although no instance does."""
     old, new = flatten(before), flatten(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
@@ -199,15 +200,15 @@ def _add_instance_change(
     is_drift: bool,
 ) -> None:
     if old is not None and new is not None and old.application == new.application:
-        is_reported = old.is_reported and new.is_reported
-        details = _changed_properties(old.contents, new.contents) if is_reported else {}
+        has_known_properties = old.has_known_properties and new.has_known_properties
+        details = _changed_properties(old.contents, new.contents) if has_known_properties else {}
         if is_drift:
-            details |= _changed_properties(old.marks, new.marks)
+            details |= _changed_properties(old.owner_marks, new.owner_marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
         if new.shares_no_url_with(old):
             builder.moved.setdefault((old.place, new.service_url), []).append(old)
-        if new.shares_no_url_with(old) or (is_reported and old.instance_id != new.instance_id):
+        if new.shares_no_url_with(old) or (has_known_properties and old.instance_id != new.instance_id):
             builder.add_change(ChangeKind.MOVES, new, details, _drain_seconds(old))
         elif details:
             builder.add_change(ChangeKind.CHANGES, new, details)
@@ -236,7 +237,7 @@ def _add_owner_warnings(
             builder.add_warning(
                 WarningConcern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}"
             )
-        elif new[each.key].is_own_client_again(each):
+        elif new[each.key].was_registered_again_by_client(each):
             text = f"{where} was registered again by its own client, and is taken over"
             builder.add_warning(WarningConcern.OWNER, each.key, text)
         else:
@@ -294,7 +295,7 @@ def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> Disco
     return DiscoveryWarning(WarningConcern.BRAKE, change.application, text)
 
 
-def _moved_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
+def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
     """Yield a warning for registrations at another URL, since only Eureka knows if that is another
     registry.
     """
@@ -361,7 +362,7 @@ def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapp
 
 
 def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    old, new = _join_masked_maps(old, new), _join_masked_maps(new, old)
+    old, new = _join_maps_masked_in_other(old, new), _join_maps_masked_in_other(new, old)
     # A status that the program does not set is Eureka's own, or was set by a person.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
     if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
@@ -369,7 +370,7 @@ def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
 
 
-def _join_masked_maps(contents: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
+def _join_maps_masked_in_other(contents: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
     """Return contents in which each map that is hidden or unknown in ``other`` is one text."""
     for name in [name for name, value in other.items() if value in (UNKNOWN_VALUE_TEXT, MASKED_VALUE)]:
         items = {each: value for each, value in contents.items() if each.startswith(f"{name}.")}

@@ -25,7 +25,7 @@ from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.core.errors import ConfigurationError
 
-_TYPE_BY_FIELD = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
+_TYPE_BY_REQUEST_FIELD = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
 
 
 def main() -> int:
@@ -56,12 +56,12 @@ def _parse_request(text: str) -> dict[str, Any]:
         raise ConfigurationError(f"the request is no JSON: {error}") from None
     if not isinstance(request, dict):
         raise ConfigurationError("the request must be one JSON object")
-    unknown = sorted(set(request) - set(_TYPE_BY_FIELD))
+    unknown = sorted(set(request) - set(_TYPE_BY_REQUEST_FIELD))
     if unknown:
         raise ConfigurationError(
-            f"the request has a field {unknown[0]!r}: it may have {', '.join(_TYPE_BY_FIELD)}"
+            f"the request has a field {unknown[0]!r}: it may have {', '.join(_TYPE_BY_REQUEST_FIELD)}"
         )
-    for name, kind in _TYPE_BY_FIELD.items():
+    for name, kind in _TYPE_BY_REQUEST_FIELD.items():
         if name == "timeout_seconds" and name not in request:
             continue
         if not isinstance(request.get(name), kind) or not request[name] or isinstance(request[name], bool):

@@ -19,7 +19,7 @@ DRAIN_OPTION_HELPS = {
 """The fields of :class:`~eurekube_provider.core.drain_time.Drain` that are options, with their help texts."""
 
 
-def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
+def add_drain_duration_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
     """Add an option for each duration of a drain, except those in ``leave_out``."""
     default = Drain()
     for name, text in DRAIN_OPTION_HELPS.items():

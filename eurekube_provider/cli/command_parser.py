@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
         return [one for one in self._actions if one.dest != "help"]
 
 
-def parser_of(name: str) -> CommandParser:
+def load_command_parser(name: str) -> CommandParser:
     """Import a command's module, and return the parser of its arguments."""
     parser = CommandParser(f"eurekube {name}")
     load_command_module(name).add_arguments(parser)

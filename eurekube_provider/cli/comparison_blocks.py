@@ -141,7 +141,7 @@ def status_blocks(status: StatusReport) -> Iterable[Block]:
         age = ", by its list, which may be 30 s old" if inventory.lists_lag else ""
         yield Line.of("")
         yield comparison_table(
-            status.comparisons, column, names_eureka=len(inventory.eurekas) > 1, problems=problems
+            status.comparisons, column, shows_eureka_column=len(inventory.eurekas) > 1, problems=problems
         )
         yield Line.of(f"KUBERNETES: endpoints, ready/all; {column}: instances, UP/all{age}", Tone.DIM)
     if status.mirrors:
@@ -179,21 +179,21 @@ def comparison_table(
     comparisons: Sequence[Comparison],
     column: str,
     *,
-    names_eureka: bool = False,
+    shows_eureka_column: bool = False,
     problems: Collection[Problem] = (),
 ) -> Table:
     """Return the table of applications in Kubernetes and in the registry, worst first.
 
     :param column: the title of the column with the registry's instances.
-    :param names_eureka: True if there are several registries, so that each row names its own.
-    :param problems: the problems that are shown above: a row with the same problem names its reason alone.
+    :param shows_eureka_column: True if there are several registries, so that each row names its own.
+    :param problems: the problems that are shown above: a row with the same problem names only the reason.
     """
-    at = ("AT",) if names_eureka else ()
+    at = ("AT",) if shows_eureka_column else ()
     rows = [
         (
             Cell(one.application, Tone.STRONG if one.state.needs_attention else Tone.PLAIN),
             Cell(str(one.manager)),
-            *([Cell(one.eureka_name)] if names_eureka else ()),
+            *([Cell(one.eureka_name)] if shows_eureka_column else ()),
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
             Cell(str(one.state), _STATE_TONES[one.state]),

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from eurekube_provider.cli.command_parser import parser_of, program_parser
+from eurekube_provider.cli.command_parser import load_command_parser, program_parser
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.terminal import print_text
 
@@ -84,7 +84,7 @@ def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[st
         yield from COMMAND_SUMMARIES.items()
     elif words[0] not in COMMAND_SUMMARIES:
         return
-    parameters = (parser_of(words[0]) if words else program_parser()).parameters
+    parameters = (load_command_parser(words[0]) if words else program_parser()).parameters
     last = next((one for one in parameters if words and words[-1] in one.option_strings), None)
     if last is not None and last.nargs is None:
         yield from _choice_completions(last)

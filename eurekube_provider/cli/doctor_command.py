@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from eurekube_provider.cli.caches import add_cache_options, drain_from_options
+from eurekube_provider.cli.caches import add_drain_duration_options, drain_from_options
 from eurekube_provider.cli.terminal import print_error_line, print_text
 from eurekube_provider.comparison.operators import describe_operators, operators_to_dict
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK_CACHES_DRAIN, Drain
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
     add_setting_flags(parser, _SETTING_NAMES)
-    add_cache_options(parser)
+    add_drain_duration_options(parser)
     parser.add_argument(
         "--shutdown-seconds",
         type=int,
@@ -138,7 +138,7 @@ def advise_quicker_caches(drain: Drain) -> str:
     """Return which settings let callers learn of changes sooner, and their costs; empty if these are quick
     enough.
     """
-    before, after = drain.caches_seconds, QUICK_CACHES_DRAIN.caches_seconds
+    before, after = drain.total_cache_seconds, QUICK_CACHES_DRAIN.total_cache_seconds
     if before <= 2 * after:
         return ""
     server, fetch = QUICK_CACHES_DRAIN.server_cache_seconds, QUICK_CACHES_DRAIN.client_fetch_seconds

@@ -8,23 +8,23 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
-from eurekube_provider.cli.caches import add_cache_options, drain_from_options
+from eurekube_provider.cli.caches import add_drain_duration_options, drain_from_options
 from eurekube_provider.cli.terminal import print_error_line, print_line, wait_with_progress
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.eureka.overrides import (
     NamedInstances,
     StatusByServer,
     filter_still_listed,
     find_named_instances,
-    is_another_instance_up,
-    not_up_since,
+    is_another_instance_up_everywhere,
     read_listed_instances,
     read_statuses,
     set_out_of_service,
+    unix_time_since_none_up,
 )
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_setting_flags, load_settings
@@ -44,21 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Whatever else the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is "
         "read from the environment."
     )
-    add_target_options(parser)
-    add_cache_options(parser, leave_out=("take_over_seconds",))
+    add_instance_selection_options(parser)
+    add_drain_duration_options(parser, leave_out=("take_over_seconds",))
     parser.add_argument("--no-wait", action="store_true", help="set it, say for how long to wait, and end")
 
 
-def add_target_options(parser: argparse.ArgumentParser) -> None:
+def add_instance_selection_options(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name instances and their Eureka."""
     parser.add_argument(
         "target", metavar="APPLICATION|INSTANCE", help="an application's name, or an instance's id"
     )
     parser.add_argument(
         "--connection",
-        default=DEFAULT_CONNECTION,
+        default=DEFAULT_CONNECTION_NAME,
         metavar="NAME",
-        help=f"which Eureka of the configuration file [{DEFAULT_CONNECTION}]",
+        help=f"which Eureka of the configuration file [{DEFAULT_CONNECTION_NAME}]",
     )
     parser.add_argument(
         "--self-registered",
@@ -122,11 +122,11 @@ def _drain_instances(peers: Peers, options: argparse.Namespace) -> int:
     asked_at = time.monotonic()
     unreached = describe_unaddressable(named.unreadable, "drained")
     instances = list(named.registered)
-    since = not_up_since(peers, instances) if instances else 0.0
+    since = unix_time_since_none_up(peers, instances) if instances else 0.0
     results = set_out_of_service(peers, instances)
     duplicate_urls = report_duplicate_urls(peers)
     for one in results:
-        print_line(describe_status(one, duplicate_urls))
+        print_line(describe_status_at_servers(one, duplicate_urls))
     for each in named.only_listed:
         print_line(
             f"{each.application} {each.instance_id}: listed as {each.status}, and 404 when it is asked for"
@@ -185,7 +185,7 @@ def describe_listed_not_held(instances: Sequence[Instance], why: str) -> list[st
     ]
 
 
-def describe_status(result: StatusByServer, duplicate_urls: Mapping[str, str]) -> str:
+def describe_status_at_servers(result: StatusByServer, duplicate_urls: Mapping[str, str]) -> str:
     """Return one line on an instance and its status at the servers.
 
     :param duplicate_urls: the URLs that lead to a server which an earlier URL leads to.
@@ -203,7 +203,7 @@ def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> No
     """
     drained = {one.instance.key for one in results}
     for application in dict.fromkeys(one.instance.application for one in results):
-        if not is_another_instance_up(peers, application, drained):
+        if not is_another_instance_up_everywhere(peers, application, drained):
             print_error_line(
                 "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of "
                 f"{application} that is UP on every server: unless one registered since, its callers will "

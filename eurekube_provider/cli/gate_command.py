@@ -24,7 +24,7 @@ from eurekube_provider.kube.access import (
     STRATEGIC_MERGE_PATCH,
     WORKLOADS_BY_KIND,
     KubeAccess,
-    objects_named,
+    list_objects_by_name,
 )
 from eurekube_provider.operator.settings import add_setting_flags
 
@@ -81,7 +81,7 @@ def pods_waiting_for_gate(access: KubeAccess, workload: str, namespace: str) -> 
             f"{workload}: must be a kind and a name, e.g. deployment/rating; kinds are"
             f" {', '.join(sorted(_RESOURCES_BY_KIND))}"
         )
-    found = objects_named(access, resource, name, namespace)
+    found = list_objects_by_name(access, resource, name, namespace)
     if not found:
         raise ConfigurationError(f"there is no {kind} {name} in namespace {namespace}")
     pods: list[Object] = list(found)

@@ -13,7 +13,7 @@ from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.operator.registries import zookeeper_servers
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     settings = load_settings({**vars(options), "log_format": options.log_format or "text"})
     logs.set_up_logging(settings.log_format, settings.log_level)
     stop = stop_event_on_signals()
-    connection = settings.connections[DEFAULT_CONNECTION]
+    connection = settings.connections[DEFAULT_CONNECTION_NAME]
     if options.zookeeper:
         if connection.capabilities.renewals:
             raise ConfigurationError(
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         Cluster("", uid=""),  # none: no cluster's instances are looked after
         settings.operator_name,
         settings.resync_seconds,
-        waits_for_all=True,
+        waits_for_all_servers=True,
     )
     _log.info(
         "starting keepalive, renewing all registrations that name this renewer",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from eurekube_provider.cli.command_parser import parser_of, program_parser
+from eurekube_provider.cli.command_parser import load_command_parser, program_parser
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.wording import suggest_name
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_command(words: Sequence[str]) -> int:
     if words and words[0] in COMMAND_SUMMARIES:
         name, *rest = words
-        parser = parser_of(name)
+        parser = load_command_parser(name)
         # With arguments between options, argparse takes for an option whatever begins with a dash.
         parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
         return int(load_command_module(name).run(parse(rest)) or 0)

@@ -6,9 +6,9 @@ import argparse
 from contextlib import closing
 
 from eurekube_provider.cli.drain_command import (
-    add_target_options,
+    add_instance_selection_options,
     configured_peers,
-    describe_status,
+    describe_status_at_servers,
     describe_unaddressable,
     report_duplicate_urls,
     select_instances,
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " that registered itself as OUT_OF_SERVICE, which Eureka keeps whatever it says since, is put into"
         " service where it is named by its id."
     )
-    add_target_options(parser)
+    add_instance_selection_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     with closing(configured_peers(options)) as peers:
         named = select_instances(peers, options)
         is_by_id = all(one.instance_id == options.target for one in named)
-        results = clear_overrides(peers, named.registered, also_registered_out=is_by_id)
+        results = clear_overrides(peers, named.registered, includes_registered_out_of_service=is_by_id)
         same = report_duplicate_urls(peers)
     out = [one for one in named.unreadable if one.status is not Status.UP]
     complaints = dict.fromkeys(describe_unaddressable(out, "put back"))
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         for url, error in one.failures.items()
     }
     for one in results:
-        print_line(describe_status(one, same))
+        print_line(describe_status_at_servers(one, same))
         if Status.OUT_OF_SERVICE in one.statuses.values():
             name = f"{one.instance.application} {one.instance.instance_id}"
             why = "its owner puts it there, e.g. on its way out"

@@ -23,8 +23,8 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
-from eurekube_provider.core.self_registered import find_own_client_instances
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_name
+from eurekube_provider.core.self_registered import find_self_registered_instances
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, Syncer, connection_name
 from eurekube_provider.core.syncer_plan import plan_syncer_changes
 from eurekube_provider.core.wording import format_list
 
@@ -63,7 +63,7 @@ class Comparison:
     application: str
     manager: Manager
     state: SyncState
-    eureka_name: str = DEFAULT_CONNECTION
+    eureka_name: str = DEFAULT_CONNECTION_NAME
     problem: Problem | None = None
     kubernetes: InstanceCount | None = None
     eureka: InstanceCount | None = None
@@ -120,7 +120,7 @@ class KubernetesInventory:
         """Return the owner of a syncer's instances."""
         return str(ClusterOwner(self.cluster_of(key).name, *key))
 
-    def parse_own_syncer(self, owner: str) -> NamespacedSyncerName | None:
+    def parse_syncer_of_this_cluster(self, owner: str) -> NamespacedSyncerName | None:
         """Return the syncer of this cluster that ``owner`` names; None for any other owner."""
         parsed = parse_owner(owner)
         key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
@@ -128,7 +128,7 @@ class KubernetesInventory:
 
     def manager_of(self, instance: Instance) -> Manager:
         """Return the manager of an instance, as seen from this cluster."""
-        key = self.parse_own_syncer(instance.owner or "")
+        key = self.parse_syncer_of_this_cluster(instance.owner or "")
         return manager_of(instance, self.cluster_of(key or ("", "")).name)
 
 
@@ -189,11 +189,11 @@ def plan_syncers(
         unowned = [one for one in of_application if not one.owner]
         # Whether a pod has its address for itself is not known here: its own registration at another port
         # is left to what the operator reports.
-        twins = find_own_client_instances(desired.instances, unowned, ())
+        twins = find_self_registered_instances(desired.instances, unowned, ())
         steps = plan_syncer_changes(syncer, desired, registered, of_application, owner, twins)
         found[key] = _hold_back_steps(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
     for (eureka, owner), registered in list(owned.items()):
-        gone = kubernetes.parse_own_syncer(owner)
+        gone = kubernetes.parse_syncer_of_this_cluster(owner)
         if gone is None or gone in known:
             continue
         if not kubernetes.namespaces or gone[0] in kubernetes.namespaces:
@@ -212,7 +212,7 @@ def _hold_back_steps(
         held, steps = replace(said, message=str(said)), Plan(refusals=steps.refusals)
     elif syncer.is_paused:
         held = Problem(ConditionType.PAUSED, "the syncer is paused: nothing is changed")
-    elif desired.is_in_doubt:
+    elif desired.may_be_incomplete:
         messages = "; ".join(problem.message for problem in desired.problems)
         held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
         steps = _without_removals(steps, spared=desired.terminating_ids)
@@ -245,11 +245,11 @@ def compare(
     beside = compare_without_kubernetes(eurekas, manager, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
-        beside = [one for one in beside if not _is_syncer_outside(one.manager, asked)]
+        beside = [one for one in beside if not _is_syncer_outside_namespaces(one.manager, asked)]
     return sorted([*found, *beside], key=lambda one: one.sort_key)
 
 
-def _is_syncer_outside(manager: Manager, namespaces: Collection[str]) -> bool:
+def _is_syncer_outside_namespaces(manager: Manager, namespaces: Collection[str]) -> bool:
     """Return whether a manager is a syncer of this cluster outside of ``namespaces``."""
     return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
@@ -257,18 +257,18 @@ def _is_syncer_outside(manager: Manager, namespaces: Collection[str]) -> bool:
 def compare_without_kubernetes(
     eurekas: Mapping[str, Iterable[Instance]],
     manager: Callable[[Instance], Manager],
-    known: Collection[tuple[str, Manager]] = (),
+    left_out: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
     """Return a comparison, without a Kubernetes side, for each application and manager of instances.
 
     :param manager: returns the manager of an instance.
-    :param known: pairs of connection and manager to leave out, such as syncers that are compared already.
+    :param left_out: pairs of connection and manager to leave out, such as syncers that are compared already.
     """
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
         for instance in instances:
             kept_by = manager(instance)
-            if (name, kept_by) not in known:
+            if (name, kept_by) not in left_out:
                 rest[name, instance.application, kept_by].append(instance)
     return [_comparison_without_kubernetes(*key, those) for key, those in rest.items()]
 
@@ -324,7 +324,7 @@ def compare_syncer(
 
     :param item: the EurekaSyncer.
     :param desired: the desired instances; None where they are not known.
-    :param there: the syncer's instances in Eureka; None where they were not read.
+    :param registered: the syncer's instances in Eureka; None where they were not read.
     """
     reported = reported_state_of(item)
     held = planned.hold_reason.message if planned and planned.hold_reason else ""

@@ -25,7 +25,7 @@ class InstanceObservation:
     :ivar instance: the newest version that a server holds.
     :ivar by_server: the instance at each server that answered, by URL; None where a server does not hold it.
     :ivar failures: the reason why each other server did not answer, by URL.
-    :ivar has_kubernetes: True if its cluster was read; the fields that follow come from there.
+    :ivar was_cluster_read: True if the Kubernetes cluster was read, from which all further fields come.
     :ivar syncer: the syncer that keeps the instance.
     :ivar operator_message: the operator's sentence about the syncer, where something is wrong.
     :ivar endpoint: the endpoint that has the instance's address; None where none has.
@@ -36,7 +36,7 @@ class InstanceObservation:
     manager: Manager
     by_server: Mapping[str, Instance | None] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    has_kubernetes: bool = False
+    was_cluster_read: bool = False
     syncer: Syncer | None = None
     operator_message: str = ""
     endpoint: Object | None = None
@@ -151,7 +151,7 @@ def why_not_up(observed: InstanceObservation) -> str:
             f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
             f" more: {kind.undrain_instruction.format(shlex.quote(instance.instance_id))}"
         )
-    if observed.manager.kind is ManagerKind.SYNCER and observed.has_kubernetes:
+    if observed.manager.kind is ManagerKind.SYNCER and observed.was_cluster_read:
         return _why_not_ready(observed)
     if observed.manager.kind is ManagerKind.STACK:
         return f"the stack registered it as {status}"
@@ -229,7 +229,7 @@ def _describe_last_renewals(observed: InstanceObservation, now_ms: float) -> str
 
 
 def _describe_endpoint(observed: InstanceObservation) -> str:
-    if observed.manager.kind is not ManagerKind.SYNCER or not observed.has_kubernetes:
+    if observed.manager.kind is not ManagerKind.SYNCER or not observed.was_cluster_read:
         return ""
     if observed.syncer is None:
         return "its EurekaSyncer is not in the cluster, or what its spec asks for cannot be read"

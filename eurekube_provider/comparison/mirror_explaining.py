@@ -65,7 +65,7 @@ class MirrorInventory:
 
     :ivar items: the EurekaMirrors; empty where the cluster does not know the kind.
     :ivar slices: the EndpointSlices of all mirrors.
-    :ivar own: the addresses of the cluster's own Services and pods, as far as they were read.
+    :ivar cluster_addresses: the addresses of the cluster's Services and pods, as far as they were read.
     """
 
     items: Sequence[Object] = ()

@@ -15,7 +15,7 @@ from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_names import mirrored_service_name
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 
 STALE_STATUS_SECONDS = 900.0
 """Seconds after which a mirror's status is stale: an operator that serves the mirror writes the status every
@@ -33,7 +33,7 @@ class MirrorState:
     :ivar mirror: the mirror's spec; None where that cannot be read.
     :ivar application: the application in upper case; a pattern where the mirror shows several.
     :ivar services: the state of each Service in the mirror's status.
-    :ivar mirrored: the number of the mirror's Services.
+    :ivar service_count: the number of the mirror's Services.
     :ivar state: the conditions Ready and Synced as one word.
     :ivar problem: the problem of the mirror; None without one.
     :ivar eureka_read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is
@@ -161,7 +161,7 @@ def _mirror_state_of(item: Object, now_seconds: float) -> MirrorState:
         name=str(item["metadata"]["name"]),
         mirror=try_parse_mirror(item),
         application=application,
-        eureka_name=str(spec.get("eureka") or DEFAULT_CONNECTION),
+        eureka_name=str(spec.get("eureka") or DEFAULT_CONNECTION_NAME),
         services=services,
         service_count=service_count,
         endpoint_count=int(status.get("endpoints") or 0),

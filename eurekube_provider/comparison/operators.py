@@ -73,7 +73,7 @@ class OperatorsSnapshot:
         """The operator whose Lease was renewed last."""
         return max(self.states, key=lambda one: one.renewed_at or 0.0, default=None)
 
-    def leading_or_last(self, now: float) -> list[OperatorState]:
+    def leaders_or_last_leader(self, now: float) -> list[OperatorState]:
         """Return the operators that lead; without any, the one that led last."""
         alive = [one for one in self.states if one.is_leading(now)]
         return alive or ([self.last_leader] if self.last_leader else [])
@@ -110,7 +110,7 @@ def describe_operators(read: OperatorsSnapshot, now: float) -> Iterator[str]:
 
     :param now: Unix time.
     """
-    for one in read.leading_or_last(now):
+    for one in read.leaders_or_last_leader(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
         who = f"{one.holder} leads" if one.is_leading(now) else "nobody leads"
@@ -199,7 +199,7 @@ def findings_about_operators(
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.namespaces for one in alive):
-        yield from _findings_for_unwatched(alive, objects)
+        yield from _findings_about_unwatched_objects(alive, objects)
 
 
 def _findings_without_leader(read: OperatorsSnapshot, now: float) -> Iterator[StatusFinding]:
@@ -226,7 +226,7 @@ def _findings_without_leader(read: OperatorsSnapshot, now: float) -> Iterator[St
     yield build_finding(Severity.FAULT, FindingName.OPERATOR_AWAY, message)
 
 
-def _findings_for_unwatched(
+def _findings_about_unwatched_objects(
     alive: Iterable[OperatorState], objects: Iterable[Object]
 ) -> Iterator[StatusFinding]:
     watched = {namespace for one in alive for namespace in one.notes.namespaces}

@@ -30,7 +30,7 @@ class EndpointInstancePair:
 
     @property
     def agrees(self) -> bool:
-        """Return whether the instance is UP exactly when the endpoint is ready."""
+        """Return whether the manager has an instance there that is UP exactly when the endpoint is ready."""
         is_right = bool(self.instance_id) and not self.manager
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 

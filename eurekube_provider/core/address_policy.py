@@ -44,24 +44,25 @@ class AddressPolicy:
 
     :ivar allowed_networks: the operator's networks; nothing is allowed without one.
     :ivar cluster_networks: networks of the cluster itself: of its Services and its pods.
-    :ivar option_name: the name of the operator's option that lists the allowed networks, for messages.
-    :ivar own: single addresses of its Services and pods.
+    :ivar allowed_networks_option: the name of the operator's option that lists the allowed networks, for
+        messages.
+    :ivar cluster_addresses: single addresses of the cluster's Services and pods.
     """
 
     allowed_networks: tuple[Network, ...]
     cluster_networks: tuple[Network, ...] = ()
-    own_addresses: AbstractSet[str] = field(default_factory=frozenset)
-    option_name: str = "--mirror-cidrs"
+    cluster_addresses: AbstractSet[str] = field(default_factory=frozenset)
+    allowed_networks_option: str = "--mirror-cidrs"
     _judgement_cache: dict[tuple[str, tuple[Network, ...]], JudgedAddress | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def judge_address(self, text: str, narrower_networks: tuple[Network, ...] = ()) -> JudgedAddress | None:
+    def judge_address(self, text: str, mirror_networks: tuple[Network, ...] = ()) -> JudgedAddress | None:
         """Return the judgement on an address as instances give it; None for a host name.
 
-        :param narrower_networks: as for :meth:`refusal_reason`.
+        :param mirror_networks: as for :meth:`refusal_reason`.
         """
-        place = (text, narrower_networks)
+        place = (text, mirror_networks)
         try:
             return self._judgement_cache[place]
         except KeyError:
@@ -74,15 +75,15 @@ class AddressPolicy:
             found = JudgedAddress(text, "IPv4", unlike)
         elif parsed is not None:
             found = JudgedAddress(
-                str(parsed), f"IPv{parsed.version}", self.refusal_reason(parsed, narrower_networks)
+                str(parsed), f"IPv{parsed.version}", self.refusal_reason(parsed, mirror_networks)
             )
         self._judgement_cache[place] = found
         return found
 
-    def refusal_reason(self, address: IpAddress, narrower_networks: tuple[Network, ...] = ()) -> str:
+    def refusal_reason(self, address: IpAddress, mirror_networks: tuple[Network, ...] = ()) -> str:
         """Return why an address is not mirrored; empty where it may be.
 
-        :param narrower_networks: the mirror's own networks; the address must be in one of them, too. Empty
+        :param mirror_networks: the mirror's own networks; the address must be in one of them, too. Empty
             for no such limit.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -97,13 +98,16 @@ class AddressPolicy:
         ):
             if is_so:
                 return what
-        if str(address) in self.own_addresses or any(
+        if str(address) in self.cluster_addresses or any(
             _contains(one, address) for one in self.cluster_networks
         ):
             return "is one of this cluster's own Services or pods: call that by its own name"
         if not any(_contains(one, address) for one in self.allowed_networks):
-            return f"is in none of the networks that the operator's configuration allows ({self.option_name})"
-        if narrower_networks and not any(_contains(one, address) for one in narrower_networks):
+            return (
+                "is in none of the networks that the operator's configuration allows "
+                f"({self.allowed_networks_option})"
+            )
+        if mirror_networks and not any(_contains(one, address) for one in mirror_networks):
             return "is in none of spec.allowedCIDRs"
         return ""
 

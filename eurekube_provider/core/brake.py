@@ -21,7 +21,7 @@ from eurekube_provider.core.sliding_window import RecentChanges, count_losses
 BRAKE_HOLD_SECONDS = 60.0
 """Seconds for which a braked removal waits; it is carried out afterwards if the source still asks for it."""
 
-REPACK_HOLD_SECONDS = 10.0
+REPACKED_SLICES_HOLD_SECONDS = 10.0
 """Seconds for which removals wait while Kubernetes packs a Service's EndpointSlices again for other ports.
 
 Kubernetes needs a few seconds for that. Where pods have different ports for long, an endpoint that ended
@@ -58,14 +58,14 @@ class HeldRemovals:
 
     :ivar since: when the wait began, by the clock of the decision.
     :ivar until: when the wait ends, as an ISO 8601 time.
-    :ivar wait_seconds: seconds until the next decision.
+    :ivar seconds_until_next_decision: seconds until the next decision.
     :ivar held_seconds: seconds for which the removals have waited.
     """
 
     problem: Problem
     since: float
     until: str
-    wait_seconds: float
+    seconds_until_next_decision: float
     held_seconds: float
 
 
@@ -91,7 +91,7 @@ class BrakeHistory:
     :ivar operator_up_count: how many instances of all the operator's syncers are UP.
     :ivar recent_changes: the instances that left without having been seen terminating within
         :data:`LOSS_WINDOW_SECONDS`, and those that came.
-    :ivar held: the removals that waited after the last decision.
+    :ivar held_removals: the removals that waited after the last decision.
     :ivar is_released: True if a person released the brake.
     :ivar siblings: all syncers that are derived from the same one; None for a syncer that is not derived.
     """
@@ -99,7 +99,7 @@ class BrakeHistory:
     syncer_up_count: int = 0
     operator_up_count: int = 0
     recent_changes: RecentChanges = _NO_RECENT_CHANGES
-    held: HeldRemovals | None = None
+    held_removals: HeldRemovals | None = None
     is_released: bool = False
     siblings: SiblingTotals | None = None
 
@@ -112,14 +112,14 @@ class BrakeJudgement:
         not seen terminating. Removals of instances that callers do not use wait with them: the removal of one
         that a person took out of service would lose that wish, and the source, once repaired, would bring the
         instance up.
-    :ivar held: why the changes wait, and until when; None where none does.
+    :ivar held_removals: why the changes wait, and until when; None where none does.
     :ivar left_keys: the keys of instances that go without having been seen terminating.
     :ivar arrived_keys: the keys of instances that become usable.
     :ivar is_released: True if the removals go because a person released the brake.
     """
 
     held_changes: tuple[Change, ...] = ()
-    held: HeldRemovals | None = None
+    held_removals: HeldRemovals | None = None
     left_keys: frozenset[InstanceKey] = frozenset()
     arrived_keys: frozenset[InstanceKey] = frozenset()
     is_released: bool = False
@@ -132,14 +132,14 @@ def judge_removals(
     now: float,
     unix_now: float,
     *,
-    are_slices_repacked: bool = False,
+    are_slices_being_repacked: bool = False,
     ids_of_other_services: Callable[[Iterable[Instance]], Collection[str]] = _return_no_ids,
 ) -> BrakeJudgement:
     """Decide whether ``plan`` looks like the result of a broken source, and which changes must then wait.
 
     :param seen_terminating: returns True for an instance id whose endpoint was seen terminating.
     :param now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
-    :param are_slices_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
+    :param are_slices_being_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
         :class:`.mapping.DesiredInstances`.
     :param ids_of_other_services: returns the ids of those among the instances that belong to a Service which
         the selector finds and which is not the one meant. They leave because another Service is chosen, and
@@ -147,12 +147,12 @@ def judge_removals(
     """
     arrived_keys = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
     leaving = [change for change in plan.changes if removes_capacity(change)]
-    doubted = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
-    if not doubted:
+    unexplained = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
+    if not unexplained:
         return BrakeJudgement(arrived_keys=arrived_keys)
-    left_keys = frozenset(change.instance.key for change in doubted)
+    left_keys = frozenset(change.instance.key for change in unexplained)
     count, up, recent_changes, arriving = (
-        len(doubted),
+        len(unexplained),
         history.syncer_up_count,
         history.recent_changes,
         len(arrived_keys),
@@ -162,9 +162,9 @@ def judge_removals(
         len(recent_changes.left_keys - left_keys),
         len(recent_changes.arrived_keys - arrived_keys),
     )
-    gone = count + left_before + recent_changes.losses_elsewhere
-    lost = recent_changes.losses_elsewhere + max(0, count + left_before - arriving - came_before)
-    vanished = tuple(one for one in doubted if one.action is Action.DEREGISTER)
+    gone = count + left_before + recent_changes.losses_of_other_syncers
+    lost = recent_changes.losses_of_other_syncers + max(0, count + left_before - arriving - came_before)
+    vanished = tuple(one for one in unexplained if one.action is Action.DEREGISTER)
     ids = ids_of_other_services([one.instance for one in vanished])
     aside = tuple(one for one in vanished if one.instance.instance_id in ids)
     seconds = BRAKE_HOLD_SECONDS
@@ -177,17 +177,17 @@ def judge_removals(
     elif gone >= MIN_REMOVALS_FOR_SHARES and lost > history.operator_up_count * MAX_LOSS_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {history.operator_up_count} instances would go within a minute"
     elif len(aside) > arriving + came_before:
-        doubted, count = (vanished if are_slices_repacked else aside), len(aside)
+        unexplained, count = (vanished if are_slices_being_repacked else aside), len(aside)
         reason = f"{count} of {up} instances would go, which are of other Services with the selected labels"
-    elif are_slices_repacked and vanished:
-        doubted, count, seconds = vanished, len(vanished), REPACK_HOLD_SECONDS
+    elif are_slices_being_repacked and vanished:
+        unexplained, count, seconds = vanished, len(vanished), REPACKED_SLICES_HOLD_SECONDS
         reason = f"{count} of {up} instances would go while EndpointSlices have different ports"
     else:
         return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys)
     ends = datetime.fromtimestamp(unix_now + seconds, UTC)
     since, until = now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"
-    if history.held is not None:
-        since, until = history.held.since, history.held.until
+    if history.held_removals is not None:
+        since, until = history.held_removals.since, history.held_removals.until
     if history.is_released or now - since >= seconds:
         return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys, is_released=history.is_released)
     others = tuple(
@@ -202,7 +202,7 @@ def judge_removals(
         f"if the removals are meant, annotate the syncer with {RELEASE_BRAKE_ANNOTATION}=now",
     )
     held = HeldRemovals(problem, since, until, seconds - (now - since) + 0.1, now - since)
-    return BrakeJudgement((*doubted, *others), held, arrived_keys=arrived_keys)
+    return BrakeJudgement((*unexplained, *others), held, arrived_keys=arrived_keys)
 
 
 def _describe_sibling_losses(
@@ -217,33 +217,35 @@ def _describe_sibling_losses(
     if siblings is None:
         return ""
     recent_changes = siblings.recent_changes
-    short_lived = recent_changes.short_lived | (left_keys & recent_changes.arrived_keys)
+    short_lived_keys = recent_changes.short_lived_keys | (left_keys & recent_changes.arrived_keys)
     gone, new = recent_changes.left_keys | left_keys, (recent_changes.arrived_keys | arrived_keys) - left_keys
-    lost = recent_changes.losses_elsewhere + count_losses(len(gone), len(new), len(short_lived))
-    before = siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_elsewhere
-    if recent_changes.losses_elsewhere and (
+    lost = recent_changes.losses_of_other_syncers + count_losses(len(gone), len(new), len(short_lived_keys))
+    before = (
+        siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_of_other_syncers
+    )
+    if recent_changes.losses_of_other_syncers and (
         removes_all(before, lost, 0) or removes_majority(before, lost, 0)
     ):
         return f"{lost} of {before} instances of all Services of {siblings.parent} would go within a minute"
     return ""
 
 
-def describe_broken_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
+def describe_suspicious_address_loss(before: int, leaving: int, unexplained: int, arriving: int) -> str:
     """Return why a change of the addresses that a stack follows looks like a broken source; empty if it does
     not.
 
     :param before: the number of addresses for which the stack was last run.
-    :param doubted: the number of leaving addresses that were not seen terminating.
+    :param unexplained: the number of leaving addresses that were not seen terminating.
     """
-    if not doubted:
+    if not unexplained:
         return ""
     if removes_all(before, leaving, arriving):
         reason = f"all {before} addresses would go"
-    elif removes_majority(before, doubted, arriving):
-        reason = f"{doubted} of {before} addresses would go"
+    elif removes_majority(before, unexplained, arriving):
+        reason = f"{unexplained} of {before} addresses would go"
     else:
         return ""
-    return f"{reason}, and {doubted} of them without having been seen terminating"
+    return f"{reason}, and {unexplained} of them without having been seen terminating"
 
 
 def removes_all(up: int, leaving: int, arriving: int) -> bool:
@@ -251,11 +253,11 @@ def removes_all(up: int, leaving: int, arriving: int) -> bool:
     return up >= 2 and leaving >= up and not arriving
 
 
-def removes_majority(up: int, doubted: int, arriving: int) -> bool:
-    """Return whether the doubted removals, less the arrivals, are a large share of the instances that are
-    UP.
+def removes_majority(up: int, unexplained: int, arriving: int) -> bool:
+    """Return whether the removals that were not seen terminating, less the arrivals, are a large share of the
+    instances that are UP.
     """
-    return doubted >= MIN_REMOVALS_FOR_SHARES and doubted - arriving > up * MAX_LOSS_SHARE_OF_SYNCER
+    return unexplained >= MIN_REMOVALS_FOR_SHARES and unexplained - arriving > up * MAX_LOSS_SHARE_OF_SYNCER
 
 
 def counts_for_brake(instance: Instance) -> bool:

@@ -43,7 +43,7 @@ from eurekube_provider.core.plan import (
     plan,
     plan_handover,
     plan_takeover,
-    removal_of_dead_instance,
+    removal_of_dead_registration,
 )
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.self_registered import SelfRegistration
@@ -65,7 +65,9 @@ BLOCKED_RECHECK_SECONDS = 20.0
 class SyncerState(Enum):
     """The states of a syncer that determine which of its instances change."""
 
-    SERVED = "served"
+    COMPLETE = "complete"
+    """The spec is valid, and the desired instances are known completely."""
+
     INCOMPLETE = "incomplete"
     """The desired instances are not known completely: more may be desired than are known."""
 
@@ -82,7 +84,7 @@ class RemovalScope(Enum):
     """The undesired instances that a state's rules remove."""
 
     ALL = "all"
-    ENDED = "ended"
+    ENDED_PODS = "ended"
     """Only instances whose pods are terminating or gone."""
 
     ADDRESS_TAKEN = "taken"
@@ -96,38 +98,42 @@ class StateRules:
     """The rules for one state of a syncer.
 
     :ivar registers: True if desired instances are registered and brought up to date.
-    :ivar restores_forgotten: True if instances that a registry forgot are registered again as they were.
+    :ivar restores_forgotten_instances: True if instances that a registry forgot are registered again as they
+        were.
     :ivar renews: True if instances that do not leave are renewed.
-    :ivar takes_over_former_names: True if the syncer takes over its instances under a former name of the
-        cluster.
-    :ivar lets_leaving_lapse: True if leaving instances are no longer renewed, and not removed.
+    :ivar takes_over_under_former_cluster_names: True if the syncer takes over its instances under a former
+        name of the cluster.
+    :ivar lets_leaving_instances_lapse: True if leaving instances are no longer renewed, and not removed.
     """
 
     registers: bool = False
     removal_scope: RemovalScope = RemovalScope.NONE
-    restores_forgotten: bool = False
+    restores_forgotten_instances: bool = False
     uses_brake: bool = False
     renews: bool = True
-    takes_over_former_names: bool = True
-    lets_leaving_lapse: bool = False
+    takes_over_under_former_cluster_names: bool = True
+    lets_leaving_instances_lapse: bool = False
 
 
 RULES_BY_STATE: Mapping[SyncerState, StateRules] = {
-    SyncerState.SERVED: StateRules(registers=True, removal_scope=RemovalScope.ALL, uses_brake=True),
+    SyncerState.COMPLETE: StateRules(registers=True, removal_scope=RemovalScope.ALL, uses_brake=True),
     SyncerState.INCOMPLETE: StateRules(
-        registers=True, removal_scope=RemovalScope.ENDED, restores_forgotten=True, uses_brake=True
+        registers=True,
+        removal_scope=RemovalScope.ENDED_PODS,
+        restores_forgotten_instances=True,
+        uses_brake=True,
     ),
     SyncerState.PAUSED: StateRules(
         removal_scope=RemovalScope.ADDRESS_TAKEN,
-        restores_forgotten=True,
-        lets_leaving_lapse=True,
-        takes_over_former_names=False,
+        restores_forgotten_instances=True,
+        lets_leaving_instances_lapse=True,
+        takes_over_under_former_cluster_names=False,
     ),
     SyncerState.REFUSED: StateRules(
-        removal_scope=RemovalScope.ENDED, restores_forgotten=True, uses_brake=True
+        removal_scope=RemovalScope.ENDED_PODS, restores_forgotten_instances=True, uses_brake=True
     ),
     SyncerState.DELETED: StateRules(removal_scope=RemovalScope.ALL, renews=False),
-    SyncerState.UNKNOWN: StateRules(takes_over_former_names=False),
+    SyncerState.UNKNOWN: StateRules(takes_over_under_former_cluster_names=False),
 }
 
 RegistryAndKey = tuple[str, InstanceKey]
@@ -156,78 +162,82 @@ class SyncerSituation:
 
     :ivar key: the syncer's namespace and name.
     :ivar owner: the owner of the instances that may be changed.
-    :ivar held: the owner's instances, by registry.
+    :ivar instances_by_registry: the owner's instances, by registry.
     :ivar home_registry: the registry that the syncer names; empty where it registers nothing.
     :ivar syncer: the syncer's spec; None if it is refused or deleted.
     :ivar refusal: why the syncer is refused.
-    :ivar names_before: the names under which the syncer had instances before.
+    :ivar previously_claimed_names: the names under which the syncer had instances before.
     :ivar policy: whether instances may be removed; a deleted syncer's are removed in any case.
     :ivar application_instances: by registry, every instance of the applications that may be registered there.
     :ivar terminating_ids: ids of held instances whose endpoints were seen terminating.
     :ivar ended_ids: ids of held instances whose pods the cluster no longer has.
-    :ivar taken_by_pod: by id of held instances whose address a pod of another Service has now, that pod.
+    :ivar address_taker_by_id: by id of held instances whose address a pod of another Service has now, that
+        pod.
     :ivar forgotten_by_registry: by registry, instances that it forgot and whose endpoints are still ready.
     :ivar connections_to_same_eureka: other connections that lead to the servers of ``home_registry``.
-    :ivar uncertain_connections: other connections that may or may not lead to the servers of
+    :ivar connections_to_maybe_same_eureka: other connections that may or may not lead to the servers of
         ``home_registry``, with the reason for the doubt; None if the doubt ends by itself.
     :ivar unlisted_instances: instances that the owner may have at ``home_registry`` though no list shows
         them.
-    :ivar home_error: why ``home_registry`` cannot be changed.
+    :ivar home_registry_error: why ``home_registry`` cannot be changed.
     :ivar next_owners: by registry and key, the syncer that desires an instance next.
     :ivar awaits_next_owners: True if the desired instances of the other syncers are not known yet.
     :ivar is_force_deleted: True if a person releases the deleted syncer at once, whatever stays in Eureka.
-    :ivar under_former_names: by registry, the syncer's instances under former names of its cluster.
-    :ivar under_undeclared_names: by registry, the syncer's instances under other names of its cluster that
-        nobody declared former ones.
-    :ivar own_client_instances: instances that the syncer's pods registered themselves, by the key of the
+    :ivar under_former_cluster_names: by registry, the syncer's instances under former names of its cluster.
+    :ivar under_undeclared_cluster_names: by registry, the syncer's instances under other names of its cluster
+        that nobody declared former ones.
+    :ivar self_registered_by_key: instances that the syncer's pods registered themselves, by the key of the
         desired one.
-    :ivar removable_registrations: instances that deleted pods had registered themselves, and that may be
+    :ivar removable_dead_registrations: instances that deleted pods had registered themselves, and that may be
         removed: the one exception to the rule that others' instances are left alone.
     :ivar self_registered: instances that pods, living or gone, registered themselves, and that are still in
         Eureka.
-    :ivar foreign_problems: problems with others' instances.
+    :ivar problems_with_foreign_instances: problems with others' instances.
     :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
     """
 
     key: tuple[str, str]
     owner: str
     state: SyncerState
-    held: Mapping[str, Sequence[Instance]]
+    instances_by_registry: Mapping[str, Sequence[Instance]]
     home_registry: str = ""
     syncer: Syncer | None = None
     refusal: Problem | None = None
-    names_before: frozenset[str] = frozenset()
+    previously_claimed_names: frozenset[str] = frozenset()
     desired: DesiredInstances = _NOTHING_DESIRED
     policy: Policy = Policy.SYNC
     application_instances: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     terminating_ids: frozenset[str] = frozenset()
     ended_ids: frozenset[str] = frozenset()
-    taken_by_pod: Mapping[str, str] = field(default_factory=dict)
+    address_taker_by_id: Mapping[str, str] = field(default_factory=dict)
     forgotten_by_registry: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     connections_to_same_eureka: frozenset[str] = frozenset()
-    uncertain_connections: Mapping[str, RegistryError | None] = field(default_factory=dict)
+    connections_to_maybe_same_eureka: Mapping[str, RegistryError | None] = field(default_factory=dict)
     unlisted_instances: Sequence[Instance] = ()
-    home_error: RegistryError | None = None
+    home_registry_error: RegistryError | None = None
     next_owners: Mapping[RegistryAndKey, NextOwner] = field(default_factory=dict)
     awaits_next_owners: bool = False
     is_force_deleted: bool = False
-    under_former_names: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
-    under_undeclared_names: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
-    own_client_instances: Mapping[InstanceKey, Instance] = field(default_factory=dict)
-    removable_registrations: Sequence[Instance] = ()
+    under_former_cluster_names: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    under_undeclared_cluster_names: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    self_registered_by_key: Mapping[InstanceKey, Instance] = field(default_factory=dict)
+    removable_dead_registrations: Sequence[Instance] = ()
     self_registered: tuple[SelfRegistration, ...] = ()
-    foreign_problems: tuple[Problem, ...] = ()
+    problems_with_foreign_instances: tuple[Problem, ...] = ()
     brake: BrakeHistory = _NO_HISTORY
     now: float = 0.0
     unix_now: float = 0.0
 
     @property
-    def keys_of_kept_pods(self) -> frozenset[InstanceKey]:
+    def keys_of_pods_without_host_port(self) -> frozenset[InstanceKey]:
         """The keys of instances that stay registered while the host port of their pods is not known."""
-        if not self.desired.kept_pods:
+        if not self.desired.pods_without_host_port:
             return frozenset()
         return frozenset(
-            one.key for one in registered_without_address(self.desired, self.held.get(self.home_registry, ()))
+            one.key
+            for one in registered_without_address(
+                self.desired, self.instances_by_registry.get(self.home_registry, ())
+            )
         )
 
     @property
@@ -238,11 +248,11 @@ class SyncerSituation:
         if RULES_BY_STATE[self.state].removal_scope is not RemovalScope.ALL:
             return {}
         found, wanted = {}, self.desired.keys
-        for name, there in self.held.items():
+        for name, there in self.instances_by_registry.items():
             is_at_home = (
                 name == self.home_registry
                 or name in self.connections_to_same_eureka
-                or name in self.uncertain_connections
+                or name in self.connections_to_maybe_same_eureka
             )
             instances = [*there, *(self.unlisted_instances if name == self.home_registry else ())]
             found[name] = [
@@ -264,7 +274,11 @@ class SyncerSituation:
     @property
     def all_instances(self) -> list[Instance]:
         """All instances of the syncer, under its cluster's present name or any other."""
-        by_name = (self.held, self.under_former_names, self.under_undeclared_names)
+        by_name = (
+            self.instances_by_registry,
+            self.under_former_cluster_names,
+            self.under_undeclared_cluster_names,
+        )
         return [one for held in by_name for there in held.values() for one in there]
 
 
@@ -273,6 +287,8 @@ class RegistrySteps:
     """The changes at one registry.
 
     :ivar takeovers: updates of the syncer's instances under a former name of its cluster.
+    :ivar handovers: updates that give instances to other syncers, which desire them next.
+    :ivar restores: registrations of instances that the registry forgot.
     :ivar registrations: registrations, updates, and changes of statuses.
     :ivar removals_after_move: removals of instances that are registered already at the registry that the
         syncer names.
@@ -282,6 +298,7 @@ class RegistrySteps:
     :ivar instances_to_renew: instances under another name of the cluster, which are renewed all the same.
     :ivar refusals: instances that are not changed since another owner's is in their place; see
         :class:`~.plan.Plan`.
+    :ivar duplicates: desired instances whose application registered itself, too; see :class:`~.plan.Plan`.
     """
 
     takeovers: tuple[Change, ...] = ()
@@ -349,11 +366,14 @@ def decide(situation: SyncerSituation) -> Decision:
     """Decide what changes for a syncer at each registry, what waits, and when to decide again."""
     if situation.is_force_deleted:
         return Decision(
-            {name: RegistrySteps(instances_to_lapse=tuple(there)) for name, there in situation.held.items()}
+            {
+                name: RegistrySteps(instances_to_lapse=tuple(there))
+                for name, there in situation.instances_by_registry.items()
+            }
         )
     rules = RULES_BY_STATE[situation.state]
     draft = _StepsDraft(situation, rules)
-    names = sorted(situation.held, key=lambda name: name != situation.home_registry)
+    names = sorted(situation.instances_by_registry, key=lambda name: name != situation.home_registry)
     steps_by_registry = {name: draft.steps(name) for name in names}
     home_steps = steps_by_registry.get(situation.home_registry, _NO_STEPS)
     home_differences, paused_change_count = (
@@ -367,20 +387,20 @@ def decide(situation: SyncerSituation) -> Decision:
         )
     brake = _NOT_BRAKED
     if rules.uses_brake:
-        given = [
+        handed_over = [
             one.actual
             for steps in steps_by_registry.values()
             for one in steps.handovers
             if one.actual is not None
         ]
-        handed_over_up = sum(one.status is Status.UP and counts_for_brake(one) for one in given)
+        handed_over_up = sum(one.status is Status.UP and counts_for_brake(one) for one in handed_over)
         brake = judge_removals(
             Plan(tuple(change for steps in steps_by_registry.values() for change in steps.changes_for_brake)),
             replace(situation.brake, syncer_up_count=situation.brake.syncer_up_count - handed_over_up),
             situation.terminating_ids.__contains__,
             situation.now,
             situation.unix_now,
-            are_slices_repacked=situation.desired.are_slices_repacked,
+            are_slices_being_repacked=situation.desired.are_slices_being_repacked,
             ids_of_other_services=situation.desired.ids_of_other_services,
         )
         held = frozenset(map(id, brake.held_changes))
@@ -388,26 +408,28 @@ def decide(situation: SyncerSituation) -> Decision:
             name: steps.without_held_changes(held) if held else steps
             for name, steps in steps_by_registry.items()
         }
-    waits = [brake.held.wait_seconds] if brake.held else []
+    waits = [brake.held_removals.seconds_until_next_decision] if brake.held_removals else []
     if situation.awaits_next_owners:
         waits.append(NEXT_OWNER_POLL_SECONDS)
-    if situation.uncertain_connections or _is_moving_home(situation, home_steps):
+    if situation.connections_to_maybe_same_eureka or _is_moving_home(situation, home_steps):
         waits.append(REPLICATION_WAIT_SECONDS)
     is_in_the_way = bool(
         home_differences.refusals
         or home_differences.duplicates
-        or any(situation.under_undeclared_names.values())
+        or any(situation.under_undeclared_cluster_names.values())
     )
     is_in_the_way |= any(
-        one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.foreign_problems
+        one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.problems_with_foreign_instances
     )
     # No event tells a paused syncer that another pod gets an address.
-    awaits_reading = situation.desired.awaits_reading or situation.desired.awaits_unread_pods
-    if situation.state is SyncerState.REFUSED or paused_change_count or is_in_the_way or awaits_reading:
+    has_unread_objects = situation.desired.has_unread_objects or situation.desired.has_unread_pods
+    if situation.state is SyncerState.REFUSED or paused_change_count or is_in_the_way or has_unread_objects:
         waits.append(BLOCKED_RECHECK_SECONDS)
-    error = situation.home_error
+    error = situation.home_registry_error
     if error is None and situation.policy is Policy.SYNC:
-        error = next((why for why in situation.uncertain_connections.values() if why is not None), None)
+        error = next(
+            (why for why in situation.connections_to_maybe_same_eureka.values() if why is not None), None
+        )
     # Given first: another connection to the same Eureka may show the same instance as one that leaves.
     in_order = dict(sorted(steps_by_registry.items(), key=lambda one: not one[1].handovers))
     return Decision(in_order, home_differences, paused_change_count, brake, min(waits, default=None), error)
@@ -415,8 +437,12 @@ def decide(situation: SyncerSituation) -> Decision:
 
 def _is_moving_home(situation: SyncerSituation, home_steps: RegistrySteps) -> bool:
     """Return whether an instance at another registry is now being registered at the syncer's own."""
-    others = [there for name, there in situation.held.items() if there and name != situation.home_registry]
-    if not others or situation.state is not SyncerState.SERVED:
+    others = [
+        there
+        for name, there in situation.instances_by_registry.items()
+        if there and name != situation.home_registry
+    ]
+    if not others or situation.state is not SyncerState.COMPLETE:
         return False
     coming = {change.instance.key for change in home_steps.registrations if change.actual is None}
     return any(one.key in coming for there in others for one in there)
@@ -427,12 +453,16 @@ def _plan_while_paused(situation: SyncerSituation, restores: tuple[Change, ...])
 
     :param restores: the changes that the syncer makes although it is paused.
     """
-    state = SyncerState.INCOMPLETE if situation.desired.is_in_doubt else SyncerState.SERVED
+    state = SyncerState.INCOMPLETE if situation.desired.may_be_incomplete else SyncerState.COMPLETE
     meant = _StepsDraft(situation, RULES_BY_STATE[state]).steps(situation.home_registry)
     restored = {change.instance.key for change in restores}
     changes = (*meant.registrations, *meant.removals)
     rest = tuple(change for change in changes if change.instance.key not in restored)
-    elsewhere = sum(len(there) for name, there in situation.held.items() if name != situation.home_registry)
+    elsewhere = sum(
+        len(there)
+        for name, there in situation.instances_by_registry.items()
+        if name != situation.home_registry
+    )
     return Plan((*restores, *rest), meant.refusals, meant.duplicates), len(rest) + elsewhere
 
 
@@ -446,48 +476,54 @@ class _StepsDraft:
     def steps(self, name: str) -> RegistrySteps:
         """Return the changes at one registry."""
         situation, is_home = self.situation, name == self.situation.home_registry
-        if is_home and situation.home_error is not None:
+        if is_home and situation.home_registry_error is not None:
             return _NO_STEPS
         application_instances = situation.application_instances.get(name, ())
         restores: tuple[Change, ...] = ()
-        if self.rules.restores_forgotten and (lost := situation.forgotten_by_registry.get(name, ())):
+        if self.rules.restores_forgotten_instances and (
+            lost := situation.forgotten_by_registry.get(name, ())
+        ):
             to_restore = [
                 one for one in lost if not (self.rules.registers and one.key in situation.desired.keys)
             ]
             restores = plan(to_restore, application_instances, situation.owner, Policy.UPSERT_ONLY).of(
                 Action.REGISTER
             )
-        under_former_names = (
-            situation.under_former_names.get(name, ()) if self.rules.takes_over_former_names else ()
+        under_former_cluster_names = (
+            situation.under_former_cluster_names.get(name, ())
+            if self.rules.takes_over_under_former_cluster_names
+            else ()
         )
         registrations = _EMPTY_PLAN
         if self.rules.registers and is_home and situation.syncer is not None:
             desired = situation.desired
-            if taken_over := {one.key for one in under_former_names}:
+            if taken_over := {one.key for one in under_former_cluster_names}:
                 left = tuple(one for one in desired.instances if one.key not in taken_over)
                 desired = replace(desired, instances=left)
             registrations = plan_syncer_changes(
                 situation.syncer,
                 desired,
-                situation.held[name],
+                situation.instances_by_registry[name],
                 application_instances,
                 situation.owner,
-                situation.own_client_instances,
+                situation.self_registered_by_key,
             )
-        given, leaving, moved = self._sort_held_instances(name, is_home=is_home)
+        handed_over, leaving, moved = self._sort_into_handed_leaving_moved(name, is_home=is_home)
         instances_to_lapse: tuple[Instance, ...] = ()
         keeps_all = situation.policy is Policy.UPSERT_ONLY and situation.state is not SyncerState.DELETED
-        if keeps_all or self.rules.lets_leaving_lapse:
+        if keeps_all or self.rules.lets_leaving_instances_lapse:
             instances_to_lapse, leaving, moved = (*leaving, *moved), [], []
-        evicts = is_home and situation.state is SyncerState.SERVED and situation.policy is Policy.SYNC
+        evicts = is_home and situation.state is SyncerState.COMPLETE and situation.policy is Policy.SYNC
         return RegistrySteps(
-            plan_takeover(under_former_names, situation.owner).changes if under_former_names else (),
-            plan_handover(given).changes if given else (),
+            plan_takeover(under_former_cluster_names, situation.owner).changes
+            if under_former_cluster_names
+            else (),
+            plan_handover(handed_over).changes if handed_over else (),
             restores,
             tuple(change for change in registrations.changes if change.action is not Action.DEREGISTER),
             plan((), leaving, situation.owner).changes if leaving else (),
             plan((), moved, situation.owner).changes if moved else (),
-            tuple(removal_of_dead_instance(one) for one in situation.removable_registrations)
+            tuple(removal_of_dead_registration(one) for one in situation.removable_dead_registrations)
             if evicts
             else (),
             instances_to_lapse,
@@ -496,28 +532,34 @@ class _StepsDraft:
             registrations.duplicates,
         )
 
-    def _sort_held_instances(
+    def _sort_into_handed_leaving_moved(
         self, name: str, *, is_home: bool
     ) -> tuple[list[tuple[Instance, Instance]], list[Instance], list[Instance]]:
-        """Sort the syncer's instances at a registry into given, leaving and moved ones.
+        """Sort the syncer's instances at a registry into handed-over, leaving and moved ones.
 
         :returns: the instances given to other syncers (as wanted, and as they stand); those that leave; and
             those that leave because they are registered at ``home_registry``. Instances in none of the lists
             stay.
         """
         situation, removal_scope = self.situation, self.rules.removal_scope
-        wanted = situation.desired.keys | situation.keys_of_kept_pods
-        given: list[tuple[Instance, Instance]] = []
+        wanted = situation.desired.keys | situation.keys_of_pods_without_host_port
+        handed_over: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
-        instances_at_home = () if is_home else situation.held.get(situation.home_registry, ())
-        at_home = {one.key for one in instances_at_home} if situation.held[name] else set[InstanceKey]()
+        instances_at_home = (
+            () if is_home else situation.instances_by_registry.get(situation.home_registry, ())
+        )
+        at_home = (
+            {one.key for one in instances_at_home}
+            if situation.instances_by_registry[name]
+            else set[InstanceKey]()
+        )
         is_here = is_home or name in situation.connections_to_same_eureka
-        may_be_here = is_here or name in situation.uncertain_connections
-        for one in situation.held[name] if removal_scope is not RemovalScope.NONE else ():
+        may_be_here = is_here or name in situation.connections_to_maybe_same_eureka
+        for one in situation.instances_by_registry[name] if removal_scope is not RemovalScope.NONE else ():
             is_wanted = one.key in wanted
-            is_taken = one.instance_id in situation.taken_by_pod
+            is_taken = one.instance_id in situation.address_taker_by_id
             if is_taken and removal_scope is not RemovalScope.ALL and not self.rules.registers:
                 leaving.append(one)  # also where the next pod of a StatefulSet has its name
                 continue
@@ -528,14 +570,14 @@ class _StepsDraft:
             ):
                 continue
             if removal_scope is RemovalScope.ALL and (name, one.key) in situation.next_owners:
-                given.append((situation.next_owners[name, one.key].desired_instance, one))
+                handed_over.append((situation.next_owners[name, one.key].desired_instance, one))
             elif (
                 is_taken
                 or one.instance_id in situation.terminating_ids
                 or one.instance_id in situation.ended_ids
             ):
                 leaving.append(one)
-            elif removal_scope is RemovalScope.ENDED or situation.awaits_next_owners:
+            elif removal_scope is RemovalScope.ENDED_PODS or situation.awaits_next_owners:
                 continue
             elif not is_wanted:
                 if stand_here is None:
@@ -547,16 +589,16 @@ class _StepsDraft:
             leaving += [
                 one for one in situation.unlisted_instances if (name, one.key) not in situation.next_owners
             ]
-        return given, leaving, moved
+        return handed_over, leaving, moved
 
     def _instances_to_renew(self, name: str) -> tuple[Instance, ...]:
         """Return the instances under other names of the cluster to renew: none whose pod ended, and once the
         desired instances are known, only those of desired endpoints.
         """
         situation = self.situation
-        left = situation.under_undeclared_names.get(name, ())
-        if not self.rules.takes_over_former_names:
-            left = (*left, *situation.under_former_names.get(name, ()))
+        left = situation.under_undeclared_cluster_names.get(name, ())
+        if not self.rules.takes_over_under_former_cluster_names:
+            left = (*left, *situation.under_former_cluster_names.get(name, ()))
         if not left or not self.rules.renews:
             return ()
 
@@ -566,15 +608,15 @@ class _StepsDraft:
             for one in left
             if one.instance_id not in situation.terminating_ids
             and one.instance_id not in situation.ended_ids
-            and one.instance_id not in situation.taken_by_pod
-            and (_endpoint_without_cluster(one) in wanted or situation.state is not SyncerState.SERVED)
+            and one.instance_id not in situation.address_taker_by_id
+            and (_endpoint_without_cluster(one) in wanted or situation.state is not SyncerState.COMPLETE)
         )
 
     def _desired_up_endpoints(self, name: str) -> frozenset[tuple[str, str, str]]:
         """Return the endpoints of desired instances that are UP at a registry: another instance of such an
         endpoint, under a second id, is superfluous.
         """
-        held, wanted = self.situation.held[name], self.situation.desired.keys
+        held, wanted = self.situation.instances_by_registry[name], self.situation.desired.keys
         up = (one for one in held if one.key in wanted and one.status is Status.UP)
         return frozenset(map(_endpoint_without_cluster, up))
 

@@ -25,13 +25,13 @@ from eurekube_provider.core.objects import (
     qualified_name,
 )
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY_ANNOTATION
 from eurekube_provider.core.syncer import Mode, Syncer
 
 SYNCER_KIND = "EurekaSyncer"
 API_VERSION = "eurekube.io/v1alpha1"
 
-DERIVED_LABEL = "eurekube.io/derived-from"
+DERIVED_FROM_LABEL = "eurekube.io/derived-from"
 """The label of a derived syncer with the name of its namespace's syncer, for people; code goes by the owner
 reference.
 """
@@ -39,7 +39,7 @@ reference.
 SYNC_ANNOTATION = "eurekube.io/sync"
 """The annotation of a Service: ``pod``, ``service`` or ``"true"`` to join, ``"false"`` to opt out."""
 
-INHERITED_METADATA_KEYS = {"labels": STACK_LABEL, "annotations": REGISTER_BEFORE_READY}
+INHERITED_METADATA_KEYS = {"labels": STACK_LABEL, "annotations": REGISTER_BEFORE_READY_ANNOTATION}
 """The label and the annotation that a derived syncer inherits from its namespace's syncer.
 
 The label names the stack that created the syncer, so that a stack which removes its operator finds them.
@@ -61,7 +61,7 @@ FIELDS_BY_ANNOTATION: Mapping[str, str] = {
 }
 """The field of the spec that each annotation of a Service overrides."""
 
-MAX_WORST_SERVICES = 5
+MAX_WORST_SERVICES_IN_STATUS = 5
 """The number of the worst Services that a status names."""
 
 DEFAULT_APPLICATION_TEMPLATE = "{service}"
@@ -88,7 +88,7 @@ class Membership(Enum):
     OPTED_OUT = "opted out"
     """A person excluded the Service by :data:`SYNC_ANNOTATION`."""
 
-    NONE = "none"
+    NOT_A_MEMBER = "none"
     """There is no such Service, or it has no annotation and the syncer serves annotated Services only."""
 
 
@@ -119,14 +119,16 @@ def parent_of_derived_syncer(item: Object | None) -> tuple[str, str]:
 def membership_of(item: Object, service: Object | None) -> Membership:
     """Return the relation of a Service to a namespace's syncer."""
     if service is None or is_mirrored(service):
-        return Membership.NONE
+        return Membership.NOT_A_MEMBER
     said = _annotations(service).get(SYNC_ANNOTATION)
     if said is not None:
         return Membership.OPTED_OUT if said.lower() == "false" else Membership.MEMBER
     labels = (service["metadata"].get("labels") or {}).items()
     is_meant = not is_external_name(service) and not _API_SERVER_SERVICE_LABELS.items() <= labels
     return (
-        Membership.MEMBER if is_meant and _selector(item)["services"] == ServiceScope.ALL else Membership.NONE
+        Membership.MEMBER
+        if is_meant and _selector(item)["services"] == ServiceScope.ALL
+        else Membership.NOT_A_MEMBER
     )
 
 
@@ -154,7 +156,7 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
         "metadata": {
             "namespace": metadata["namespace"],
             "name": derived_name(metadata["name"], name),
-            "labels": {DERIVED_LABEL: metadata["name"], **marks["labels"]},
+            "labels": {DERIVED_FROM_LABEL: metadata["name"], **marks["labels"]},
             **({"annotations": marks["annotations"]} if marks["annotations"] else {}),
             "ownerReferences": [
                 {
@@ -246,7 +248,7 @@ def _selector(item: Object | None) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceState:
+class MemberServiceState:
     """The state of one Service of a namespace's syncer.
 
     :ivar is_ready: the condition Ready of the Service's syncer; None where it is unknown.
@@ -262,15 +264,15 @@ class ServiceState:
     registered: int = 0
 
     @property
-    def rank(self) -> tuple[int, str]:
+    def severity_sort_key(self) -> tuple[int, str]:
         """The sort key; the worst comes first."""
         worst = 0 if self.is_ready is False else 1 if self.is_ready is None else 2 if self.problem else 3
         return worst, self.service
 
 
-def read_service_state(
+def read_member_service_state(
     service: str, item: Object | None, refusal: Problem | None, *, is_up_to_date: bool = True
-) -> ServiceState:
+) -> MemberServiceState:
     """Return the state of a Service.
 
     :param item: its derived syncer; None if there is none.
@@ -280,7 +282,7 @@ def read_service_state(
     is_refused = refusal is not None and refusal.reason == Reason.SERVICE_REFUSED
     if item is None:
         missing = Problem(Reason.JOINING, "it has no EurekaSyncer yet")
-        return ServiceState(service, False if refusal else None, refusal or missing, is_refused)
+        return MemberServiceState(service, False if refusal else None, refusal or missing, is_refused)
     conditions, status = conditions_of(item), item.get("status") or {}
     ready, synced = (conditions.get(kind) or {} for kind in (ConditionType.READY, ConditionType.SYNCED))
     is_ready = {"True": True, "False": False}.get(ready.get("status", ""))
@@ -292,7 +294,7 @@ def read_service_state(
         problem = Problem.of(ready)
     elif problem is None and synced.get("status") != "True":
         problem = Problem.of(synced)
-    return ServiceState(
+    return MemberServiceState(
         service,
         is_ready,
         problem,
@@ -304,7 +306,7 @@ def read_service_state(
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceCounts:
+class MemberServiceCounts:
     """The counts over the Services of a namespace's syncer, and the worst Services."""
 
     total: int
@@ -312,10 +314,10 @@ class ServiceCounts:
     synced: int
     refused: int
     braked: int
-    worst: tuple[ServiceState, ...]
+    worst: tuple[MemberServiceState, ...]
 
     @classmethod
-    def of(cls, states: Collection[ServiceState]) -> ServiceCounts:
+    def of(cls, states: Collection[MemberServiceState]) -> MemberServiceCounts:
         """Return the counts over the states of Services."""
         return cls(
             len(states),
@@ -324,7 +326,9 @@ class ServiceCounts:
             sum(one.is_refused for one in states),
             sum(one.is_braked for one in states),
             tuple(
-                sorted((one for one in states if one.problem), key=lambda one: one.rank)[:MAX_WORST_SERVICES]
+                sorted((one for one in states if one.problem), key=lambda one: one.severity_sort_key)[
+                    :MAX_WORST_SERVICES_IN_STATUS
+                ]
             ),
         )
 

@@ -62,7 +62,7 @@ class Drain:
                 raise ConfigurationError(f"drain: {field.name} must be seconds from 0 on, not {value!r}")
 
     @property
-    def caches_seconds(self) -> float:
+    def total_cache_seconds(self) -> float:
         """Seconds: the greatest age that all caches between a server's registry and the callers can reach
         together.
         """
@@ -72,12 +72,12 @@ class Drain:
     @property
     def forgotten_after_seconds(self) -> int:
         """Seconds from an instance's removal in Eureka until the last caller has forgotten it."""
-        return math.ceil(self.caches_seconds + self.replication_seconds)
+        return math.ceil(self.total_cache_seconds + self.replication_seconds)
 
     @property
     def known_after_seconds(self) -> int:
         """Seconds from the time when every server shows an instance until the last caller knows it."""
-        return math.ceil(self.caches_seconds + self.margin_seconds)
+        return math.ceil(self.total_cache_seconds + self.margin_seconds)
 
     @property
     def prestop_seconds(self) -> int:

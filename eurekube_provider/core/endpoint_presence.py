@@ -17,7 +17,7 @@ from eurekube_provider.core.objects import (
 )
 
 
-def find_restorable(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Instance]:
+def find_instances_to_restore(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Instance]:
     """Return the lost instances, as they were, whose endpoints are still ready at the same address.
 
     :param slices: the current EndpointSlices. For the instance of a whole Service any ready endpoint of the
@@ -51,7 +51,7 @@ def find_restorable(lost: Iterable[Instance], slices: Iterable[Object]) -> list[
     ]
 
 
-def find_vanished(held: Collection[Instance], slices: Iterable[Object]) -> list[Instance]:
+def find_instances_of_vanished_pods(held: Collection[Instance], slices: Iterable[Object]) -> list[Instance]:
     """Return the instances whose pods no EndpointSlice has by name or address, while other pods of the
     application are still there.
 
@@ -73,7 +73,7 @@ def find_vanished(held: Collection[Instance], slices: Iterable[Object]) -> list[
         name, namespace = pod_and_namespace_of_id(one.instance_id)
         if (namespace, name) in pods:
             siblings.add((namespace, one.application))
-        elif is_pod_name(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
+        elif is_pod_name_in_id(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
     return [
         one for one in found if (pod_and_namespace_of_id(one.instance_id)[1], one.application) in siblings
@@ -98,7 +98,7 @@ def find_address_takers(
         one.instance_id: (namespace, name, one.ip_address)
         for one in held
         for name, namespace in [pod_and_namespace_of_id(one.instance_id)]
-        if is_pod_name(name)
+        if is_pod_name_in_id(name)
     }
     siblings = pods_in_slices(own_slices)
     addresses = {address for _, _, address in pods.values()}
@@ -133,7 +133,7 @@ def pods_in_slices(slices: Iterable[Object]) -> set[tuple[str, str]]:
     }
 
 
-def is_pod_name(name: str) -> bool:
+def is_pod_name_in_id(name: str) -> bool:
     """Return whether the name in an instance's id is a pod's, and not an IP address or a Service's name."""
     if ".svc" in name or not name:
         return False

@@ -14,7 +14,7 @@ from eurekube_provider.core.model import Instance, Status
 
 
 @dataclass(frozen=True, slots=True)
-class InstancePolicy:
+class StackInstancePolicy:
     """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
     :ivar adopt: True if the stack takes the instance over where it belongs to another owner.
@@ -58,7 +58,9 @@ def needs_status_change(enforce: Status | None, have: Instance | None) -> bool:
     return status not in (None, have.status) or enforced_status_being_lifted(have, status) is not None
 
 
-def registration_before_status(want: Instance, enforce: Status | None, have: Instance | None) -> Instance:
+def registration_before_status_change(
+    want: Instance, enforce: Status | None, have: Instance | None
+) -> Instance:
     """Return the registration to send before the status is set or cleared.
 
     It marks the enforced status that still stands and the one that follows: if the process dies in between,
@@ -66,7 +68,7 @@ def registration_before_status(want: Instance, enforce: Status | None, have: Ins
     """
     status = status_to_reach(enforce, have)
     sent = replace(want, status=status_to_register(status, have))
-    if have is not None and _may_be_out_elsewhere(enforce, have):
+    if have is not None and _may_be_out_of_service_elsewhere(enforce, have):
         sent = replace(sent, metadata={**sent.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
     if have is not None and enforced_status_being_lifted(have, status):
         return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: have.enforced})
@@ -95,26 +97,26 @@ def status_to_register(wanted: Status | None, have: Instance | None) -> Status:
     return wanted
 
 
-def registered_status(have: Instance) -> Status:
+def status_without_override(have: Instance) -> Status:
     """Return the status that the instance registered, as far as it can be known: UP is assumed under an
     override.
     """
     return Status.UP if have.is_overridden else have.status
 
 
-def with_pending_marks(want: Instance, enforce: Status | None, held: Instance) -> Instance:
+def with_marks_at_absent_servers(want: Instance, enforce: Status | None, held: Instance) -> Instance:
     """Return ``want`` with the marks of a drain or of an enforced status that a server which is away may
     still hold.
     """
     marks = dict(want.metadata)
-    if _may_be_out_elsewhere(enforce, held):
+    if _may_be_out_of_service_elsewhere(enforce, held):
         marks[LEAVING_KEY] = held.metadata[LEAVING_KEY]
     if enforced_status_being_lifted(held, status_to_reach(enforce, held)):
         marks[ENFORCED_KEY] = held.enforced
     return replace(want, metadata=marks)
 
 
-def _may_be_out_elsewhere(enforce: Status | None, have: Instance) -> bool:
+def _may_be_out_of_service_elsewhere(enforce: Status | None, have: Instance) -> bool:
     """Return whether a server that was away may still hold the OUT_OF_SERVICE of an undone drain: the mark
     stays until that server was read.
     """

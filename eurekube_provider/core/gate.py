@@ -40,7 +40,7 @@ from eurekube_provider.core.objects import (
 from eurekube_provider.core.syncer import READINESS_GATE, Mode, ReadinessGate, WhenEurekaIsAway
 from eurekube_provider.core.wording import format_list
 
-UNSELECTED_WAIT_SECONDS = 5.0
+UNSELECTED_POD_WAIT_SECONDS = 5.0
 """Seconds for which a held pod waits although no syncer selects it: the watches of pods and syncers
 deliver at different times.
 """
@@ -55,7 +55,7 @@ class GateReason(StrEnum):
     NOT_WANTED = "NotWanted"
     """No syncer registers the pod."""
 
-    NO_OTHER_READY = "NoOtherPodReady"
+    NO_OTHER_POD_READY = "NoOtherPodReady"
     """No other pod of the Service is ready, so that callers would have none meanwhile."""
 
     OPEN_WITHOUT_EUREKA = "OpenWithoutEureka"
@@ -110,7 +110,7 @@ _OPENING_REASONS = frozenset(
     {
         GateReason.CALLERS_KNOW,
         GateReason.NOT_WANTED,
-        GateReason.NO_OTHER_READY,
+        GateReason.NO_OTHER_POD_READY,
         GateReason.OPEN_WITHOUT_EUREKA,
         GateReason.OPENED_BY_HAND,
     }
@@ -123,11 +123,12 @@ class GateView:
 
     :ivar syncer: the syncer's namespace and name.
     :ivar state: the syncer's state; None before the first decision for the syncer.
-    :ivar needed_seconds: for how long each server must have shown the pod.
+    :ivar required_shown_seconds: for how long each server must have shown the pod.
     :ivar has_instances: True if the syncer has instances in Eureka.
     :ivar is_in_slices: True if an EndpointSlice of the Service has the pod's endpoint.
     :ivar is_desired: True if the syncer's desired instances include the pod.
-    :ivar is_in_doubt: True if more may be desired than is known, or the brake holds something back.
+    :ivar is_registration_uncertain: True if more may be desired than is known, or the brake holds something
+        back.
     :ivar has_other_ready_pod: True if another endpoint of the Service is ready.
     :ivar is_eureka_away: True if no server answers, and none has for some time.
     :ivar shown_since: by server that answered the last reading, the time since which each of its answers
@@ -142,11 +143,11 @@ class GateView:
     state: SyncerState | None = None
     mode: Mode = Mode.POD
     gate: ReadinessGate = field(default_factory=ReadinessGate)
-    needed_seconds: float = 0.0
+    required_shown_seconds: float = 0.0
     has_instances: bool = False
     is_in_slices: bool = False
     is_desired: bool = False
-    is_in_doubt: bool = False
+    is_registration_uncertain: bool = False
     has_other_ready_pod: bool = True
     is_eureka_away: bool = False
     shown_since: Mapping[str, float | None] = field(default_factory=dict)
@@ -194,7 +195,7 @@ def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateDecision:
     :param held_seconds: for how long the pod has been held.
     """
     if not views:
-        if held_seconds < UNSELECTED_WAIT_SECONDS:
+        if held_seconds < UNSELECTED_POD_WAIT_SECONDS:
             return GateDecision(GateReason.NOT_READ, "no EurekaSyncer that registers the pod was found yet")
         return GateDecision(GateReason.NOT_WANTED, "no EurekaSyncer registers the pod")
     steps = [_decide_for_syncer(view) for view in views]
@@ -220,12 +221,15 @@ def _reason_and_message(view: GateView) -> tuple[GateReason, str]:
         if view.has_instances:
             return GateReason.REFUSED, "it is refused, so that the pod is not registered; its status says why"
         return GateReason.NOT_WANTED, "it is refused, and nothing of it is registered"
-    if view.is_in_slices and not view.has_other_ready_pod and not view.is_in_doubt:
-        return GateReason.NO_OTHER_READY, "no other pod of the Service is ready, so that nobody can be called"
+    if view.is_in_slices and not view.has_other_ready_pod and not view.is_registration_uncertain:
+        return (
+            GateReason.NO_OTHER_POD_READY,
+            "no other pod of the Service is ready, so that nobody can be called",
+        )
     if state is SyncerState.PAUSED:
         return GateReason.PAUSED, "it is paused, so that the pod is not registered"
     if not view.is_desired:
-        if view.is_in_slices and not view.is_in_doubt:
+        if view.is_in_slices and not view.is_registration_uncertain:
             return GateReason.NOT_WANTED, "the pod's endpoint cannot be registered"
         return GateReason.REGISTERING, "the pod is not registered yet"
     return _reason_by_servers(view)
@@ -246,11 +250,11 @@ def _reason_by_servers(view: GateView) -> tuple[GateReason, str]:
             f"{format_list(view.hanging_servers, 3)} does not answer, and callers that use it cannot learn "
             f"of the pod; they leave it within {CALLERS_LEAVE_HUNG_SERVER_SECONDS:g} s"
         )
-    if view.read_at - since >= view.needed_seconds:
+    if view.read_at - since >= view.required_shown_seconds:
         return GateReason.CALLERS_KNOW, (
-            f"every server of Eureka that answers has shown the pod for {view.needed_seconds:g} s"
+            f"every server of Eureka that answers has shown the pod for {view.required_shown_seconds:g} s"
         )
-    return GateReason.CALLERS_LEARN, f"callers know the pod after {view.needed_seconds:g} s"
+    return GateReason.CALLERS_LEARN, f"callers know the pod after {view.required_shown_seconds:g} s"
 
 
 # Readers of the gate in a pod's object.

@@ -86,7 +86,7 @@ def _candidates_at_gateway(
     if problem is not None:
         yield RouteCandidate("", via, problem=problem, is_problem_temporary=True)
         return
-    beside = _gateways_at_same_address(gateway, routes)
+    gateways_at_address = _gateways_at_same_address(gateway, routes)
     listeners = [
         one for one in _gateway_listeners(gateway) if _is_surely_attached(route, parent, gateway, one)
     ]
@@ -97,9 +97,9 @@ def _candidates_at_gateway(
         is_secure = listener.get("protocol") == "HTTPS"
         problem = (
             host_problem(host, domain, via)
-            or _unfit_listener_problem(gateway, listener)
-            or _competing_listener_problem(gateway, listener, host, beside)
-            or _shared_host_problem(host, target, listener, routes, beside)
+            or _uncallable_listener_problem(gateway, listener)
+            or _competing_listener_problem(gateway, listener, host, gateways_at_address)
+            or _shared_host_problem(host, target, listener, routes, gateways_at_address)
         )
         unserved = _unserved_listener_problem(gateway, listener) if problem is None else None
         yield RouteCandidate(
@@ -174,7 +174,7 @@ def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | No
     )
 
 
-def _unfit_listener_problem(gateway: Object, listener: Object) -> Problem | None:
+def _uncallable_listener_problem(gateway: Object, listener: Object) -> Problem | None:
     """Return the problem that a listener cannot be called by plain http or by https."""
     via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     mode = (listener.get("tls") or {}).get("mode") or "Terminate"
@@ -230,15 +230,15 @@ def _gateways_at_same_address(gateway: Object, routes: Routes) -> list[Object]:
 
 
 def _competing_listener_problem(
-    gateway: Object, listener: Object, host: str, beside: Iterable[Object]
+    gateway: Object, listener: Object, host: str, gateways_at_address: Iterable[Object]
 ) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
     specific host name.
 
-    :param beside: the Gateways at the same address.
+    :param gateways_at_address: the Gateways at the same address.
     """
     ours = _host_specificity(listener)
-    for each in beside:
+    for each in gateways_at_address:
         for other in _gateway_listeners(each):
             is_nearer = other["port"] == listener["port"] and _host_specificity(other) > ours
             if is_nearer and _includes_host(str(other["hostname"]), host):
@@ -251,15 +251,18 @@ def _competing_listener_problem(
 
 
 def _shared_host_problem(
-    host: str, target: TargetService, listener: Object, routes: Routes, beside: Iterable[Object]
+    host: str, target: TargetService, listener: Object, routes: Routes, gateways_at_address: Iterable[Object]
 ) -> Problem | None:
     """Return the problem that some path of a host leads elsewhere at a port; None where all lead to one
     Service.
 
-    :param beside: the Gateways at the same address.
+    :param gateways_at_address: the Gateways at the same address.
     """
     at_port = [
-        (each, one) for each in beside for one in _gateway_listeners(each) if one["port"] == listener["port"]
+        (each, one)
+        for each in gateways_at_address
+        for one in _gateway_listeners(each)
+        if one["port"] == listener["port"]
     ]
     for route in routes.http_routes:
         if not any(_may_serve_host(route, host, *place) for place in at_port):

@@ -30,15 +30,15 @@ class PodOnHost:
 
     :ivar addresses: the pod's own addresses.
     :ivar host_addresses: the node's addresses.
-    :ivar ports: by a container's port, the address and the port on the node; the address is empty for any
-        of the node's. A port that is bound to an address which the node does not report is left out: the
+    :ivar host_ports: by a container's port, the address and the port on the node; the address is empty for
+        any of the node's. A port that is bound to an address which the node does not report is left out: the
         pod's owner may write any address there. So is one that is bound to a family which the node lacks.
     :ivar is_in_host_network: True if each port of the pod is one of the node's.
     """
 
     addresses: frozenset[str]
     host_addresses: tuple[str, ...] = ()
-    ports: tuple[tuple[int, tuple[str, int]], ...] = ()
+    host_ports: tuple[tuple[int, tuple[str, int]], ...] = ()
     is_in_host_network: bool = False
 
     def at(self, address: str) -> PodOnHost | None:
@@ -60,7 +60,7 @@ class PodOnHost:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPod:
+class PodWithoutHostPort:
     """A live pod whose host port is not known, or that has none: its instance stays where it is registered.
 
     :ivar is_ready: True if its endpoint is ready.
@@ -131,7 +131,7 @@ def _host_address_and_ports(
         return address, (0,) * len(numbers)
     if pod.is_in_host_network:
         return address, tuple(numbers)
-    by_number = dict(pod.ports)
+    by_number = dict(pod.host_ports)
     bound = [by_number.get(number) for number in numbers]
     first = next((one[0] for one in bound if one), None)
     if first is None or not (first or pod.host_addresses):

@@ -44,7 +44,7 @@ it means.
 NODE_KEY = "eurekube.node"
 """Metadata key: the node of an additional instance of a Service, which is registered at several nodes."""
 
-MEMBER_KEY = "eurekube.member"
+APPLICATION_MEMBER_KEY = "eurekube.member"
 """Metadata key: the key of the instance within its EurekaApplication; absent for a EurekaInstance."""
 
 RESERVED_PREFIX = "eurekube."
@@ -108,7 +108,7 @@ class Cluster:
     uid: str
     domain: str = "cluster.local"
 
-    def parse_own_syncer(self, owner: str | None) -> ClusterOwner | None:
+    def parse_syncer_of_this_cluster(self, owner: str | None) -> ClusterOwner | None:
         """Return the syncer of this cluster that ``owner`` names, None for any other owner."""
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None

@@ -27,7 +27,7 @@ DROPPED_NAMESPACES_ANNOTATION = "eurekube.io/dropped-namespaces"
 EUREKA_READ_ANNOTATION = "eurekube.io/eureka-read"
 """The annotations of a Lease that hold the operator's notes."""
 
-MAX_PREVIOUS_NAMES = 10
+MAX_PREVIOUS_CLUSTER_NAMES = 10
 """The number of former names of a cluster that are kept, the latest ones."""
 
 MAX_DROPPED_NAMESPACES = 50
@@ -81,9 +81,9 @@ class LeaseNotes:
         :param others: former names that a person gives.
         """
         before = dict.fromkeys(one for one in (*self.all_cluster_names, *others) if one != name)
-        return replace(self, cluster_name=name, previous_names=tuple(before)[:MAX_PREVIOUS_NAMES])
+        return replace(self, cluster_name=name, previous_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES])
 
-    def with_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
+    def with_watched_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
         """Return the notes with these watched namespaces, or all if none is given; others become dropped
         ones.
         """
@@ -110,7 +110,7 @@ def parse_lease_notes(metadata: Object) -> LeaseNotes:
     return LeaseNotes(
         str(labels.get(OPERATOR_LABEL) or ""),
         current,
-        tuple(filter(None, previous))[:MAX_PREVIOUS_NAMES],
+        tuple(filter(None, previous))[:MAX_PREVIOUS_CLUSTER_NAMES],
         tuple(filter(None, str(found.get(WATCHED_NAMESPACES_ANNOTATION) or "").split(","))),
         _parse_servers(str(found.get(EUREKA_READ_ANNOTATION) or "")),
         tuple(filter(None, str(found.get(DROPPED_NAMESPACES_ANNOTATION) or "").split(","))),

@@ -14,15 +14,15 @@ class Liveness:
 
     :param age_seconds: since the loop last made progress; 0 for a loop that only waits for work.
     :param max_age_seconds: beyond this age the loop is stuck, and a restart may help.
-    :param renewed: how many Eureka leases the loop's registry renewed within the last minute; None for a loop
-        that has nothing to do with renewals.
+    :param renewals_last_minute: how many Eureka leases the loop's registry renewed within the last minute;
+        None for a loop that has nothing to do with renewals.
     """
 
     name: str
     is_alive: bool
     age_seconds: float = 0.0
     max_age_seconds: float = math.inf
-    renewed: int | None = None
+    renewals_last_minute: int | None = None
 
     @property
     def problem(self) -> str:
@@ -45,8 +45,12 @@ def restart_reasons(loops: Iterable[Liveness]) -> list[str]:
     lapse.
     """
     known = list(loops)
-    still_renews = any(loop.renewed for loop in known)
-    return [loop.problem for loop in known if loop.problem and (loop.renewed is not None or not still_renews)]
+    still_renews = any(loop.renewals_last_minute for loop in known)
+    return [
+        loop.problem
+        for loop in known
+        if loop.problem and (loop.renewals_last_minute is not None or not still_renews)
+    ]
 
 
 class _Thread(Protocol):

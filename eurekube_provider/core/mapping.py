@@ -14,8 +14,13 @@ from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.host_ports import HOST_PORT_FIELD, FindPodOnHost, KeptPod, with_host_ports
-from eurekube_provider.core.host_ports import PODS_UNREAD_FIELD as UNREAD_PODS
+from eurekube_provider.core.host_ports import (
+    HOST_PORT_FIELD,
+    PODS_UNREAD_FIELD,
+    FindPodOnHost,
+    PodWithoutHostPort,
+    with_host_ports,
+)
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
@@ -41,7 +46,7 @@ from eurekube_provider.core.objects import (
     is_ready,
     is_terminating,
     pod_name_of_endpoint,
-    publishes_not_ready,
+    publishes_not_ready_addresses,
     qualified_name,
 )
 from eurekube_provider.core.ports import (
@@ -49,23 +54,23 @@ from eurekube_provider.core.ports import (
     Ports,
     choose_port_objects,
     choose_ports,
-    with_further_ports,
+    with_metadata_and_health_ports,
 )
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
-from eurekube_provider.core.text import check_instance_id, check_metadata, metadata_value_problem
+from eurekube_provider.core.text import check_instance_id, check_metadata, describe_unfit_metadata_value
 from eurekube_provider.core.wording import format_count
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
 
-_CERTAIN_PROBLEM_REASONS = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
+_COMPLETE_DESPITE_REASONS = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
 """Reasons of problems despite which the set of desired instances is certain."""
 
-UNREAD_REASONS = frozenset(
+NOT_READ_YET_REASONS = frozenset(
     {Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ, Reason.ROUTES_NOT_READ}
 )
 """Reasons of problems that end as soon as the operator has read some objects."""
@@ -76,16 +81,16 @@ class DesiredInstances:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating_ids: ids of endpoints that were seen terminating; they are not among ``instances``.
-    :param are_slices_repacked: True if an endpoint that no EndpointSlice has may be on its way to another
-        one, because the slices of one Service have different ports: if those are changed, Kubernetes packs
-        one slice after the other again.
-    :param left_out: sentences on endpoints of the Services that cannot be instances.
+    :param are_slices_being_repacked: True if an endpoint that no EndpointSlice has may be on its way to
+        another one, because the slices of one Service have different ports: if those are changed, Kubernetes
+        packs one slice after the other again.
+    :param endpoints_left_out: sentences on endpoints of the Services that cannot be instances.
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
     :param has_endpoints: True if the Services have endpoints that are not terminating.
     :param status_without_address: by the place in an instance's id
         (:func:`.identity.pod_and_namespace_of_id`), the status of a whole Service whose address or port is
         not known: if the Service is registered, callers must not call it while it is not ready.
-    :param kept_pods: by the place in an instance's id, live pods whose host port is not known.
+    :param pods_without_host_port: by the place in an instance's id, live pods whose host port is not known.
     :param other_services: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
     :param ambiguous_candidates: where it is not clear which Service is meant, the instances of each, the
@@ -96,14 +101,14 @@ class DesiredInstances:
     instances: tuple[Instance, ...] = ()
     problems: tuple[Problem, ...] = ()
     terminating_ids: frozenset[str] = frozenset()
-    are_slices_repacked: bool = False
-    left_out: tuple[str, ...] = ()
+    are_slices_being_repacked: bool = False
+    endpoints_left_out: tuple[str, ...] = ()
     has_endpoints: bool = False
     status_without_address: Mapping[tuple[str, str], Status] = field(default_factory=dict)
     other_services: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
     ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
     metadata_left_out: tuple[str, ...] = ()
-    kept_pods: Mapping[tuple[str, str], KeptPod] = field(default_factory=dict)
+    pods_without_host_port: Mapping[tuple[str, str], PodWithoutHostPort] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> frozenset[InstanceKey]:
@@ -111,19 +116,19 @@ class DesiredInstances:
         return frozenset([one.key for one in self.instances])
 
     @property
-    def awaits_unread_pods(self) -> bool:
+    def has_unread_pods(self) -> bool:
         """True if the pod of an endpoint was not read."""
-        return any(not one.address for one in self.kept_pods.values())
+        return any(not one.address for one in self.pods_without_host_port.values())
 
     @cached_property
-    def is_in_doubt(self) -> bool:
+    def may_be_incomplete(self) -> bool:
         """True if more than ``instances`` may be desired: registered instances are then kept."""
-        return any(problem.reason not in _CERTAIN_PROBLEM_REASONS for problem in self.problems)
+        return any(problem.reason not in _COMPLETE_DESPITE_REASONS for problem in self.problems)
 
     @cached_property
-    def awaits_reading(self) -> bool:
+    def has_unread_objects(self) -> bool:
         """True if something that the syncer needs has not been read yet."""
-        return any(problem.reason in UNREAD_REASONS for problem in self.problems)
+        return any(problem.reason in NOT_READ_YET_REASONS for problem in self.problems)
 
     def ids_of_other_services(self, instances: Iterable[Instance]) -> frozenset[str]:
         """Return the ids of those among the instances that belong to a Service in :attr:`other_services`, or
@@ -187,9 +192,9 @@ def desired_instances(
         slices, mapped = with_host_ports(slices, find_pod), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
-        mapped.keep_only_services(map(qualified_name, choice.services))
+        mapped.keep_only_services(map(qualified_name, choice.meant_services))
     parts: list[DesiredInstances] = []
-    for service in choice.services:
+    for service in choice.meant_services:
         slices = choice.slices_of(service)
         if is_external_name(service):
             parts.append(_desired_of_external_name(service))
@@ -199,7 +204,7 @@ def desired_instances(
             parts.append(_service_instance(syncer, service, slices, cluster, nodes, routes))
     if choice.problem is not None:
         has_endpoints = _has_live_endpoints(choice.meant_slices)
-        pairs = zip(choice.services, parts, strict=True)
+        pairs = zip(choice.meant_services, parts, strict=True)
         by_width = sorted(pairs, key=lambda one: _candidate_sort_key(one[0], one[1].instances))
         ambiguous_candidates = tuple(part.instances for _, part in by_width)
         return DesiredInstances(
@@ -244,7 +249,7 @@ def _candidate_sort_key(service: Object, instances: Sequence[Instance]) -> tuple
     """Return the sort key that puts Services with fewer instances first, and those that publish unready
     endpoints last.
     """
-    return publishes_not_ready(service), len(instances)
+    return publishes_not_ready_addresses(service), len(instances)
 
 
 def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
@@ -259,16 +264,21 @@ def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
             if other is None or other.status is not Status.UP:
                 instances[instance.instance_id] = instance
     known = set(map(pod_and_namespace_of_id, instances))
-    kept = {place: pod for part in parts for place, pod in part.kept_pods.items() if place not in known}
+    kept = {
+        place: pod
+        for part in parts
+        for place, pod in part.pods_without_host_port.items()
+        if place not in known
+    }
     return DesiredInstances(
         tuple(one for one in instances.values() if one.instance_id not in terminating_ids),
         tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
         terminating_ids,
-        any(part.are_slices_repacked for part in parts),
-        tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out)),
+        any(part.are_slices_being_repacked for part in parts),
+        tuple(dict.fromkeys(sentence for part in parts for sentence in part.endpoints_left_out)),
         any(part.has_endpoints for part in parts),
         metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
-        kept_pods=kept,
+        pods_without_host_port=kept,
     )
 
 
@@ -365,7 +375,7 @@ def registered_without_address(desired: DesiredInstances, actual: Iterable[Insta
         )
         if status is not None:
             found.append(replace(one, status=status))
-        elif (pod := desired.kept_pods.get((place, namespace))) and one.key not in desired.keys:
+        elif (pod := desired.pods_without_host_port.get((place, namespace))) and one.key not in desired.keys:
             kept = pod.update_registered_instance(one)
             if kept is not None:
                 found.append(kept)
@@ -380,15 +390,15 @@ def _pod_instances(
     labels_of_pod: LabelsOfPod | None,
     mapped: MappingCache | None,
 ) -> DesiredInstances:
-    common, unfit = _service_metadata(syncer, service)
+    service_metadata, unfit = _service_metadata(syncer, service)
     reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
     where, port = qualified_name(service), _preferred_port(syncer, service)
-    context = (syncer, cluster, common, port)
+    context = (syncer, cluster, service_metadata, port)
     known, before_by_zone = (
         mapped.lookup(where, context) if mapped is not None and not reads_pods else ({}, {})
     )
-    fixed = _fixed_metadata(syncer, cluster)
-    by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
+    fixed_metadata = _fixed_metadata(syncer, cluster)
+    metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
@@ -396,7 +406,7 @@ def _pod_instances(
     addressed, left_out = keep_first_address_family(service, slices)
     without_host_port: list[Object] = []
     for endpoint_slice in addressed:
-        if UNREAD_PODS in endpoint_slice:
+        if PODS_UNREAD_FIELD in endpoint_slice:
             without_host_port.append(endpoint_slice)
             continue
         name = endpoint_slice["metadata"]["name"]
@@ -411,9 +421,9 @@ def _pod_instances(
                 endpoint_slice,
                 where,
                 cluster,
-                common,
-                fixed,
-                by_zone,
+                service_metadata,
+                fixed_metadata,
+                metadata_by_zone,
                 labels_of_pod,
                 known_part,
             )
@@ -431,11 +441,11 @@ def _pod_instances(
     for instance_id in terminating_ids:
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
-        mapped.store(where, context, parts, by_zone)
+        mapped.store(where, context, parts, metadata_by_zone)
     known_pods = {pod_and_namespace_of_id(one)[0] for one in instances}
     kept = {
-        (pod_name_of_endpoint(endpoint), syncer.selector.namespace): KeptPod(
-            is_ready(endpoint), "" if UNREAD_PODS in one else endpoint["addresses"][0]
+        (pod_name_of_endpoint(endpoint), syncer.selector.namespace): PodWithoutHostPort(
+            is_ready(endpoint), "" if PODS_UNREAD_FIELD in one else endpoint["addresses"][0]
         )
         for one in without_host_port
         for endpoint in one["endpoints"]
@@ -445,7 +455,9 @@ def _pod_instances(
     }
     if count := sum(not one.address for one in kept.values()):
         left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
-    ports = [_ports_without_host_ports(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)]
+    ports = [
+        _ports_without_host_port_field(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)
+    ]
     are_different = any(one != ports[0] for one in ports)
     lacking = [one for one in problems if one.reason == ConditionType.NO_PORT]
     others = [one for one in problems if one.reason != ConditionType.NO_PORT]
@@ -465,7 +477,7 @@ def _pod_instances(
         syncer.not_ready is NotReady.DOWN and are_different,
         tuple(left_out),
         bool(instances) or _has_live_endpoints(slices),
-        kept_pods=kept,
+        pods_without_host_port=kept,
         metadata_left_out=(*_describe_missing_further_ports(where, parts.values()), *unfit),
     )
 
@@ -483,7 +495,7 @@ def _preferred_port(syncer: Syncer, service: Object) -> PortReference | None:
     return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
 
 
-def _ports_without_host_ports(endpoint_slice: Object) -> object:
+def _ports_without_host_port_field(endpoint_slice: Object) -> object:
     """Return the ports of an EndpointSlice as Kubernetes wrote them."""
     ports = endpoint_slice.get("ports")
     if not any(HOST_PORT_FIELD in one for one in ports or ()):
@@ -545,9 +557,9 @@ def _slice_instances(
     endpoint_slice: Object,
     service: str,
     cluster: Cluster,
-    common: Mapping[str, str],
-    fixed: Mapping[str, str],
-    by_zone: dict[ZoneAndPorts, Mapping[str, str]],
+    service_metadata: Mapping[str, str],
+    fixed_metadata: Mapping[str, str],
+    metadata_by_zone: dict[ZoneAndPorts, Mapping[str, str]],
     labels_of_pod: LabelsOfPod | None,
     before: SliceMapping,
 ) -> SliceMapping:
@@ -556,13 +568,13 @@ def _slice_instances(
     ports = choose_ports(offered, port, syncer.secure_port, where, registered)
     if isinstance(ports, Problem):
         return SliceMapping({}, {ports: None}, frozenset())
-    ports = with_further_ports(ports, offered, syncer, registered)
+    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
     of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
     endpoints: dict[int, tuple[Object, Instance]] = {}
-    known = before.endpoints if before.ports == ports else {}
+    known = before.mapped_by_object_id if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
         same = known.get(id(endpoint))
         if same is not None:
@@ -593,12 +605,14 @@ def _slice_instances(
             check_instance_id(instance_id)
             if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
                 of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata: Mapping[str, str] = _build_metadata(zone, {**common, **of_pod, **of_ports}, fixed)
-            elif (zone, ports.metadata) in by_zone:
-                metadata = by_zone[zone, ports.metadata]
+                metadata: Mapping[str, str] = _build_metadata(
+                    zone, {**service_metadata, **of_pod, **of_ports}, fixed_metadata
+                )
+            elif (zone, ports.metadata) in metadata_by_zone:
+                metadata = metadata_by_zone[zone, ports.metadata]
             else:
-                metadata = _build_metadata(zone, {**common, **of_ports}, fixed)
-                by_zone[zone, ports.metadata] = metadata
+                metadata = _build_metadata(zone, {**service_metadata, **of_ports}, fixed_metadata)
+                metadata_by_zone[zone, ports.metadata] = metadata
             instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
             endpoints[id(endpoint)] = (endpoint, instance)
@@ -643,9 +657,9 @@ def _service_instance(
         return DesiredInstances(has_endpoints=has_endpoints)
     if isinstance(places, Problem) or isinstance(ports, Problem):
         return DesiredInstances(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
-    ports = with_further_ports(ports, offered, syncer, registered)
+    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
     names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
-    common, unfit = _service_metadata(syncer, service)
+    service_metadata, unfit = _service_metadata(syncer, service)
     instances = []
     try:
         for number, (node, address) in enumerate(places):
@@ -655,8 +669,8 @@ def _service_instance(
             )
             marks = {NODE_KEY: node} if number else {}
             check_instance_id(instance_id)
-            fixed = {**_fixed_metadata(syncer, cluster), **marks}
-            metadata = _build_metadata("", {**common, **dict(ports.metadata)}, fixed)
+            fixed_metadata = {**_fixed_metadata(syncer, cluster), **marks}
+            metadata = _build_metadata("", {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
             instances.append(
                 _build_instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
             )
@@ -746,9 +760,11 @@ def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
-def _build_metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
+def _build_metadata(
+    zone: str, labels: Mapping[str, str], fixed_metadata: Mapping[str, str]
+) -> dict[str, str]:
     """Return all metadata of an instance, after checking their values and their total size."""
-    metadata = {**({"zone": zone} if zone else {}), **labels, **fixed}
+    metadata = {**({"zone": zone} if zone else {}), **labels, **fixed_metadata}
     check_metadata(metadata)
     return metadata
 
@@ -762,7 +778,7 @@ def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], 
     annotations = service["metadata"].get("annotations") or {}
     for key, annotation in syncer.metadata_from_annotations.items():
         value = annotations.get(annotation)
-        if value and (problem := metadata_value_problem(value)):
+        if value and (problem := describe_unfit_metadata_value(value)):
             unfit.append(
                 f"{key} of Service {qualified_name(service)}, whose annotation {annotation} {problem}"
             )

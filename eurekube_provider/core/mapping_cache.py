@@ -15,7 +15,7 @@ from eurekube_provider.core.problem import Problem
 class SliceMapping:
     """The instances and problems to which one EndpointSlice was mapped; immutable.
 
-    :param endpoints: each endpoint with the instance to which it was mapped, by the ``id()`` of the
+    :param mapped_by_object_id: each endpoint with the instance to which it was mapped, by the ``id()`` of the
         endpoint's object (which is unique while the object is kept here).
     """
 
@@ -23,7 +23,7 @@ class SliceMapping:
     problems: Mapping[Problem, None]
     terminating_ids: frozenset[str]
     ports: Ports | None = None
-    endpoints: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
+    mapped_by_object_id: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
 
 
 EMPTY_SLICE_MAPPING = SliceMapping({}, {}, frozenset())
@@ -32,10 +32,13 @@ MAX_CACHED_ZONES = 64
 """The number of zones of a Service's endpoints up to which their metadata are cached."""
 
 SliceMappingsByName = Mapping[str, tuple[Object, SliceMapping]]
+"""By name of an EndpointSlice, the slice and its mapping."""
+
 ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
 """A zone, and the metadata that are made from ports."""
 
 MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
+"""Metadata of instances, by zone and by the metadata that are made from ports."""
 
 
 class MappingCache:

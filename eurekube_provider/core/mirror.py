@@ -16,8 +16,8 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.networks import Network, parse_networks
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.core.text import name_problem
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
+from eurekube_provider.core.text import describe_unfit_name
 
 APPLICATION_PLACEHOLDER = "{application}"
 """Placeholder of the application's name in ``serviceName``."""
@@ -35,7 +35,7 @@ SPEC_KEYS_ANNOTATION = "eurekube.io/given"
 spec adds, as JSON.
 """
 
-OWN_PREFIX, MANAGED_BY = "eurekube.io/", "app.kubernetes.io/managed-by"
+RESERVED_LABEL_PREFIX, MANAGED_BY_LABEL = "eurekube.io/", "app.kubernetes.io/managed-by"
 """The prefix and the key of labels and annotations that a mirror's spec may not set."""
 
 LAST_READ_ANNOTATION = "eurekube.io/last-read"
@@ -102,7 +102,7 @@ class Mirror:
     application: str = ""
     pattern: str = ""
     allow: tuple[str, ...] = ()
-    eureka: str = DEFAULT_CONNECTION
+    eureka: str = DEFAULT_CONNECTION_NAME
     form: MirrorForm = MirrorForm.CLUSTER_IP
     service_name: str = APPLICATION_PLACEHOLDER
     service_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
@@ -157,7 +157,7 @@ class _MirrorReader:
         is_headless = bool(spec.get("headless"))
         if bool(application) == bool(pattern):
             raise self._error("name one application, or a pattern with an allow list")
-        if application and (problem := name_problem(application)):
+        if application and (problem := describe_unfit_name(application)):
             raise self._error(f"spec.application {application!r} {problem}")
         if pattern and not allow:
             raise self._error(
@@ -187,7 +187,7 @@ class _MirrorReader:
             application=application,
             pattern=pattern,
             allow=allow,
-            eureka=spec.get("eureka") or DEFAULT_CONNECTION,
+            eureka=spec.get("eureka") or DEFAULT_CONNECTION_NAME,
             form=MirrorForm.ATTACHED if attach_to else form,
             service_name=service_name,
             service_labels=self._extra_metadata("serviceLabels"),
@@ -206,7 +206,7 @@ class _MirrorReader:
     def _extra_metadata(self, field_name: str) -> Mapping[str, str]:
         written: Mapping[str, str] = self._spec.get(field_name) or EMPTY_MAPPING
         for key in written:
-            if key.startswith(OWN_PREFIX) or key == MANAGED_BY:
+            if key.startswith(RESERVED_LABEL_PREFIX) or key == MANAGED_BY_LABEL:
                 raise self._error(f"spec.{field_name} has {key!r}, which is the mirror's own")
         return written
 

@@ -191,7 +191,7 @@ class MirrorReport:
         return sum(one.held for one in self.services)
 
     @property
-    def synced(self) -> tuple[bool, Problem]:
+    def synced_condition(self) -> tuple[bool, Problem]:
         """The condition Synced: True where the Services have the endpoints that Eureka holds, and its
         text.
         """
@@ -204,13 +204,13 @@ class MirrorReport:
         return True, Problem(MirrorReason.IN_SYNC, message)
 
     @property
-    def is_ready(self) -> tuple[bool, Problem]:
+    def ready_condition(self) -> tuple[bool, Problem]:
         """The condition Ready: True where each Service has a ready endpoint, and its text."""
         idle = [one.service for one in self.services if not one.ready]
         if self.services and not idle:
             message = f"{self.ready} endpoints of {len(self.services)} Services are ready"
             return True, Problem(MirrorReason.ENDPOINTS_READY, message)
-        is_synced, problem = self.synced
+        is_synced, problem = self.synced_condition
         if self.failure is not None or not (self.services or is_synced):
             return False, problem
         named = join_sentences(idle, "Services")

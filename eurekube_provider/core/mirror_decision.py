@@ -36,7 +36,7 @@ from eurekube_provider.core.mirror_guard import (
     MIRROR_BRAKE_SECONDS,
     GuardVerdict,
     UnlistedFacts,
-    endpoints_while_silent,
+    endpoints_while_eureka_silent,
     find_unlisted_ids,
     guard_endpoints,
 )
@@ -45,11 +45,16 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.mirrored_service import (
     build_slice_metadata,
     has_cluster_ip_of_form,
+    mirrored_service_body,
     mirrored_service_ports,
-    service_body,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance
-from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, Object, attached_mirror, is_mirrored
+from eurekube_provider.core.objects import (
+    ATTACH_MIRROR_ANNOTATION,
+    Object,
+    is_mirrored,
+    mirror_allowed_to_attach,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import format_list, join_sentences
 
@@ -60,7 +65,7 @@ _NO_UNLISTED_INSTANCES = UnlistedInstances()
 class MirrorOutcome(Enum):
     """The kinds of decisions on an application: to show it, to leave a Service, or to write nothing."""
 
-    SHOWS = "shows"
+    SHOWS_APPLICATION = "shows"
     REMOVES_SLICES = "leaves"
     """The mirror's slices are removed from a person's Service."""
 
@@ -90,14 +95,14 @@ class MirrorSituation:
 
     Equal situations lead to equal decisions, unless the decision says that it was not final.
 
-    :ivar name: the Service's name; ``owner`` the owner reference to the mirror.
+    :ivar service_name: the Service's name; ``owner`` the owner reference to the mirror.
     :ivar instances: the instances that Eureka lists.
     :ivar service: the mirror's Service of that name; ``slices`` the mirror's slices of it.
     :ivar service_of_any_owner: the Service of that name, whoever owns it.
-    :ivar holding_mirror: the mirror that has the Service of that name; empty for none.
+    :ivar mirror_with_service_name: the mirror that has the Service of that name; empty for none.
     :ivar foreign_slices: names of the Service's EndpointSlices that no mirror wrote.
     :ivar source: the URLs of the servers that are read, with spaces between them.
-    :ivar was_shown_by_replica: True if this replica has shown the application.
+    :ivar was_shown_by_this_replica: True if this replica has shown the application.
     :ivar is_eureka_silent: True if Eureka does not answer.
     :ivar is_released: True if a person released the removals that wait.
     :ivar taken_slice_names: names of other EndpointSlices.
@@ -112,16 +117,16 @@ class MirrorSituation:
     cluster: Cluster
     policy: AddressPolicy
     application: str
-    name: str
+    service_name: str
     owner: Mapping[str, Any]
     instances: Sequence[Instance]
     service: dict[str, Any] | None = None
     slices: Sequence[Object] = ()
     service_of_any_owner: Object | None = None
-    holding_mirror: str = ""
+    mirror_with_service_name: str = ""
     foreign_slices: tuple[str, ...] = ()
     source: str = ""
-    was_shown_by_replica: bool = field(default=True, compare=False)
+    was_shown_by_this_replica: bool = field(default=True, compare=False)
     is_eureka_silent: bool = field(default=False, compare=False)
     is_released: bool = field(default=False, compare=False)
     taken_slice_names: Sequence[str] = field(default=(), compare=False)
@@ -149,19 +154,21 @@ class MirrorSituation:
         Otherwise the problem; None while this replica cannot decide, since Eureka is silent and the replica
         has not shown the application.
         """
-        if self.is_eureka_silent and not self.was_shown_by_replica:
+        if self.is_eureka_silent and not self.was_shown_by_this_replica:
             return None
         if self.mirror.form is MirrorForm.ATTACHED:
             return self._attached_mirror_or_problem()
         if self.service is not None:
             return self.mirror
-        if self.holding_mirror and self.holding_mirror != self.mirror.name:
-            why = f"the mirror {self.holding_mirror} has it"
-        elif not self.holding_mirror and self.service_of_any_owner is not None:
+        if self.mirror_with_service_name and self.mirror_with_service_name != self.mirror.name:
+            why = f"the mirror {self.mirror_with_service_name} has it"
+        elif not self.mirror_with_service_name and self.service_of_any_owner is not None:
             why = "it is somebody's, and is left alone"
         else:
             return self.mirror
-        sentence = f"{self.application} would be the Service {self.name}, of which there is one: {why}"
+        sentence = (
+            f"{self.application} would be the Service {self.service_name}, of which there is one: {why}"
+        )
         return Problem(MirrorCondition.NAME_TAKEN, sentence)
 
     def _attached_mirror_or_problem(self) -> Mirror | Problem:
@@ -169,7 +176,7 @@ class MirrorSituation:
             why, remedy = "there is no such Service", "create it, or correct spec.attachTo"
         elif is_mirrored(self.service_of_any_owner):
             why, remedy = "it is a mirrored Service itself", "name another one in spec.attachTo"
-        elif attached_mirror(self.service_of_any_owner) != self.mirror.name:
+        elif mirror_allowed_to_attach(self.service_of_any_owner) != self.mirror.name:
             wanted = f"{ATTACH_MIRROR_ANNOTATION}={self.mirror.name}"
             why, remedy = f"it does not have the annotation {wanted}", f"annotate it with {wanted}"
         else:
@@ -180,7 +187,7 @@ class MirrorSituation:
                 return mirror
             why = f"it has no port named {mirror.port.name} (spec.portName)"
             remedy = f"set spec.portName to one of {format_list(sorted(names), _MAX_NAMES_IN_MESSAGE)}"
-        sentence = f"nothing is added to the Service {self.name}: {why}"
+        sentence = f"nothing is added to the Service {self.service_name}: {why}"
         return Problem(MirrorCondition.NOT_ATTACHED, sentence, remedy)
 
 
@@ -196,8 +203,8 @@ class MirrorDecision:
     :ivar service: the Service to write; None for a person's, to which slices are added.
     :ivar must_replace_service: True if the existing Service must be deleted first: a Service cannot gain or
         lose its cluster IP.
-    :ivar renames_ports: True if slices must be written before a Service whose ports get other names: it finds
-        its endpoints by these names. Where a slice is refused, the Service keeps its names.
+    :ivar must_write_slices_first: True if slices must be written before a Service whose ports get other
+        names: it finds its endpoints by these names. Where a slice is refused, the Service keeps its names.
     :ivar is_time_independent: True if an equal situation leads to the same decision, whatever the time and
         Eureka's answers.
     """
@@ -208,7 +215,7 @@ class MirrorDecision:
     verdict: GuardVerdict = _NO_VERDICT
     service: dict[str, Any] | None = None
     must_replace_service: bool = False
-    renames_ports: bool = False
+    must_write_slices_first: bool = False
     is_time_independent: bool = False
 
     def slices(self, situation: MirrorSituation, owner: Mapping[str, Any]) -> SlicePlan:
@@ -217,7 +224,7 @@ class MirrorDecision:
         :param owner: the owner reference to the slices' owner: the Service, or a mirror that adds to a
             person's.
         """
-        mirror, name = self.mirror, situation.name
+        mirror, name = self.mirror, situation.service_name
         marks = build_slice_metadata(mirror, situation.application, name, owner, situation.source)
         return plan_slices(marks, self.verdict.endpoints, situation.slices, situation.taken_slice_names)
 
@@ -227,7 +234,7 @@ class MirrorDecision:
         for_long = {*verdict.braked_ids, *verdict.other_source_by_id}
         return MirroredService(
             situation.application,
-            situation.name,
+            situation.service_name,
             len(endpoints),
             sum(one.is_ready for one in endpoints),
             sum(one.instance_id in verdict.held_since_by_id for one in endpoints),
@@ -260,11 +267,11 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).failure,
     )
     if situation.is_eureka_silent:
-        verdict = endpoints_while_silent(mapped, situation.current_endpoints, situation.source)
+        verdict = endpoints_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
     else:
         known = UnlistedFacts(
             {instance_id for _, instance_id in unlisted.gone},
-            {instance_id for _, instance_id in unlisted.absent},
+            {instance_id for _, instance_id in unlisted.gone_by_absence},
             situation.held_since,
             situation.source,
             situation.is_released,
@@ -285,29 +292,29 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         or situation.is_eureka_silent
     )
     decision = MirrorDecision(
-        MirrorOutcome.SHOWS, mirror, problems, verdict, is_time_independent=is_time_independent
+        MirrorOutcome.SHOWS_APPLICATION, mirror, problems, verdict, is_time_independent=is_time_independent
     )
     if mirror.form is MirrorForm.ATTACHED:
         return decision
     ports = mirrored_service_ports(mirror, verdict.endpoints, situation.service)
     owner = {**situation.owner, "controller": True}
-    service = service_body(mirror, owner, situation.application, situation.name, ports)
+    service = mirrored_service_body(mirror, owner, situation.application, situation.service_name, ports)
     if situation.service is None:
         return replace(decision, service=service)
     stands = (situation.service.get("spec") or {}).get("ports") or ()
-    renames_ports = {str(one.get("name") or "") for one in stands} != {one["name"] for one in ports}
+    must_write_slices_first = {str(one.get("name") or "") for one in stands} != {one["name"] for one in ports}
     must_replace_service = not has_cluster_ip_of_form(situation.service, mirror.form)
     return replace(
         decision,
         service=service,
         must_replace_service=must_replace_service,
-        renames_ports=renames_ports and not must_replace_service,
+        must_write_slices_first=must_write_slices_first and not must_replace_service,
     )
 
 
 def _foreign_endpoint_problems(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
     """Return the problem that a Service has, or had until now, endpoints that do not come from Eureka."""
-    application, name = situation.application, situation.name
+    application, name = situation.application, situation.service_name
     found = []
     if situation.mirror.form is not MirrorForm.ATTACHED:  # a person's has endpoints of its own
         selector = ((situation.service or {}).get("spec") or {}).get("selector")

@@ -63,7 +63,7 @@ class MappedEndpoints:
 
     :ivar endpoints: no two of one group have the same address.
     :ivar listed_ids: the ids of all instances that Eureka lists, also of those without an endpoint.
-    :ivar up_by_unresolved_id: the ids of instances whose host name was never resolved, and whether each is
+    :ivar is_up_by_unresolved_id: the ids of instances whose host name was never resolved, and whether each is
         UP: their existing endpoints stay.
     :ivar problems: one for each instance that has no endpoint, or whose data can be read in Eureka's lists
         only.
@@ -71,7 +71,7 @@ class MappedEndpoints:
 
     endpoints: tuple[MirrorEndpoint, ...]
     listed_ids: frozenset[str]
-    up_by_unresolved_id: Mapping[str, bool]
+    is_up_by_unresolved_id: Mapping[str, bool]
     problems: tuple[Problem, ...]
 
 
@@ -111,18 +111,18 @@ def mirrored_endpoints(
     instances: Iterable[Instance],
     cluster: Cluster,
     policy: AddressPolicy,
-    resolved: ResolveHost,
-    failure_of: Callable[[str], str] = lambda _: "",
+    resolve_host: ResolveHost,
+    lookup_failure_of: Callable[[str], str] = lambda _: "",
 ) -> MappedEndpoints:
     """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
     others.
 
-    :param failure_of: returns why the last lookup of a host name failed; empty where it succeeded.
+    :param lookup_failure_of: returns why the last lookup of a host name failed; empty where it succeeded.
     """
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
     listed_ids: set[str] = set()
-    up_by_unresolved_id: dict[str, bool] = {}
+    is_up_by_unresolved_id: dict[str, bool] = {}
     problems: list[Problem] = []
     for instance in sorted(instances, key=lambda one: one.instance_id):
         listed_ids.add(instance.instance_id)
@@ -147,14 +147,15 @@ def mirrored_endpoints(
             )
             continue
         host = instance.ip_address or instance.host_name
-        addresses, failure = _judge_host_addresses(host, mirror, policy, resolved), failure_of(host)
+        addresses = _judge_host_addresses(host, mirror, policy, resolve_host)
+        failure = lookup_failure_of(host)
         if addresses is None or failure:
             why = f" ({failure})" if failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
             sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
             problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
-            up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP
+            is_up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP
             continue
         for address in addresses:
             if address.refusal_reason and address.refusal_reason in instance.unreadable:
@@ -178,19 +179,21 @@ def mirrored_endpoints(
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
                 found[place] = endpoint
-    return MappedEndpoints(tuple(found.values()), frozenset(listed_ids), up_by_unresolved_id, tuple(problems))
+    return MappedEndpoints(
+        tuple(found.values()), frozenset(listed_ids), is_up_by_unresolved_id, tuple(problems)
+    )
 
 
-def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: ResolveHost) -> Problem | None:
+def host_name_problem(instance: Instance, policy: AddressPolicy, resolve_host: ResolveHost) -> Problem | None:
     """Return the problem that an instance's host name, which Spring's clients call, resolves to other
     addresses than the one that the mirror shows; None if it does not.
 
-    :param resolved: a name that was not resolved yet, or cannot be, is no problem here.
+    :param resolve_host: a name that was not resolved yet, or cannot be, is no problem here.
     """
     shown = policy.judge_address(instance.ip_address) if instance.ip_address != instance.host_name else None
     if shown is None or not instance.host_name or policy.judge_address(instance.host_name) is not None:
         return None
-    judgements = (policy.judge_address(one) for one in resolved(instance.host_name) or ())
+    judgements = (policy.judge_address(one) for one in resolve_host(instance.host_name) or ())
     called = [one.text for one in judgements if one is not None and one.family == shown.family]
     if not called or shown.text in called:
         return None
@@ -227,12 +230,12 @@ def _target_port(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
 
 
 def _judge_host_addresses(
-    host: str, mirror: Mirror, policy: AddressPolicy, resolved: ResolveHost
+    host: str, mirror: Mirror, policy: AddressPolicy, resolve_host: ResolveHost
 ) -> list[JudgedAddress] | None:
     literal = policy.judge_address(host, mirror.allowed_networks)
     if literal is not None:
         return [literal]
-    names = resolved(host) if host else None
+    names = resolve_host(host) if host else None
     if names is None:
         return None
     judgements = (policy.judge_address(name, mirror.allowed_networks) for name in names)

@@ -34,14 +34,14 @@ class UnlistedFacts:
     """Facts on instances that have endpoints and that Eureka does not list.
 
     :ivar gone_ids: the ids of instances that are proved to have left.
-    :ivar absent_ids: the ids of those in ``gone_ids`` for which absence is the only proof.
+    :ivar gone_by_absence_ids: the ids of those in ``gone_ids`` for which absence is the only proof.
     :ivar held_since: :attr:`GuardVerdict.held_since_by_id` of the last decision.
     :ivar source: the servers that are read; empty where they are not known.
     :ivar is_released: True if a person released the removals.
     """
 
     gone_ids: Collection[str] = ()
-    absent_ids: Collection[str] = ()
+    gone_by_absence_ids: Collection[str] = ()
     held_since: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     is_released: bool = False
@@ -81,27 +81,27 @@ def guard_endpoints(
     :param now: by any clock that only grows, in seconds; ``unlisted.held_since`` is by the same clock.
     """
     places = {(one.group, one.address): one for one in mapped.endpoints}
-    proved = set(unlisted.gone_ids).difference(unlisted.absent_ids)
-    doubted: list[MirrorEndpoint] = []
+    proved = set(unlisted.gone_ids).difference(unlisted.gone_by_absence_ids)
+    unproved: list[MirrorEndpoint] = []
     foreign: list[MirrorEndpoint] = []
     for one in shown:
         place = (one.group, one.address)
         if place in places:
             continue
-        if one.instance_id in mapped.up_by_unresolved_id:
-            places[place] = replace(one, is_ready=mapped.up_by_unresolved_id[one.instance_id], source="")
+        if one.instance_id in mapped.is_up_by_unresolved_id:
+            places[place] = replace(one, is_ready=mapped.is_up_by_unresolved_id[one.instance_id], source="")
         elif one.instance_id and not (
             one.instance_id in mapped.listed_ids or one.instance_id in proved or not one.is_ready
         ):
-            (foreign if one.is_from_another_eureka(unlisted.source) else doubted).append(one)
+            (foreign if one.is_from_another_eureka(unlisted.source) else unproved).append(one)
     ready = sum(one.is_ready for one in places.values())
-    is_braked = bool(doubted) and removes_too_many(len(doubted), ready + len(doubted))
+    is_braked = bool(unproved) and removes_too_many(len(unproved), ready + len(unproved))
     since = unlisted.held_since
     held_since_by_id: dict[str, float] = {}
     expired_ids: dict[str, None] = {}
     braked_ids: dict[str, None] = {}
     released_ids: dict[str, None] = {}
-    for one in doubted:
+    for one in unproved:
         key = one.instance_id
         began = since.get(key, now)
         if is_braked and unlisted.is_released:
@@ -109,7 +109,7 @@ def guard_endpoints(
             continue
         if is_braked and now - began < max(hold_seconds, MIRROR_BRAKE_SECONDS):
             braked_ids[key] = None
-        elif key in unlisted.absent_ids and not is_braked:
+        elif key in unlisted.gone_by_absence_ids and not is_braked:
             continue
         elif now - began >= hold_seconds:
             expired_ids[key] = None
@@ -134,7 +134,7 @@ def guard_endpoints(
     )
 
 
-def endpoints_while_silent(
+def endpoints_while_eureka_silent(
     mapped: MappedEndpoints, shown: Iterable[MirrorEndpoint], source: str
 ) -> GuardVerdict:
     """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had
@@ -150,13 +150,13 @@ def endpoints_while_silent(
     return GuardVerdict(tuple(places.values()), {})
 
 
-def removes_too_many(doubted: int, ready: int) -> bool:
+def removes_too_many(unproved: int, ready: int) -> bool:
     """Return whether removals without proof are so many that Eureka's list itself is doubtful.
 
-    :param doubted: how many endpoints would be removed.
+    :param unproved: how many endpoints would be removed.
     :param ready: how many endpoints are ready before, these included.
     """
-    return doubted >= ready or (ready >= MIN_ENDPOINTS_FOR_MAJORITY and 2 * doubted > ready)
+    return unproved >= ready or (ready >= MIN_ENDPOINTS_FOR_MAJORITY and 2 * unproved > ready)
 
 
 def find_unlisted_ids(

@@ -33,14 +33,15 @@ class SliceMetadata:
     """The metadata that all slices of one Service have in common.
 
     :ivar labels: among them ``kubernetes.io/service-name`` and the name of the slices' manager.
-    :ivar owner: the owner reference, by which Kubernetes removes the slices together with their owner.
+    :ivar owner_reference: the owner reference, by which Kubernetes removes the slices together with their
+        owner.
     """
 
     namespace: str
     service: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner: Mapping[str, Any]
+    owner_reference: Mapping[str, Any]
 
     def with_source(self, source: str) -> SliceMetadata:
         """Return the common metadata of slices whose endpoints came from these servers."""
@@ -82,20 +83,20 @@ class _SliceContents:
 
 
 def plan_slices(
-    owner: SliceMetadata,
+    slice_metadata: SliceMetadata,
     wanted: Iterable[MirrorEndpoint],
     existing: Sequence[Object],
     taken: Iterable[str] = (),
 ) -> SlicePlan:
     """Plan the writes after which the slices hold the wanted endpoints and no others.
 
-    :param owner: its annotations name the source that is read now.
+    :param slice_metadata: its annotations name the source that is read now.
     :param wanted: endpoints, no two of one group with the same address.
     :param existing: the mirror's slices of the Service.
     :param taken: names of other slices.
     """
     wanted = list(wanted)
-    has_hints = all(one.zone for one in wanted if one.is_ready)
+    has_zone_hints = all(one.zone for one in wanted if one.is_ready)
     # Each slice has one source, which its annotation names; empty for the source that is read now.
     by_group: dict[tuple[EndpointGroup, str], dict[str, MirrorEndpoint]] = defaultdict(dict)
     for one in wanted:
@@ -112,19 +113,19 @@ def plan_slices(
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.item for one in slices_by_group.pop(None, [])]
     for (group, source), endpoints in sorted(by_group.items()):
-        marks = owner.with_source(source) if source else owner
+        marks = slice_metadata.with_source(source) if source else slice_metadata
         fillings = slices_by_group[group, source]
-        rest = _place_endpoints(fillings, endpoints, marks, has_hints=has_hints)
+        rest = _place_endpoints(fillings, endpoints, marks, has_zone_hints=has_zone_hints)
         for filling in fillings:
             if not filling.endpoints:
                 deletions.append(filling.item)
             elif filling.is_changed:
-                body = _updated_slice_body(filling, marks, group, has_hints=has_hints)
+                body = _updated_slice_body(filling, marks, group, has_zone_hints=has_zone_hints)
                 updates.append((filling.loses_endpoints, body))
         for start in range(0, len(rest), MAX_ENDPOINTS_PER_SLICE):
-            name = _take_free_slice_name(owner.service, group, names)
+            name = _take_free_slice_name(slice_metadata.service, group, names)
             part = rest[start : start + MAX_ENDPOINTS_PER_SLICE]
-            creations.append(_slice_body(marks, group, name, part, has_hints=has_hints))
+            creations.append(_slice_body(marks, group, name, part, has_zone_hints=has_zone_hints))
     # An endpoint that changes its port moves to another slice: it is added there first, for no gap in calls.
     ordered = (body for _, body in sorted(updates, key=lambda one: one[0]))
     return SlicePlan(tuple(creations), tuple(ordered), tuple(deletions))
@@ -133,15 +134,15 @@ def plan_slices(
 def _place_endpoints(
     fillings: list[_SliceContents],
     wanted: Mapping[str, MirrorEndpoint],
-    owner: SliceMetadata,
+    slice_metadata: SliceMetadata,
     *,
-    has_hints: bool,
+    has_zone_hints: bool,
 ) -> list[MirrorEndpoint]:
     """Put the wanted endpoints of one group into its slices; return those that need new slices."""
     left = dict(wanted)
     for one in fillings:
         endpoints = one.item.get("endpoints") or ()
-        one.is_changed = not _has_metadata(one.item, owner)
+        one.is_changed = not _has_metadata(one.item, slice_metadata)
         for stands in endpoints:
             address = stands["addresses"][0]
             endpoint = left.pop(address, None) if one.free_places else None
@@ -149,7 +150,9 @@ def _place_endpoints(
                 one.is_changed = True
                 continue
             one.endpoints[address] = endpoint
-            one.is_changed |= _drop_empty_fields(stands) != _endpoint_body(endpoint, has_hints=has_hints)
+            one.is_changed |= _drop_empty_fields(stands) != _endpoint_body(
+                endpoint, has_zone_hints=has_zone_hints
+            )
     rest = sorted(left.values(), key=lambda each: each.address)
     for one in sorted(fillings, key=lambda each: not each.is_changed):
         # Slices that change anyway are filled first; one other slice is, if it takes all remaining endpoints.
@@ -210,7 +213,7 @@ def _instance_id(endpoint: Object) -> str:
     return str(target.get("name") or "") if target.get("kind") == TARGET_REF_KIND else ""
 
 
-def _endpoint_body(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
+def _endpoint_body(one: MirrorEndpoint, *, has_zone_hints: bool) -> dict[str, Any]:
     """Return an endpoint as the API's JSON.
 
     An instance that is not UP has ``serving: false`` as well. If all endpoints were terminating and serving,
@@ -223,7 +226,7 @@ def _endpoint_body(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
     }
     if one.zone:
         body["zone"] = one.zone
-    if one.zone and one.is_ready and has_hints:
+    if one.zone and one.is_ready and has_zone_hints:
         body["hints"] = {"forZones": [{"name": one.zone}]}
     return body
 
@@ -232,23 +235,28 @@ def _drop_empty_fields(stands: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stands.items() if value}
 
 
-def _has_metadata(item: Object, owner: SliceMetadata) -> bool:
+def _has_metadata(item: Object, slice_metadata: SliceMetadata) -> bool:
     """Return whether a slice has the labels, annotations and owner that it should; further ones do not
     matter.
     """
     metadata = item["metadata"]
     return (
-        dict(owner.labels).items() <= (metadata.get("labels") or {}).items()
-        and dict(owner.annotations).items() <= (metadata.get("annotations") or {}).items()
-        and any(one.get("uid") == owner.owner.get("uid") for one in metadata.get("ownerReferences") or ())
+        dict(slice_metadata.labels).items() <= (metadata.get("labels") or {}).items()
+        and dict(slice_metadata.annotations).items() <= (metadata.get("annotations") or {}).items()
+        and any(
+            one.get("uid") == slice_metadata.owner_reference.get("uid")
+            for one in metadata.get("ownerReferences") or ()
+        )
     )
 
 
 def _updated_slice_body(
-    one: _SliceContents, owner: SliceMetadata, group: EndpointGroup, *, has_hints: bool
+    one: _SliceContents, slice_metadata: SliceMetadata, group: EndpointGroup, *, has_zone_hints: bool
 ) -> dict[str, Any]:
     metadata = one.item["metadata"]
-    body = _slice_body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
+    body = _slice_body(
+        slice_metadata, group, str(metadata["name"]), one.endpoints.values(), has_zone_hints=has_zone_hints
+    )
     for field_name in ("labels", "annotations"):
         body["metadata"][field_name] = {**(metadata.get(field_name) or {}), **body["metadata"][field_name]}
     if metadata.get("finalizers"):
@@ -259,12 +267,12 @@ def _updated_slice_body(
 
 
 def _slice_body(
-    owner: SliceMetadata,
+    slice_metadata: SliceMetadata,
     group: EndpointGroup,
     name: str,
     endpoints: Iterable[MirrorEndpoint],
     *,
-    has_hints: bool,
+    has_zone_hints: bool,
 ) -> dict[str, Any]:
     ports = [
         {"name": port, "port": number, "protocol": "TCP"} | ({"appProtocol": above} if above else {})
@@ -275,15 +283,15 @@ def _slice_body(
         "kind": "EndpointSlice",
         "metadata": {
             "name": name,
-            "namespace": owner.namespace,
-            "labels": dict(owner.labels),
-            "annotations": dict(owner.annotations),
-            "ownerReferences": [dict(owner.owner)],
+            "namespace": slice_metadata.namespace,
+            "labels": dict(slice_metadata.labels),
+            "annotations": dict(slice_metadata.annotations),
+            "ownerReferences": [dict(slice_metadata.owner_reference)],
         },
         "addressType": group.family,
         "ports": ports,
         "endpoints": [
-            _endpoint_body(one, has_hints=has_hints)
+            _endpoint_body(one, has_zone_hints=has_zone_hints)
             for one in sorted(endpoints, key=lambda each: each.address)
         ],
     }

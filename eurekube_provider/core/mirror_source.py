@@ -16,13 +16,13 @@ class UnlistedInstances:
 
     :ivar registered: instances that a server holds all the same, as it holds them.
     :ivar gone: instances that are proved to have left. Nothing is known of the others.
-    :ivar absent: those of ``gone`` for which absence is the only proof: no server holds them, and none says
-        that it ever did.
+    :ivar gone_by_absence: those of ``gone`` for which absence is the only proof: no server holds them, and
+        none says that it ever did.
     """
 
     registered: tuple[Instance, ...] = ()
     gone: frozenset[InstanceKey] = frozenset()
-    absent: frozenset[InstanceKey] = frozenset()
+    gone_by_absence: frozenset[InstanceKey] = frozenset()
 
 
 @runtime_checkable

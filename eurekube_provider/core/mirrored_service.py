@@ -9,7 +9,7 @@ from typing import Any
 
 from eurekube_provider.core.mirror import (
     APPLICATION_ANNOTATION,
-    MANAGED_BY,
+    MANAGED_BY_LABEL,
     SOURCE_ANNOTATION,
     SPEC_KEYS_ANNOTATION,
     Mirror,
@@ -46,7 +46,7 @@ def _port_body(port: ServicePort) -> dict[str, Any]:
     return {**found, "appProtocol": port.app_protocol} if port.app_protocol else found
 
 
-def service_body(
+def mirrored_service_body(
     mirror: Mirror, owner: Mapping[str, Any], application: str, name: str, ports: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return a Service without a selector, so that Kubernetes writes no EndpointSlices for it."""
@@ -59,7 +59,7 @@ def service_body(
         "metadata": {
             "name": name,
             "namespace": mirror.namespace,
-            "labels": {**mirror.service_labels, MIRROR_LABEL: mirror.name, MANAGED_BY: "eurekube"},
+            "labels": {**mirror.service_labels, MIRROR_LABEL: mirror.name, MANAGED_BY_LABEL: "eurekube"},
             "annotations": {
                 **mirror.service_annotations,
                 APPLICATION_ANNOTATION: application,

@@ -76,7 +76,7 @@ def parse_api_time(text: object) -> datetime | None:
     return found if found.tzinfo else None
 
 
-def attached_mirror(service: Object) -> str | None:
+def mirror_allowed_to_attach(service: Object) -> str | None:
     """Return the mirror that may add EndpointSlices to a Service, by the Service's annotation; None for
     none.
     """
@@ -128,7 +128,7 @@ def pod_addresses(pod: Object) -> set[str]:
     return {str(status.get("podIP") or ""), *several} - {""}
 
 
-def has_own_address(pod: Object, address: str) -> bool:
+def has_unshared_address(pod: Object, address: str) -> bool:
     """Return whether an address is a pod's own, and not shared with the pod's node."""
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
 
@@ -150,7 +150,7 @@ def is_headless(service: Object) -> bool:
     return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
 
 
-def publishes_not_ready(service: Object) -> bool:
+def publishes_not_ready_addresses(service: Object) -> bool:
     """Return whether a Service publishes its pods as ready before they are."""
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 

@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.core.enforcement import (
-    InstancePolicy,
+    StackInstancePolicy,
     needs_status_change,
-    registered_status,
-    registration_before_status,
+    registration_before_status_change,
     status_to_reach,
+    status_without_override,
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
@@ -24,8 +24,8 @@ from eurekube_provider.core.model import Instance, InstanceKey, Status, same_con
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 
-_NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
-_NO_OWN_CLIENT_INSTANCES: Mapping[InstanceKey, Instance] = {}
+_NO_POLICIES: Mapping[tuple[str, str], StackInstancePolicy] = {}
+_NO_SELF_REGISTERED_INSTANCES: Mapping[InstanceKey, Instance] = {}
 
 
 class Policy(StrEnum):
@@ -232,8 +232,8 @@ def plan(
     actual: Iterable[Instance],
     owner: str,
     policy: Policy = Policy.SYNC,
-    policies: Mapping[tuple[str, str], InstancePolicy] = _NO_POLICIES,
-    own_client_instances: Mapping[InstanceKey, Instance] = _NO_OWN_CLIENT_INSTANCES,
+    policies: Mapping[tuple[str, str], StackInstancePolicy] = _NO_POLICIES,
+    self_registered_by_key: Mapping[InstanceKey, Instance] = _NO_SELF_REGISTERED_INSTANCES,
 ) -> Plan:
     """Compare desired with actual instances, and return the changes to make.
 
@@ -246,7 +246,7 @@ def plan(
     :param policies: by application and id, for the registrations of a stack: whether an instance is taken
         over from another owner, and the status that the stack's program enforces. An instance that is taken
         over counts as the owner's.
-    :param own_client_instances: by application and id of a desired instance, the instance that its pod
+    :param self_registered_by_key: by application and id of a desired instance, the instance that its pod
         registered itself, under whatever id and address; see :mod:`.self_registered`.
     :returns: changes in the order register, update, set status, enforce, deregister.
     """
@@ -265,7 +265,7 @@ def plan(
             continue  # as nearly all are, nearly always
         own = policies.get(key)
         occupant = occupants.get(_call_address(want)) if occupants else None
-        occupant = occupant or own_client_instances.get(key)
+        occupant = occupant or self_registered_by_key.get(key)
         if have is None:
             if occupant is not None and _call_address(occupant) == _call_address(want):
                 kind = RefusalReason.CONFLICT if occupant.owner else RefusalReason.SELF_REGISTERED
@@ -305,15 +305,15 @@ def _add_changes_by_policy(
     steps: dict[Action, list[Change]],
     want: Instance,
     have: Instance | None,
-    own: InstancePolicy,
+    own: StackInstancePolicy,
     *,
     adopts: bool = False,
 ) -> None:
     """Add the changes that register ``want`` by its policy, and set its status where registering does not."""
-    sent = registration_before_status(want, own.enforce, have)
+    sent = registration_before_status_change(want, own.enforce, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
-    elif not same_contents(sent, have) or sent.status is not registered_status(have):
+    elif not same_contents(sent, have) or sent.status is not status_without_override(have):
         steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
     status = status_to_reach(own.enforce, have)
     if status is not None and needs_status_change(own.enforce, have):
@@ -425,7 +425,7 @@ def plan_takeover(former: Iterable[Instance], owner: str) -> Plan:
     )
 
 
-def removal_of_dead_instance(dead: Instance) -> Change:
+def removal_of_dead_registration(dead: Instance) -> Change:
     """Return the removal of an instance, as last read, that a pod which is gone had registered itself."""
     return Change(Action.DEREGISTER, dead, dead, adopts=True)
 

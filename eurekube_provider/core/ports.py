@@ -44,7 +44,7 @@ def choose_ports(
     port: PortReference | None,
     secure_port: PortReference | None,
     where: str,
-    number: PortNumberField = "port",
+    number_field: PortNumberField = "port",
 ) -> Ports | Problem:
     """Choose the ports that callers use.
 
@@ -55,16 +55,16 @@ def choose_ports(
 
     :param ports: ``ports`` of an EndpointSlice or of a Service's spec.
     :param where: the object that the ports belong to, for the message.
-    :param number: which number of the chosen port is registered.
+    :param number_field: which number of the chosen port is registered.
     """
     chosen = choose_port_objects(ports, port, secure_port, where)
     if isinstance(chosen, Problem):
         return chosen
-    if secure_port is not None and port is None and chosen[0] is not None and not chosen[0].get(number):
+    if secure_port is not None and port is None and chosen[0] is not None and not chosen[0].get(number_field):
         chosen = None, chosen[1]  # nobody asked for it
     numbers: list[int] = []
     for item in chosen:
-        found = _port_number(item, number, where) if item is not None else 0
+        found = _port_number(item, number_field, where) if item is not None else 0
         if isinstance(found, Problem):
             return found
         numbers.append(found)
@@ -76,20 +76,20 @@ def choose_ports(
     return Ports(shared_port(plain, enabled=True), shared_port(secure, enabled=True))
 
 
-def with_further_ports(
+def with_metadata_and_health_ports(
     chosen: Ports,
     ports: Iterable[Object] | None,
     syncer: Syncer,
-    number: PortNumberField = "port",
+    number_field: PortNumberField = "port",
 ) -> Ports:
     """Return the chosen ports with those that the syncer's metadata and its health check name.
 
-    :param ports: as for :func:`choose_ports`; ``number`` as well.
+    :param ports: as for :func:`choose_ports`; ``number_field`` as well.
     """
     if not syncer.metadata_from_ports and syncer.health_check_port is None:
         return chosen
-    tcp = [item for item in ports or () if _is_tcp(item) and item.get(number)]
-    by_name = {item.get("name"): str(item[number]) for item in tcp}
+    tcp = [item for item in ports or () if _is_tcp(item) and item.get(number_field)]
+    by_name = {item.get("name"): str(item[number_field]) for item in tcp}
     wanted = syncer.metadata_from_ports.items()
     missing = [f"{key} (TCP port {name})" for key, name in wanted if name not in by_name]
     health = None
@@ -98,9 +98,9 @@ def with_further_ports(
         if isinstance(found, Problem):
             missing.append(f"the health check (TCP port {syncer.health_check_port})")
         else:
-            secure = chosen.secure.enabled and found[number] == chosen.secure.number
+            secure = chosen.secure.enabled and found[number_field] == chosen.secure.number
             is_secure = secure or str(found.get("appProtocol")).lower() == "https"
-            health = ("https" if is_secure else "http", int(found[number]))
+            health = ("https" if is_secure else "http", int(found[number_field]))
     metadata = tuple((key, by_name[name]) for key, name in wanted if name in by_name)
     return replace(chosen, health=health, metadata=metadata, missing=tuple(missing))
 

@@ -43,7 +43,7 @@ class PreStopHook(StrEnum):
         return {"exec": {"command": ["sleep", str(seconds)]}}
 
 
-def serving_seconds(pod_spec: Object) -> int:
+def serving_seconds_after_deletion(pod_spec: Object) -> int:
     """Return the seconds for which a pod serves after its deletion began: until its first server gets
     SIGTERM.
 
@@ -76,11 +76,11 @@ def early_ending_sidecars(pod_spec: Object) -> Sequence[Object]:
         for one in pod_spec.get("initContainers") or ()
         if one.get("restartPolicy") == "Always"
         and one.get("ports")
-        and not _keeps_serving((one.get("lifecycle") or {}).get("preStop") or {})
+        and not _keeps_serving_during_prestop((one.get("lifecycle") or {}).get("preStop") or {})
     ]
 
 
-def _keeps_serving(hook: Object) -> bool:
+def _keeps_serving_during_prestop(hook: Object) -> bool:
     """Return whether a container with this preStop, or none, keeps serving while the preStop runs, until
     SIGTERM.
     """
@@ -130,7 +130,7 @@ def add_drain_to_workload(
     drain: Drain,
     hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
-    within: Callable[[Any, ValueTransform], Any] = lambda value, change: change(value),
+    apply_when_known: Callable[[Any, ValueTransform], Any] = lambda value, change: change(value),
     *,
     declares_gate: bool = False,
 ) -> dict[str, Any]:
@@ -141,28 +141,28 @@ def add_drain_to_workload(
     ``minReadySeconds``.
 
     :param containers: the names of the containers that get a preStop; none: all.
-    :param within: changes a part that may not be known yet; by default every part is plain JSON.
+    :param apply_when_known: changes a part that may not be known yet; by default every part is plain JSON.
     :param declares_gate: True if the pods declare the readiness gate, in place of ``minReadySeconds``.
     :raises ConfigurationError: a container has a preStop already, or one of ``containers`` does not exist.
     """
 
     def drain_template(template: Object) -> dict[str, Any]:
-        changed = within(template.get("spec") or {}, lambda inner: _add_drain_to_pod(inner, *rest))
+        changed = apply_when_known(template.get("spec") or {}, lambda inner: _add_drain_to_pod(inner, *rest))
         if declares_gate:
-            changed = within(changed, with_readiness_gate)
+            changed = apply_when_known(changed, with_readiness_gate)
         return {**template, "spec": changed}
 
-    rest = drain, hook, containers, within
+    rest = drain, hook, containers, apply_when_known
     needed = drain.known_after_seconds if declares_gate else drain.min_ready_seconds
-    min_ready = within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0)))
-    result = {**spec, "template": within(spec.get("template") or {}, drain_template)}
+    min_ready = apply_when_known(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0)))
+    result = {**spec, "template": apply_when_known(spec.get("template") or {}, drain_template)}
     if not declares_gate:
         result["minReadySeconds"] = min_ready
     if kind == "Deployment":
         given = spec.get("progressDeadlineSeconds")
-        deadline = within(
+        deadline = apply_when_known(
             min_ready,
-            lambda least: within(given, lambda seconds: progress_deadline_seconds(seconds, least)),
+            lambda least: apply_when_known(given, lambda seconds: progress_deadline_seconds(seconds, least)),
         )
         if given is not None or deadline != DEFAULT_PROGRESS_DEADLINE_SECONDS:
             result["progressDeadlineSeconds"] = deadline
@@ -184,7 +184,7 @@ def _add_drain_to_pod(
     drain: Drain,
     hook: PreStopHook,
     names: Sequence[str],
-    within: Callable[[Any, ValueTransform], Any],
+    apply_when_known: Callable[[Any, ValueTransform], Any],
 ) -> dict[str, Any]:
     def extend_grace_period(given: Any) -> int:
         return drain.grace_period_seconds(DEFAULT_SHUTDOWN_SECONDS if given is None else max(1, int(given)))
@@ -192,20 +192,22 @@ def _add_drain_to_pod(
     def drain_containers(containers: Sequence[Any]) -> list[Any]:
         if names:
             _require_containers(names, containers)
-        return [within(one, drain_container) for one in containers]
+        return [apply_when_known(one, drain_container) for one in containers]
 
     def drain_container(one: Object) -> Object:
         if names and one.get("name") not in names:
             return one
-        lifecycle = within(one.get("lifecycle") or {}, lambda given: _with_prestop(one, given, drain, hook))
+        lifecycle = apply_when_known(
+            one.get("lifecycle") or {}, lambda given: _with_prestop(one, given, drain, hook)
+        )
         return {**one, "lifecycle": lifecycle}
 
     return {
         **spec,
-        "terminationGracePeriodSeconds": within(
+        "terminationGracePeriodSeconds": apply_when_known(
             spec.get("terminationGracePeriodSeconds"), extend_grace_period
         ),
-        "containers": within(spec.get("containers") or [], drain_containers),
+        "containers": apply_when_known(spec.get("containers") or [], drain_containers),
     }
 
 

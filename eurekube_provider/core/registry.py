@@ -19,7 +19,7 @@ from eurekube_provider.core.plan import Outcome, Plan, Policy
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
 
-REGISTER_BEFORE_READY = "eurekube.io/register-before-ready"
+REGISTER_BEFORE_READY_ANNOTATION = "eurekube.io/register-before-ready"
 """The annotation, with any value on a syncer, by which an endpoint that is not ready is registered as DOWN
 even in a registry whose callers may call instances that are not UP.
 """
@@ -56,7 +56,7 @@ def adapt_to_registry(syncer: Syncer, item: Object, registry: Capabilities) -> S
                 f"EurekaSyncer {syncer.namespace}/{syncer.name}: spec.{said}, and its connection"
                 f" {syncer.eureka} leads to {registry.name}, {why}"
             )
-    if not registry.callers_heed_status and not has_annotation(item, REGISTER_BEFORE_READY):
+    if not registry.callers_heed_status and not has_annotation(item, REGISTER_BEFORE_READY_ANNOTATION):
         syncer = replace(syncer, not_ready=NotReady.REMOVE)
     if not registry.names_in_any_case and not (item.get("spec") or {}).get("vipAddress"):
         is_one = syncer.secure_vip_address == syncer.vip_address
@@ -113,8 +113,8 @@ class Misconfigured:
 class UncachedReading:
     """Certain instances as the servers of a registry hold them, each read past all caches.
 
-    :ivar by_server: by server that answered, and by key, the instance; None where the server does not hold
-        it.
+    :ivar instances_by_server: by server that answered, and by key, the instance; None where the server does
+        not hold it.
     :ivar silent_since: by server that neither answered nor refused the connection, the time since which it is
         silent; its callers wait for it as well. Seconds of :func:`time.monotonic`, as are those of
         ``unasked_until``.
@@ -122,7 +122,7 @@ class UncachedReading:
         again.
     """
 
-    by_server: Mapping[str, Mapping[InstanceKey, Instance | None]]
+    instances_by_server: Mapping[str, Mapping[InstanceKey, Instance | None]]
     silent_since: Mapping[str, float] = field(default_factory=dict)
     unasked_until: Mapping[str, float] = field(default_factory=dict)
 
@@ -196,7 +196,7 @@ class Figures:
 class RegistryListener(Protocol):
     """A listener for changes in a registry; its methods return at once."""
 
-    def owner_changed(self, owner: str) -> None:
+    def instances_of_owner_changed(self, owner: str) -> None:
         """Report that instances of ``owner`` have changed."""
 
     def condition_changed(self) -> None:
@@ -231,17 +231,17 @@ class Registry(Protocol):
     def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have instances."""
 
-    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
         them.
         """
 
-    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read instances that another replica may have changed so recently that no list shows the change yet.
 
-        Without ``known_too``, does nothing once the lists are recent enough.
+        Without ``include_known``, does nothing once the lists are recent enough.
 
-        :param known_too: True to read also instances that a list shows, perhaps wrongly.
+        :param include_known: True to read also instances that a list shows, perhaps wrongly.
         :raises RegistryError: no server answers.
         """
 

@@ -31,7 +31,7 @@ class RunLimits:
 class Schedule:
     """The state of one stack's schedule; each method returns the state that follows.
 
-    A touch only asks for a comparison: when the debounce time is over, the caller compares the wanted digest
+    A change only asks for a comparison: when the debounce time is over, the caller compares the wanted digest
     with the served one to find out whether a run is needed.
 
     :ivar served_digest: the digest of the last run that succeeded, if none failed since; else empty.
@@ -39,7 +39,8 @@ class Schedule:
     :ivar running_digest: the digest of the current run; None for no run.
     :ivar failures: the number of failed runs in a row.
     :ivar retry_at: the time before which nothing runs.
-    :ivar is_request_unended: True if the last request has not ended, so that the next run only waits for it.
+    :ivar is_last_request_running: True if the last request has not ended, so that the next run only waits for
+        it.
     """
 
     served_digest: str = ""
@@ -49,32 +50,32 @@ class Schedule:
     running_digest: str | None = None
     failures: int = 0
     retry_at: float = -math.inf
-    is_request_unended: bool = False
+    is_last_request_running: bool = False
 
     @property
     def is_pending(self) -> bool:
         """True if a comparison, or a run, is still to come."""
         return self.last_change_at is not None
 
-    def debounce_ends_at(self, pace: RunLimits) -> float | None:
+    def debounce_ends_at(self, limits: RunLimits) -> float | None:
         """Return the time at which the debounce ends and the digests are compared; None while no
         comparison is pending.
         """
         if self.running_digest is not None or self.first_change_at is None or self.last_change_at is None:
             return None
-        quiet = pace.debounce_seconds
+        quiet = limits.debounce_seconds
         return min(self.last_change_at + quiet, self.first_change_at + quiet * MAX_DEBOUNCE_FACTOR)
 
-    def run_due_at(self, pace: RunLimits) -> float | None:
+    def run_due_at(self, limits: RunLimits) -> float | None:
         """Return the time at which to run, if the comparison finds a difference; None while none is
         pending.
         """
-        debounced = self.debounce_ends_at(pace)
+        debounced = self.debounce_ends_at(limits)
         if debounced is None:
             return None
-        if self.is_request_unended:
+        if self.is_last_request_running:
             return max(debounced, self.retry_at)
-        return max(debounced, self.run_began_at + pace.interval_seconds, self.retry_at)
+        return max(debounced, self.run_began_at + limits.interval_seconds, self.retry_at)
 
     def after_change(self, now: float) -> Schedule:
         """Return the schedule after a possible change at ``now``: a comparison is pending."""
@@ -93,14 +94,14 @@ class Schedule:
             self,
             first_change_at=None,
             last_change_at=None,
-            run_began_at=self.run_began_at if self.is_request_unended else now,
+            run_began_at=self.run_began_at if self.is_last_request_running else now,
             running_digest=wanted,
             served_digest="",
-            is_request_unended=False,
+            is_last_request_running=False,
         )
 
     def after_success(self) -> Schedule:
-        """Return the schedule after a run that succeeded; touches during the run stay pending."""
+        """Return the schedule after a run that succeeded; changes during the run stay pending."""
         return replace(
             self, served_digest=self.running_digest or "", running_digest=None, failures=0, retry_at=-math.inf
         )
@@ -114,7 +115,7 @@ class Schedule:
             self if self.is_pending else self.after_change(self.run_began_at),
             running_digest=None,
             retry_at=now + FIRST_RETRY_SECONDS,
-            is_request_unended=True,
+            is_last_request_running=True,
         )
 
     def after_failure(self, now: float, jitter: float) -> Schedule:
@@ -123,7 +124,7 @@ class Schedule:
         :param jitter: 0 to 1, to be drawn again each time.
         """
         failures = self.failures + 1
-        delay = retry_delay(failures) * (0.5 + jitter / 2)
+        delay = retry_delay_seconds(failures) * (0.5 + jitter / 2)
         return replace(
             self if self.is_pending else self.after_change(self.run_began_at),
             running_digest=None,
@@ -132,6 +133,6 @@ class Schedule:
         )
 
 
-def retry_delay(failures: int) -> float:
+def retry_delay_seconds(failures: int) -> float:
     """Return the delay in seconds after this many failures in a row; without jitter."""
     return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_SECONDS)

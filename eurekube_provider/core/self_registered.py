@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.endpoint_presence import is_pod_name
+from eurekube_provider.core.endpoint_presence import is_pod_name_in_id
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.objects import Object
@@ -63,7 +63,7 @@ class SelfRegistration:
         return same and not instance.owner
 
 
-def find_own_client_instances(
+def find_self_registered_instances(
     desired: Sequence[Instance], unowned: Sequence[Instance], own: Collection[PodNameAndAddress]
 ) -> dict[InstanceKey, Instance]:
     """Return the instances that pods registered themselves, by the key of the syncer's instance for the same
@@ -88,35 +88,35 @@ def find_own_client_instances(
     for want in desired:
         address = want.ip_address
         pod, namespace = pod_and_namespace_of_id(want.instance_id)
-        if not is_pod_name(pod):
+        if not is_pod_name_in_id(pod):
             continue
         here = by_address.get(address, ())
         at_place = [one for one in here if one.port.number == want.port.number]
         is_own = (pod, address) in own and address not in shared
         of_name = [*by_name.get(pod, ()), *by_name.get(f"{pod}/{namespace}", ())]
-        own_client_instances = [
+        self_registered_by_key = [
             *at_place,
             *(one for one in here if is_own and one.status is Status.UP),
             *(one for one in of_name if one.status is Status.UP and _name_proves_pod(one, pod, address)),
         ]
-        if own_client_instances:
-            found[want.key] = own_client_instances[0]
+        if self_registered_by_key:
+            found[want.key] = self_registered_by_key[0]
     return found
 
 
 def find_pods_to_verify(desired: Sequence[Instance], unowned: Sequence[Instance]) -> set[PodNameAndAddress]:
-    """Return the pods for which :func:`find_own_client_instances` needs to know whether they have their
+    """Return the pods for which :func:`find_self_registered_instances` needs to know whether they have their
     address for themselves.
     """
     addresses = {one.ip_address for one in unowned if one.status is Status.UP}
     shared = _shared_addresses(desired) if addresses else frozenset()
     here = (one for one in desired if one.ip_address in addresses and one.ip_address not in shared)
     endpoints = ((pod_and_namespace_of_id(one.instance_id)[0], one.ip_address) for one in here)
-    return {one for one in endpoints if is_pod_name(one[0])}
+    return {one for one in endpoints if is_pod_name_in_id(one[0])}
 
 
 def merge_self_registrations(
-    own_client_instances: Mapping[InstanceKey, Instance],
+    self_registered_by_key: Mapping[InstanceKey, Instance],
     before: Iterable[SelfRegistration],
     desired: Iterable[Instance],
     unowned: Sequence[Instance],
@@ -124,11 +124,11 @@ def merge_self_registrations(
     """Return the self-registrations that are known now, and earlier ones whose instances are still
     registered.
     """
-    addresses = {one.key: one.ip_address for one in desired if one.key in own_client_instances}
-    pods = {key: pod_and_namespace_of_id(key[1])[0] for key in own_client_instances}
+    addresses = {one.key: one.ip_address for one in desired if one.key in self_registered_by_key}
+    pods = {key: pod_and_namespace_of_id(key[1])[0] for key in self_registered_by_key}
     found = {
         SelfRegistration(twin.instance_id, twin.ip_address, pods[key], addresses[key])
-        for key, twin in own_client_instances.items()
+        for key, twin in self_registered_by_key.items()
     }
     there = {(one.instance_id, one.ip_address) for one in unowned}
     there -= {(one.instance_id, one.address) for one in found}
@@ -136,7 +136,7 @@ def merge_self_registrations(
     return (*sorted(kept), *sorted(found))[:MAX_REGISTRATIONS_IN_STATUS]
 
 
-def is_unrenewed(held: Instance, known: Instance) -> bool:
+def is_unchanged_and_unrenewed(held: Instance, known: Instance) -> bool:
     """Return whether an instance is as it was last known, and nobody has registered or renewed it since."""
     if held.lease_ends_ms is None or known.lease_ends_ms is None:
         return False

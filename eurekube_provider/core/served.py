@@ -22,7 +22,7 @@ UNRENEWED_LIMIT_SECONDS = 90
 lease.
 """
 
-MAX_INSTANCES_READ = 2
+MAX_INSTANCES_READ_UNCACHED = 2
 """The number of a syncer's instances that are read past the servers' caches to see whether somebody renews
 them.
 """
@@ -68,15 +68,15 @@ def filter_instances_of_syncer(
 
 
 def not_served_problem(
-    item: Object, there: Sequence[Instance], now: float, *, was_there: bool
+    item: Object, there: Sequence[Instance], now: float, *, had_instances_there: bool
 ) -> Problem | None:
     """Return the problem that no operator seems to serve a syncer; None where one does, or nothing speaks
     against it.
 
     :param there: some of the syncer's instances in Eureka, as they were just read.
     :param now: Unix time.
-    :param was_there: True if the syncer is known to have had instances at this Eureka: else another operator
-        may register it at another one.
+    :param had_instances_there: True if the syncer is known to have had instances at this Eureka: else another
+        operator may register it at another one.
     """
     if is_namespace_syncer(item):
         return None  # it has nothing itself, and those that are derived from it tell
@@ -85,7 +85,7 @@ def not_served_problem(
     times = [at for one in there if (at := last_renewed_unix(one)) is not None]
     if there and (not times or now - max(times) <= UNRENEWED_LIMIT_SECONDS):
         return None
-    if not there and not (registered and was_there):
+    if not there and not (registered and had_instances_there):
         return None
     if there:
         said = f"nobody has renewed its instances in Eureka for {now - max(times):.0f} s"

@@ -16,7 +16,7 @@ from eurekube_provider.core.objects import (
     is_external_name,
     is_headless,
     is_terminating,
-    publishes_not_ready,
+    publishes_not_ready_addresses,
     service_name_of_slice,
 )
 from eurekube_provider.core.ports import (
@@ -40,14 +40,14 @@ SlicesByService = Mapping[str, Sequence[Object]]
 class ServiceChoice:
     """The Services that a syncer's selector finds, divided into meant and other ones.
 
-    :ivar services: the Services that the syncer means, by name; all of them if it is not clear which ones it
-        means.
+    :ivar meant_services: the Services that the syncer means, by name; all of them if it is not clear which
+        ones it means.
     :ivar other_services: the Services that it does not mean, by name.
     :ivar slices: the EndpointSlices of both, by the Service's name.
     :ivar problem: why it is not clear which Service is meant; None where it is clear.
     """
 
-    services: Sequence[Object]
+    meant_services: Sequence[Object]
     other_services: Sequence[Object]
     slices: SlicesByService
     problem: Problem | None = None
@@ -59,7 +59,7 @@ class ServiceChoice:
     @property
     def meant_slices(self) -> list[Object]:
         """The EndpointSlices of the Services that are meant."""
-        return [one for service in self.services for one in self.slices_of(service)]
+        return [one for service in self.meant_services for one in self.slices_of(service)]
 
 
 def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable[Object]) -> ServiceChoice:
@@ -103,7 +103,7 @@ def _choose_by_name_and_ports(
     ] or candidates
     called = syncer.selector.app or syncer.application.lower()
     named = next((one for one in candidates if _service_name(one) == called), None)
-    if named is not None and not publishes_not_ready(named):
+    if named is not None and not publishes_not_ready_addresses(named):
         return (named,)
     first = named or candidates[0]
     alike = [
@@ -111,7 +111,7 @@ def _choose_by_name_and_ports(
     ]
     if named is None and len(alike) < len(candidates):
         return _ambiguous_service_problem(syncer, candidates)
-    found = [one for one in alike if not publishes_not_ready(one)] or ([named] if named else alike)
+    found = [one for one in alike if not publishes_not_ready_addresses(one)] or ([named] if named else alike)
     if syncer.mode is Mode.SERVICE:
         found = [min(found, key=lambda one: (is_headless(one), _service_name(one)))]
     return tuple(found)
@@ -121,9 +121,9 @@ def _ambiguous_service_problem(syncer: Syncer, candidates: Sequence[Object]) -> 
     names = format_list([_service_name(one) for one in candidates], _MAX_NAMES_IN_MESSAGE)
     return Problem(
         ConditionType.AMBIGUOUS_SERVICE,
-        f"several Services of namespace {syncer.selector.namespace} have the {syncer.selector.labels}, and"
-        f" their ports or pods differ: {names}; what is registered is kept, and of the others only pods of"
-        " the same Service and port are registered",
+        f"several Services of namespace {syncer.selector.namespace} have the "
+        f"{syncer.selector.labels_in_words}, and their ports or pods differ: {names}; what is registered is "
+        "kept, and of the others only pods of the same Service and port are registered",
         f"call the Service that is meant {syncer.selector.app or syncer.application.lower()}, give it a "
         "label that the others lack and name that in spec.selector.matchLabels, or name in spec.port a "
         "port that it alone has",
@@ -161,7 +161,7 @@ def _have_same_ports_and_pods(syncer: Syncer, one: Object, other: Object, slices
     The Services' specs are compared first: Kubernetes updates the EndpointSlices of one later than the
     other's.
     """
-    first, second = _selector(one), _selector(other)
+    first, second = _pod_selector(one), _pod_selector(other)
     slices_of_both = slices[_service_name(one)], slices[_service_name(other)]
     if not (first and first == second):
         places = [_live_endpoint_names(each) for each in slices_of_both]
@@ -174,7 +174,7 @@ def _have_same_ports_and_pods(syncer: Syncer, one: Object, other: Object, slices
     return syncer.mode is Mode.POD and bool(offered[0]) and offered[0] == offered[1]
 
 
-def _selector(service: Object) -> Mapping[str, str]:
+def _pod_selector(service: Object) -> Mapping[str, str]:
     selector: Mapping[str, str] = (service.get("spec") or {}).get("selector") or {}
     return selector
 
@@ -193,7 +193,7 @@ def _declared_ports(syncer: Syncer, service: Object) -> object:
     """Return the ports that callers would use by the Service's spec; None where the spec does not say."""
     ports = (service.get("spec") or {}).get("ports") or ()
     if syncer.mode is Mode.POD:
-        ports = with_target_ports(ports) if _selector(service) else ()
+        ports = with_target_ports(ports) if _pod_selector(service) else ()
     chosen = choose_port_objects(ports, syncer.port, syncer.secure_port, "")
     if isinstance(chosen, Problem):
         return None

@@ -22,34 +22,34 @@ KeyT = TypeVar("KeyT")
 class RecentChanges:
     """The recent changes that the brake adds to those of a plan.
 
-    :ivar losses_elsewhere: the sum of what each other syncer has lost, less its own arrivals.
+    :ivar losses_of_other_syncers: the sum of what each other syncer has lost, less its own arrivals.
     :ivar left_keys: the keys of the instances that left at this syncer.
     :ivar arrived_keys: the keys of the instances that came at this syncer.
-    :ivar short_lived: those of ``left_keys`` that had come within the window, and are not in
+    :ivar short_lived_keys: those of ``left_keys`` that had come within the window, and are not in
         ``arrived_keys``; empty where the window does not distinguish them.
     """
 
-    losses_elsewhere: int = 0
+    losses_of_other_syncers: int = 0
     left_keys: frozenset[Any] = frozenset()
     arrived_keys: frozenset[Any] = frozenset()
-    short_lived: frozenset[Any] = frozenset()
+    short_lived_keys: frozenset[Any] = frozenset()
 
 
-def count_losses(departures: int, arrivals: int, short_lived: int = 0) -> int:
+def count_losses(departures: int, arrivals: int, short_lived_keys: int = 0) -> int:
     """Return how many instances a syncer lost: arrivals replace those that left, but for short-lived ones."""
-    return short_lived + max(0, departures - short_lived - arrivals)
+    return short_lived_keys + max(0, departures - short_lived_keys - arrivals)
 
 
 @dataclass(slots=True)
 class _SyncerChanges(Generic[KeyT]):
     left_keys: set[KeyT] = field(default_factory=set)
     arrived_keys: set[KeyT] = field(default_factory=set)
-    short_lived: set[KeyT] = field(default_factory=set)
+    short_lived_keys: set[KeyT] = field(default_factory=set)
 
     @property
     def lost(self) -> int:
         """The number of instances that the syncer has lost."""
-        return count_losses(len(self.left_keys), len(self.arrived_keys), len(self.short_lived))
+        return count_losses(len(self.left_keys), len(self.arrived_keys), len(self.short_lived_keys))
 
 
 class SlidingWindow(Generic[SyncerT, KeyT]):
@@ -72,7 +72,7 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
         self._keys: dict[SyncerT, _SyncerChanges[KeyT]] = {}
         self._total_losses = 0  # the sum of what each syncer has lost
 
-    def count_changes(
+    def add_changes(
         self, now: float, syncer: SyncerT, left_keys: Iterable[KeyT], arrived_keys: Iterable[KeyT]
     ) -> None:
         """Add instances that leave and come now to the counts."""
@@ -85,7 +85,7 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
                 if self._counts_short_lived:
                     known = self._keys.get(syncer, _SyncerChanges[KeyT]())
                     is_short_lived = table is self._left and (
-                        key in known.arrived_keys or key in known.short_lived
+                        key in known.arrived_keys or key in known.short_lived_keys
                     )
                     self._drop_change(other, key)
                 self._drop_change(table, key)
@@ -104,7 +104,7 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
             self._total_losses - keys.lost,
             frozenset(keys.left_keys),
             frozenset(keys.arrived_keys),
-            frozenset(keys.short_lived),
+            frozenset(keys.short_lived_keys),
         )
 
     def clear(self) -> None:
@@ -136,7 +136,7 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
         counted = keys.left_keys if table is self._left else keys.arrived_keys
         (counted.add if key in table else counted.discard)(key)
         if table is self._left:
-            (keys.short_lived.add if is_short_lived else keys.short_lived.discard)(key)
+            (keys.short_lived_keys.add if is_short_lived else keys.short_lived_keys.discard)(key)
         self._total_losses += keys.lost
         if not (keys.left_keys or keys.arrived_keys):
             del self._keys[syncer]

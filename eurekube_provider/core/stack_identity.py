@@ -15,15 +15,15 @@ PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
 """The names of Pulumi's project file; a folder with one of them is a project."""
 
 
-def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_dir: str) -> str:
+def stack_identity(stack_name: str, project: Mapping[str, Any], backend: str, work_dir: str) -> str:
     """Return a text that is equal for two names of one stack, such as ``dev`` and ``organization/shop/dev``.
 
-    :param named: ``stack``, ``organization/stack`` or ``organization/project/stack``.
+    :param stack_name: ``stack``, ``organization/stack`` or ``organization/project/stack``.
     :param project: the content of the project's file.
     :param backend: PULUMI_BACKEND_URL; empty where that is not set.
     :param work_dir: the project's folder, without symbolic links.
     """
-    parts = named.split("/")
+    parts = stack_name.split("/")
     organization = parts[0] if len(parts) > 1 else ""
     if organization == DEFAULT_ORGANIZATION:
         organization = ""

@@ -26,9 +26,9 @@ from eurekube_provider.core.objects import Object, app_name_of_service, conditio
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.reservations import lookup_names
-from eurekube_provider.core.text import check_metadata, name_problem, text_problem
+from eurekube_provider.core.text import check_metadata, describe_unfit_name, describe_unreadable_text
 
-DEFAULT_CONNECTION = "default"
+DEFAULT_CONNECTION_NAME = "default"
 """The name of the connection that ``--eureka-url`` describes, and of the connection of a syncer that names
 none.
 """
@@ -68,7 +68,7 @@ With more nodes the calls are shared, and the loss of a node costs only its shar
 opens the port at the first node alone would at once lose the other nodes' share.
 """
 
-COMPUTED_SECONDS = "Computed"
+COMPUTED_SECONDS_WORD = "Computed"
 """The value, in place of a number of seconds, for the time that the operator computes from its callers'
 caches.
 """
@@ -207,10 +207,10 @@ class Selector:
         if self.service:
             return f"is called {self.service}"
         named = f" (or, without a label app, the name {self.app})" if self.app else ""
-        return f"has the {self.labels}{named}"
+        return f"has the {self.labels_in_words}{named}"
 
     @property
-    def labels(self) -> str:
+    def labels_in_words(self) -> str:
         """The labels that the selector wants, in words."""
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
@@ -267,7 +267,7 @@ class Syncer:
     is_paused: bool = False
     removes_dead_self_registered: bool = False
     readiness_gate: ReadinessGate = _DEFAULT_GATE
-    eureka: str = DEFAULT_CONNECTION
+    eureka: str = DEFAULT_CONNECTION_NAME
 
     @classmethod
     def from_object(cls, syncer: Object) -> Syncer:
@@ -322,11 +322,11 @@ class Syncer:
             ConditionType.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
             f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass",
-            f"take at least {self.shortest_lease_seconds}",
+            f"take at least {self.shortest_safe_lease_seconds}",
         )
 
     @property
-    def shortest_lease_seconds(self) -> int:
+    def shortest_safe_lease_seconds(self) -> int:
         """The shortest ``durationSeconds`` with which the syncer's instances outlive a take-over by
         another replica.
         """
@@ -338,7 +338,7 @@ def has_finalizer(syncer: Object) -> bool:
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
 
 
-def awaits_release(syncer: Object) -> bool:
+def awaits_finalizer_removal(syncer: Object) -> bool:
     """Return whether a custom resource was deleted, and waits for the operator to remove its finalizer."""
     return is_deleted(syncer) and has_finalizer(syncer)
 
@@ -384,7 +384,7 @@ def _is_in_sync(syncer: Object) -> bool:
 
 def connection_name(item: Object) -> str:
     """Return the name of the connection at which a custom resource registers."""
-    return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
+    return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION_NAME)
 
 
 def selector_of(item: Object | None) -> Selector | None:
@@ -406,14 +406,14 @@ class _SyncerReader:
     def read(self) -> Syncer:
         spec = self._spec
         mode = self._read_choice("mode", Mode, None)
-        selector = self._selector()
+        selector = self._read_selector()
         application = spec.get("application") or selector.app or selector.service
         if not application:
             raise self._error("spec.application is missing: the selector has no app to take the name from")
-        if problem := name_problem(application):
+        if problem := describe_unfit_name(application):
             raise self._error(f"the application's name {application!r} {problem}")
         for field_name in _TEXT_FIELDS:
-            if problem := text_problem(spec.get(field_name) or ""):
+            if problem := describe_unreadable_text(spec.get(field_name) or ""):
                 raise self._error(f"spec.{field_name} {problem}")
         lease = spec.get("lease") or {}
         advertise = self._read_choice("advertise", Advertise, Advertise.AUTO)
@@ -452,10 +452,10 @@ class _SyncerReader:
             is_paused=bool(spec.get("paused")),
             removes_dead_self_registered=bool(spec.get("removeDeadSelfRegistered")),
             readiness_gate=self._read_readiness_gate(),
-            eureka=spec.get("eureka") or DEFAULT_CONNECTION,
+            eureka=spec.get("eureka") or DEFAULT_CONNECTION_NAME,
         )
 
-    def _selector(self) -> Selector:
+    def _read_selector(self) -> Selector:
         try:
             return Selector.from_object(self._syncer)
         except ConfigurationError as error:
@@ -476,15 +476,16 @@ class _SyncerReader:
 
     def _read_readiness_gate(self) -> ReadinessGate:
         written = self._spec.get("readinessGate") or {}
-        seconds = written.get("callersSeconds", COMPUTED_SECONDS)
+        seconds = written.get("callersSeconds", COMPUTED_SECONDS_WORD)
         is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
-        if seconds != COMPUTED_SECONDS and not is_number:
+        if seconds != COMPUTED_SECONDS_WORD and not is_number:
             sentence = (
-                f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED_SECONDS} or seconds"
+                f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED_SECONDS_WORD} or "
+                "seconds"
             )
             raise self._error(sentence)
         when = self._read_choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
-        return ReadinessGate(None if seconds == COMPUTED_SECONDS else seconds, when)
+        return ReadinessGate(None if seconds == COMPUTED_SECONDS_WORD else seconds, when)
 
     def _read_labels(self, field_name: str) -> tuple[str, ...]:
         labels = tuple(self._spec.get(field_name) or ())

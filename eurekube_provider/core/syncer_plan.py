@@ -20,7 +20,7 @@ def plan_syncer_changes(
     there: Sequence[Instance],
     application_instances: Iterable[Instance],
     owner: str,
-    own_client_instances: Mapping[InstanceKey, Instance],
+    self_registered_by_key: Mapping[InstanceKey, Instance],
 ) -> Plan:
     """Return the changes for a syncer at the registry that it names.
 
@@ -30,11 +30,11 @@ def plan_syncer_changes(
     :param there: the owner's instances at the registry.
     :param application_instances: all instances of the syncer's application at the registry, no matter who
         owns them.
-    :param own_client_instances: instances that the syncer's pods registered themselves, see
-        :func:`.self_registered.find_own_client_instances`.
+    :param self_registered_by_key: instances that the syncer's pods registered themselves, see
+        :func:`.self_registered.find_self_registered_instances`.
     """
     instances = desired.instances
-    if desired.status_without_address or desired.kept_pods:
+    if desired.status_without_address or desired.pods_without_host_port:
         instances = (*instances, *registered_without_address(desired, there))
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         instances = (*instances, *terminating_as_out_of_service(desired, there))
@@ -45,5 +45,5 @@ def plan_syncer_changes(
         [*application_instances, *elsewhere],
         owner,
         syncer.policy,
-        own_client_instances=own_client_instances,
+        self_registered_by_key=self_registered_by_key,
     )

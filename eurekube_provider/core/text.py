@@ -41,7 +41,7 @@ _CONTROL_CHARACTERS_PATTERN = re.compile(r"[\x00-\x1f]")
 _NOT_IN_VALUES_PATTERN = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def text_problem(text: str) -> str:
+def describe_unreadable_text(text: str) -> str:
     """Return why Eureka's clients could not read ``text``; empty where they can."""
     found = _NOT_IN_XML_PATTERN.search(text)
     if found is None:
@@ -52,7 +52,7 @@ def text_problem(text: str) -> str:
     )
 
 
-def metadata_value_problem(value: str) -> str:
+def describe_unfit_metadata_value(value: str) -> str:
     """Return why a text that somebody wrote may not become a metadata value; empty where it may.
 
     The bounds are those of ``spec.metadata`` in the CRD.
@@ -61,20 +61,22 @@ def metadata_value_problem(value: str) -> str:
         return f"has more than {MAX_VALUE_LENGTH} characters"
     if found := _NOT_IN_VALUES_PATTERN.search(value):
         return f"has the control character U+{ord(found[0]):04X}"
-    return text_problem(value)
+    return describe_unreadable_text(value)
 
 
-def name_problem(name: str) -> str:
+def describe_unfit_name(name: str) -> str:
     """Return why ``name`` may not be the name of an application or the id of an instance; empty where it
     may.
     """
     found = _CONTROL_CHARACTERS_PATTERN.search(name)
     if found is not None:
         return _unaddressable_name_problem(found[0])
-    return path_problem(name) or text_problem(name) or _length_problem(name)
+    return (
+        describe_unaddressable_name(name) or describe_unreadable_text(name) or _describe_overlong_name(name)
+    )
 
 
-def path_problem(name: str) -> str:
+def describe_unaddressable_name(name: str) -> str:
     """Return why no URL can address an application or an instance of this name; empty where one can."""
     found = _NOT_IN_PATHS_PATTERN.search(name)
     if found is not None:
@@ -89,7 +91,7 @@ def _unaddressable_name_problem(part: str) -> str:
     )
 
 
-def _length_problem(name: str) -> str:
+def _describe_overlong_name(name: str) -> str:
     if len(name) * _MAX_URL_LETTERS_PER_CHARACTER <= MAX_NAME_LENGTH_IN_URL:
         return ""  # as nearly all are
     length = len(quote(name, safe=""))
@@ -101,7 +103,7 @@ def _length_problem(name: str) -> str:
     )
 
 
-def metadata_problem(metadata: Mapping[str, str]) -> str:
+def describe_oversized_metadata(metadata: Mapping[str, str]) -> str:
     """Return why metadata are too large for one instance; empty where they are not. Eurekube's own keys do
     not count.
     """
@@ -124,9 +126,9 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
     :raises InvalidInstance: the message says which value or size is wrong, and why.
     """
     for key, value in metadata.items():
-        if problem := text_problem(value):
+        if problem := describe_unreadable_text(value):
             raise InvalidInstance("metadata", f"the value of {key!r} {problem}")
-    if problem := metadata_problem(metadata):
+    if problem := describe_oversized_metadata(metadata):
         raise InvalidInstance("metadata", problem)
 
 
@@ -135,5 +137,5 @@ def check_instance_id(instance_id: str) -> None:
 
     :raises InvalidInstance: the message says why.
     """
-    if problem := name_problem(instance_id):
+    if problem := describe_unfit_name(instance_id):
         raise InvalidInstance("instance_id", f"{instance_id!r} {problem}")

@@ -52,13 +52,15 @@ STEP_DISPLAY_SECONDS = 0.5
 lease anyway.
 """
 
-_FOREIGN_VARIABLES = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
+_FOREIGN_SERVER_VARIABLE_PATTERN = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
 """Environment variables that lead to other servers than the demo's, or around these."""
 
 
 def environment_without_foreign_servers() -> dict[str, str]:
     """Return this process's environment without variables that lead to other servers than the demo's."""
-    return {key: value for key, value in os.environ.items() if not _FOREIGN_VARIABLES.match(key)}
+    return {
+        key: value for key, value in os.environ.items() if not _FOREIGN_SERVER_VARIABLE_PATTERN.match(key)
+    }
 
 
 class Story:
@@ -96,7 +98,7 @@ class Story:
         seconds = time.monotonic() - began
         deployed = f"in {seconds:.1f} s: CRDs, the operator's rights, a syncer, a registration"
         self._check_eventually(deployed, lambda: self._read_syncer() is not None)
-        self._check_eventually("the stack's registration stands in Eureka", self._find_billing)
+        self._check_eventually("the stack's registration stands in Eureka", self._find_and_remember_billing)
         with_token = self._write_operator_kubeconfig(self._stage.kubeconfig.with_name("operator.kubeconfig"))
         self._operator = self._stage.start_operator(
             {
@@ -285,7 +287,7 @@ class Story:
                 return None
             raise
 
-    def _find_billing(self) -> bool:
+    def _find_and_remember_billing(self) -> bool:
         """Find the stack's registration BILLING, and remember it."""
         self._billing = next(iter(self._stage.instances("BILLING")), None)
         self._renewed_at = time.monotonic()

@@ -76,7 +76,7 @@ def check_snapshot(
         found += syncers.service_findings(syncer, choice, held)
         selected = [
             _SelectedService(one, choice.slices_of(one), workloads.find_by_service(one))
-            for one in choice.services
+            for one in choice.meant_services
         ]
         of_syncer = _syncer_findings(snapshot, item, syncer, selected, self_registered.get(syncer.eureka, {}))
         found += [_without_derived_syncer_patch(item, one) for one in of_syncer]

@@ -79,8 +79,8 @@ class Inventory:
 
     :ivar kubernetes: the cluster; None where none is configured, or it does not answer.
     :ivar eurekas: each Eureka by its connection's name.
-    :ivar missing: a sentence for each of Kubernetes and Eureka that is not configured.
-    :ivar unread: a sentence for each part that could not be read.
+    :ivar missing_sources: a sentence for each of Kubernetes and Eureka that is not configured.
+    :ivar unread_parts: a sentence for each part that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
     :ivar mirrors: the cluster's mirrors, as far as they were read.
     :ivar operators: the cluster's operators, as far as they were read; None where they were not asked for.
@@ -217,7 +217,7 @@ class InventoryReader:
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
         index = ServiceIndex()
-        known = _ClusterObjects(access, self._settings.watch_namespaces, unread_parts)
+        known = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
         wanted = [try_parse_syncer(one, self._capabilities) for one in syncers]
@@ -226,8 +226,8 @@ class InventoryReader:
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
             known.read_services(namespace, index)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
-        mirrored = MirrorInventory(
-            mirrors, known.mirrored, collect_cluster_addresses(known.services, known.slices)
+        mirror_inventory = MirrorInventory(
+            mirrors, known.mirror_slices, collect_cluster_addresses(known.services, known.slices)
         )
         unreadable = [one for one, found in read.items() if one is not None and found is None]
         names = cluster_names_by_syncer(cluster, instances)
@@ -235,10 +235,10 @@ class InventoryReader:
         desired = {
             key: _desired_of_syncer(syncer, kubernetes.cluster_of(key), index, known)
             for syncer in wanted
-            if syncer is not None and known.has_read(syncer.selector.namespace)
+            if syncer is not None and known.has_read_services(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
-        return replace(kubernetes, desired=desired), index, mirrored
+        return replace(kubernetes, desired=desired), index, mirror_inventory
 
     def _read_cluster(
         self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
@@ -260,11 +260,11 @@ def _list_objects(
     return found if len(unread_parts) == before else None
 
 
-class _ClusterObjects:
+class _ClusterObjectReader:
     """A reader of the objects that syncers need: Services, EndpointSlices, nodes, routes and pods, each read
     once; objects that cannot be read are not taken for absent.
 
-    :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
+    :ivar slices: all EndpointSlices but the mirrors', which are ``mirror_slices``.
     """
 
     def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
@@ -278,7 +278,7 @@ class _ClusterObjects:
         self._on_hosts: dict[str, dict[str, PodOnHost] | None] = {}
         self.services: list[Object] = []
         self.slices: list[Object] = []
-        self.mirrored: list[Object] = []
+        self.mirror_slices: list[Object] = []
 
     def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
         """Read the Services and EndpointSlices of a namespace, or of all."""
@@ -288,12 +288,12 @@ class _ClusterObjects:
             index.update_service(None, dict(service))
         for one in slices or ():
             index.update_slice(None, dict(one))
-            (self.mirrored if is_mirrored(one) else self.slices).append(one)
+            (self.mirror_slices if is_mirrored(one) else self.slices).append(one)
         self.services += services or ()
         if services is not None and slices is not None:
             self._namespaces.add(namespace)
 
-    def has_read(self, namespace: str) -> bool:
+    def has_read_services(self, namespace: str) -> bool:
         """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
@@ -341,7 +341,7 @@ class _ClusterObjects:
 
 
 def _desired_of_syncer(
-    syncer: Syncer, cluster: Cluster, index: ServiceIndex, known: _ClusterObjects
+    syncer: Syncer, cluster: Cluster, index: ServiceIndex, known: _ClusterObjectReader
 ) -> DesiredInstances:
     services, slices = index.services_and_slices(syncer.selector)
     labels = known.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None

@@ -36,7 +36,7 @@ person wants them.
 """
 
 _MAX_LISTED_NAMES = 5
-_SERVE_REMEDY = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
+_NOT_SERVED_REMEDY = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
 
 
 def mirror_findings(
@@ -67,7 +67,7 @@ def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
-        yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _SERVE_REMEDY)
+        yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _NOT_SERVED_REMEDY)
         return
     unreachable = conditions.get(MirrorCondition.SOURCE_UNREACHABLE) or {}
     age = mirror_state.seconds_since_eureka_read(now_seconds)
@@ -78,7 +78,7 @@ def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds
         yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, remedy)
     elif age is not None and age > STALE_STATUS_SECONDS:
         said = f"{reported_age}, and nobody says why: no operator looks after it"
-        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _SERVE_REMEDY)
+        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _NOT_SERVED_REMEDY)
     reported = [
         one
         for kind, one in conditions.items()
@@ -163,13 +163,15 @@ def _applications_to_mirror(
     }
 
 
-def _leftover_findings(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> Iterator[Finding]:
+def _leftover_findings(
+    mirror_keys: Iterable[tuple[str, str]], objects: Iterable[Object]
+) -> Iterator[Finding]:
     """Yield findings about objects of a mirror that does not exist, such as after a finalizer was removed
     by hand.
     """
-    mirrors = set(known)
+    mirrors = set(mirror_keys)
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for item in things:
+    for item in objects:
         metadata = item["metadata"]
         key = (str(metadata["namespace"]), str((metadata.get("labels") or {}).get(MIRROR_LABEL) or ""))
         if is_mirrored(item) and key not in mirrors:

@@ -14,7 +14,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, qualified_name
 from eurekube_provider.core.served import last_renewed_unix
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
+from eurekube_provider.kube.access import LEASES, KubeAccess, list_objects_by_name
 
 DEFAULT_LEASE_NAME = "eurekube-leader"
 """The name of the Lease of an operator with the default name; older versions put no label on it."""
@@ -38,7 +38,7 @@ def read_operators(
     :param uid: the UID of the cluster's kube-system namespace.
     :param eurekas: each Eureka with its listed instances; a few instances are read past its caches.
     :param namespaces: the namespaces whose syncers' instances are read; empty for all.
-    :param unread: gets a sentence where the Leases cannot be read.
+    :param unread_parts: gets a sentence where the Leases cannot be read.
     :param wait: waits between two reads of a Lease, where differing clocks leave open if its holder is alive.
     """
     at = _read_last_renewal(uid, eurekas, namespaces)
@@ -56,17 +56,18 @@ def read_operators(
         if not failed.are_instances_renewed(time.time()):
             unread_parts.append(f"whether an operator leads: {error}")
         return failed
-    return OperatorsSnapshot(tuple(sorted(found.values(), key=_leaders_first)), instances_renewed_at=at)
+    states = tuple(sorted(found.values(), key=_sort_key_holders_first))
+    return OperatorsSnapshot(states, instances_renewed_at=at)
 
 
-def _leaders_first(one: OperatorState) -> tuple[bool, str]:
+def _sort_key_holders_first(one: OperatorState) -> tuple[bool, str]:
     return (not one.holder, one.lease_name)
 
 
 def _list_operator_leases(access: KubeAccess) -> list[Object]:
     """Return all Leases of operators, of any name and version."""
     labelled = access.get(LEASES.path(), {"labelSelector": OPERATOR_LABEL}).get("items") or []
-    named = objects_named(access, LEASES, DEFAULT_LEASE_NAME)
+    named = list_objects_by_name(access, LEASES, DEFAULT_LEASE_NAME)
     every = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (*named, *labelled)}
     return list(every.values())
 

@@ -18,7 +18,7 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_own_address, pod_addresses
+from eurekube_provider.core.objects import Object, has_unshared_address, pod_addresses
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
@@ -82,9 +82,9 @@ class Snapshot:
         read.
     :ivar pods: the pods by address, without those that share their node's address.
     :ivar supports_sleep_hook: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
-    :ivar unseen: a sentence for each part that could not be read.
+    :ivar unread_parts: a sentence for each part that could not be read.
     :ivar operators: the cluster's operators; None where they were not asked for.
-    :ivar unread: the kinds of objects that could not be read, or not everywhere.
+    :ivar unread_kinds: the kinds of objects that could not be read, or not everywhere.
     """
 
     cluster: Cluster
@@ -180,7 +180,7 @@ def _minor_version(version: Object) -> int:
 def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]) -> Cluster:
     """Return the cluster's name and UID.
 
-    :param unseen: gets a sentence where they cannot be determined.
+    :param unread_parts: gets a sentence where they cannot be determined.
     """
     uid = ""
     try:
@@ -283,7 +283,7 @@ def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[s
     found = {}
     for pod, workload in run_by:
         for address in pod_addresses(pod):
-            if has_own_address(pod, address):
+            if has_unshared_address(pod, address):
                 found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
     return found
 
@@ -291,7 +291,7 @@ def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[s
 def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnapshot:
     """Read the list of clients, up to 30 s old, from every server of one Eureka.
 
-    :param unseen: gets a sentence where no server answers.
+    :param unread_parts: gets a sentence where no server answers.
     """
     server_problems = tuple(
         (finding.subject.removeprefix(f"{name} "), finding.detail)
@@ -317,7 +317,7 @@ def read_zookeeper(
     """Read one ZooKeeper ensemble, and the instances without a pod that ended operators left there.
 
     :param pods: the addresses of pods.
-    :param unseen: gets a sentence where the ensemble does not answer.
+    :param unread_parts: gets a sentence where the ensemble does not answer.
     """
     try:
         instances, _ = servers.list_everywhere()

@@ -63,7 +63,7 @@ def self_registered_findings(
     :param service: a Service that the syncer selects.
     :param slices: the Service's EndpointSlices.
     :param workloads: the workloads that run the Service's pods.
-    :param others: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
+    :param self_registered: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
     :param pods: the cluster's pods by address, without those that share their node's.
     """
     found: dict[str, Instance] = {}
@@ -115,8 +115,8 @@ def host_name_findings(
     """Yield findings about instances whose host name only the cluster can resolve.
 
     :param pods: the cluster's pods, by address.
-    :param served: the addresses that a syncer registers: a self-registered instance there has a finding
-        already.
+    :param syncer_addresses: the addresses that a syncer registers: a self-registered instance there has a
+        finding already.
     """
     for one in instances:
         if one.owner and one.owner.startswith("cluster/"):
@@ -194,7 +194,7 @@ def vip_case_findings(
             (owner.namespace, owner.syncer)
             for vip, held in ways.items()
             for one in held
-            if vip != wanted and (owner := cluster.parse_own_syncer(one.owner)) is not None
+            if vip != wanted and (owner := cluster.parse_syncer_of_this_cluster(one.owner)) is not None
         }
         changed = [known[key] for key in sorted(keys & known.keys())]
         for syncer in changed or (None,):

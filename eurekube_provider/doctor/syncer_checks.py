@@ -53,7 +53,7 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
     """Yield a finding if a syncer's instances would lapse before another operator takes over."""
     problem = syncer.lease_problem
     if problem is not None:
-        needed = syncer.shortest_lease_seconds
+        needed = syncer.shortest_safe_lease_seconds
         yield Finding(
             Fault.LEASE_TOO_SHORT,
             describe_syncer(syncer),
@@ -86,7 +86,7 @@ def service_findings(
     ]
     if strange:
         meant_names = format_list(
-            [str(one["metadata"]["name"]) for one in choice.services], _MAX_LISTED_NAMES
+            [str(one["metadata"]["name"]) for one in choice.meant_services], _MAX_LISTED_NAMES
         )
         names = format_list(
             sorted({other_services[one.ip_address, one.port.number] for one in strange}), _MAX_LISTED_NAMES
@@ -95,7 +95,7 @@ def service_findings(
             Fault.AMBIGUOUS_SERVICE,
             describe_syncer(syncer),
             f"Eureka holds {format_count(len(strange))} of it that belong to other Services with the"
-            f" {syncer.selector.labels} ({names}), and callers of {syncer.application} call them",
+            f" {syncer.selector.labels_in_words} ({names}), and callers of {syncer.application} call them",
             f"if callers shall not have them, run an operator of this version: it registers {meant_names} "
             f"alone, and removes {format_count(len(strange))} after a minute; to keep them, have another "
             f"syncer select {names} by spec.selector.matchLabels before; or select {meant_names} alone",

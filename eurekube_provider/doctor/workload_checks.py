@@ -26,11 +26,11 @@ from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 GATE_UNNOTICED_SECONDS = 60.0
 """Seconds within which an operator explains why a pod waits, even after a take-over."""
 
-_ANY_INJECTOR_SETTINGS = (
+_OTHER_INJECTOR_SETTINGS_PLACE = (
     "in the configuration of what injects the container (kubectl get"
     " mutatingwebhookconfigurations,mutatingadmissionpolicies)"
 )
-INJECTED_CONTAINER_SETTINGS: Mapping[str, str] = {
+SETTINGS_PLACE_BY_INJECTED_CONTAINER: Mapping[str, str] = {
     "istio-proxy": (
         "in the pod template, by a container istio-proxy with image auto and this preStop, which Istio merges"
         " into its own; or have Istio inject a native sidecar, which ends after the others"
@@ -144,14 +144,14 @@ def drain_findings(
 
 
 def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
-    """Yield a finding about a lack of a running pod that its template does not have, since admission
-    changes pods.
+    """Yield a finding about a shortfall of a running pod that its template does not have: admission changed
+    the pod.
     """
     template = workload.pod_spec
     names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
     if lacking.container not in names:
         why = "its template has no such container: a webhook or a policy injects it"
-        where = INJECTED_CONTAINER_SETTINGS.get(lacking.container, _ANY_INJECTOR_SETTINGS)
+        where = SETTINGS_PLACE_BY_INJECTED_CONTAINER.get(lacking.container, _OTHER_INJECTOR_SETTINGS_PLACE)
     elif workload.is_rolled_out:
         why = "its template says otherwise: a webhook or a policy changes the pods, or they are older"
         where = "change that webhook or policy, or replace the pods (kubectl rollout restart)"
@@ -236,8 +236,8 @@ def _container_ports(container: Object, number: int | None) -> list[Object]:
 
 
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
-    """Return a patch that sets an environment variable in the container at ``port``, else in the first
-    that serves.
+    """Return a patch that sets an environment variable in the container with the port ``port``, else in the
+    first container with ports.
     """
     containers = containers_with_ports_or_all(workload.pod_spec)
     if not containers:

@@ -59,7 +59,7 @@ class AvoidedPeers:
             first, last = self._silent.get(url, (now, now))
         return first if now - last <= windows.SAME_SILENCE_SECONDS else now
 
-    def callers_late_until(self) -> dict[str, float]:
+    def callers_away_until_by_url(self) -> dict[str, float]:
         """Return, by server that was silent for a while, the time until which its callers may not have come
         back.
 

@@ -26,7 +26,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, newest, same_contents
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
-from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, unix_now_ms, yielding_timestamp_ms
+from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 ErrorByKey = dict[InstanceKey, ChangeError]
 InstanceByKey = Mapping[InstanceKey, Instance | None]
 
-_REMOVAL_ATTEMPTS = 3
+_BATCH_REMOVAL_ATTEMPTS = 3
 
 
 def read_and_renew_at(
@@ -51,7 +51,7 @@ def read_and_renew_at(
     """
     held: dict[InstanceKey, Instance | None] = {}
     for chunk in batch.chunks(instances):
-        items = [batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS) for instance in chunk]
+        items = [batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in chunk]
         for instance, answer in zip(chunk, peers.send_batch(peer, items), strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
@@ -93,7 +93,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
         raise LeadershipLost(f"{len(orders)} changes: not begun, since another replica may lead by now")
     leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
-    over = _updates_without_read(notes, wanted)
+    over = _updates_needing_no_read(notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_new(order.key)}
     are_several = len(peers.peers) > 1
     looked_at = [
@@ -104,7 +104,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     reads = read_and_renew_everywhere(peers, looked_at) if looked_at else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _ownership_conflicts(notes, orders, held)
-    stamp = yielding_timestamp_ms()
+    stamp = timestamp_ms_giving_way()
     yielding = over | {
         order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY_MAPPING)
         for order in wanted
@@ -126,13 +126,13 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     return failures
 
 
-def _updates_without_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
+def _updates_needing_no_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
     """Return, by key, the updates of instances that are known well enough to need no read; each is newer
     than the known instance by a millisecond.
     """
     sent: dict[InstanceKey, Instance] = {}
     for order in orders:
-        have = notes.known_without_read(order)
+        have = notes.registered_instance_if_certain(order)
         if have is not None:
             update = rules.registration_to_send(
                 notes.adapt_to_registered(order.change.instance, have), have, now_ms=0
@@ -184,7 +184,7 @@ def _register_everywhere(
     """
     sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
-    failures, held = _send_where_missing(peers, notes, sent, reads, is_noted, shows_newer=bool(yielding))
+    failures, held = _send_where_missing(peers, notes, sent, reads, is_noted, asks_for_newer=bool(yielding))
     failures |= _ownership_conflicts(notes, orders, held)
     # Ours, and not as wanted: to be written again.
     wrong = [
@@ -213,7 +213,7 @@ def _send_where_missing(
     reads: UncachedReads,
     is_noted: threading.Event,
     *,
-    shows_newer: bool,
+    asks_for_newer: bool,
 ) -> tuple[ErrorByKey, dict[InstanceKey, Instance]]:
     """Register on every server the instances that were not seen on all of them.
 
@@ -235,7 +235,7 @@ def _send_where_missing(
     lacking = [one for one in sent if not is_everywhere(one)]
     try:
         answers, _ = peers.ask_all_or_raise(
-            lambda peer: _register_at(peers, peer, notes, lacking, is_due, shows_newer=shows_newer),
+            lambda peer: _register_at(peers, peer, notes, lacking, is_due, asks_for_newer=asks_for_newer),
             asks_avoided=True,
         )
     except LeadershipLost:
@@ -260,20 +260,20 @@ def _register_at(
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
     *,
-    shows_newer: bool,
+    asks_for_newer: bool,
 ) -> tuple[dict[InstanceKey, RegistryError], dict[InstanceKey, Instance]]:
     """Register on one server; repeat by a plain request what a batch dropped, to get the reason.
 
     :param is_due: asked before each batch whether an instance is still to be registered.
-    :param shows_newer: True to have the server say where it holds a newer instance.
+    :param asks_for_newer: True to have the server say where it holds a newer instance.
     :returns: the refused changes, and the instances that the server holds instead.
     """
     refused: dict[InstanceKey, RegistryError] = {}
     newer: dict[InstanceKey, Instance] = {}
     for chunk in _due_half_batches(instances, is_due):
         reads_back = [batch.heartbeat_item(instance) for instance in chunk]
-        if shows_newer:
-            reads_back[0] = batch.heartbeat_item(chunk[0], batch.HEARTBEAT_READ_TIMESTAMP_MS)
+        if asks_for_newer:
+            reads_back[0] = batch.heartbeat_item(chunk[0], batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)
         try:
             answers = peers.send_batch(peer, [*map(batch.register_item, chunk), *reads_back])[len(chunk) :]
         except RegistryUnreachable:
@@ -281,7 +281,7 @@ def _register_at(
             raise
         notes.table.note_registered_at(peer.url, chunk)
         notes.sent(peer.url, len(chunk))
-        if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
+        if asks_for_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_and_renew_at(peers, peer, chunk)
             answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in chunk]
@@ -300,7 +300,7 @@ def _register_at(
 
 def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instance]) -> ErrorByKey:
     """Remove instances from every server, and read whether they are gone; return the failures."""
-    stays = find_blocked_removals_by_application(peers, notes.table, leaving)
+    blocked_by_application = find_blocked_removals_by_application(peers, notes.table, leaving)
     for instance in leaving:
         notes.note_removal_begins(instance)
     is_noted = threading.Event()
@@ -314,11 +314,11 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
 
         A server that only gave no answer when it was asked for successors gets the removal.
         """
-        said = {name: held.get(peer.url) for name, held in stays.items()}
+        said = {name: held.get(peer.url) for name, held in blocked_by_application.items()}
         return [one for one in items if isinstance(said.get(one.application), RegistryUnreachable | None)]
 
     left = leaving
-    for _ in range(_REMOVAL_ATTEMPTS):
+    for _ in range(_BATCH_REMOVAL_ATTEMPTS):
         items = left
         held, silent = peers.ask_all_or_raise(
             lambda peer: _remove_at_and_return_kept(peers, peer, notes, removable_at(peer, items), is_due),  # noqa: B023 - used at once
@@ -340,12 +340,12 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
         for one in left
     }
     for one in leaving:
-        stays_at = blocking_error(stays.get(one.application, {}))
+        stays_at = blocking_error(blocked_by_application.get(one.application, {}))
         if stays_at is not None:
             failures[one.key] = stays_at
     for instance in leaving:
         if instance.key not in failures:
-            notes.note_removed(instance, is_read_back=len(peers.peers) == 1)
+            notes.note_removed(instance, is_confirmed_gone=len(peers.peers) == 1)
     is_noted.set()
     return failures
 
@@ -363,7 +363,9 @@ def _remove_at_and_return_kept(
     """
     held: set[InstanceKey] = set()
     for chunk in _due_half_batches(instances, is_due):
-        reads_back = [batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS) for instance in chunk]
+        reads_back = [
+            batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in chunk
+        ]
         answers = peers.send_batch(peer, [*map(batch.cancel_item, chunk), *reads_back])[len(chunk) :]
         notes.sent(peer.url, len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):

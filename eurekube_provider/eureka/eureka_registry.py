@@ -44,8 +44,8 @@ class EurekaRegistry:
 
     :param check_cluster: True if the first read looks for another cluster with this cluster's name; if it
         finds one, all work ends, see :class:`~eurekube_provider.core.registry.Misconfigured`.
-    :param follows_another: returns True if another replica may have led a moment before this one begins to
-        lead.
+    :param may_follow_another_leader: returns True if another replica may have led a moment before this one
+        begins to lead.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
     """
 
@@ -57,7 +57,7 @@ class EurekaRegistry:
         resync_seconds: float,
         *,
         check_cluster: bool = False,
-        follows_another: Callable[[], bool] = lambda: True,
+        may_follow_another_leader: Callable[[], bool] = lambda: True,
         renewal_interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS,
     ) -> None:
         self.peers, self.table = peers, peers.table
@@ -79,9 +79,9 @@ class EurekaRegistry:
             self.repair,
             ownership,
             resync_seconds,
-            self._report_read,
+            self._after_reading,
         )
-        self._follows_another = follows_another
+        self._may_follow_another_leader = may_follow_another_leader
         self._expected = 0
         self._share = RenewalShare(0, 0, 0.0)
         self._followers: list[Callable[[], None]] = []
@@ -98,22 +98,22 @@ class EurekaRegistry:
         resync_seconds: float,
         *,
         may_write: Callable[[], bool] = lambda: True,
-        waits_for_all: bool = False,
+        waits_for_all_servers: bool = False,
         check_cluster: bool = False,
-        follows_another: Callable[[], bool] = lambda: True,
+        may_follow_another_leader: Callable[[], bool] = lambda: True,
     ) -> EurekaRegistry:
         """Return the registry of a connection's Eureka.
 
         :param may_write: asked before each change.
-        :param waits_for_all: see :class:`~eurekube_provider.eureka.peers.Peers`.
+        :param waits_for_all_servers: see :class:`~eurekube_provider.eureka.peers.Peers`.
         """
         return cls(
-            Peers(connection, may_write, waits_for_all=waits_for_all),
+            Peers(connection, may_write, waits_for_all_servers=waits_for_all_servers),
             cluster,
             operator_name,
             resync_seconds,
             check_cluster=check_cluster,
-            follows_another=follows_another,
+            may_follow_another_leader=may_follow_another_leader,
         )
 
     def start(self, listener: RegistryListener | None = None) -> None:
@@ -149,7 +149,7 @@ class EurekaRegistry:
         there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self._ownership.is_of_same_named_cluster(one)]
+        return [one for one in there if not self._ownership.is_of_other_cluster_of_same_name(one)]
 
     def get(self, key: InstanceKey) -> Instance | None:
         """Return one instance as far as it is known; None for an unknown one."""
@@ -163,13 +163,13 @@ class EurekaRegistry:
         """Return the names of the clusters whose syncers have instances."""
         return self.table.cluster_names()
 
-    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
-        return self.table.count_up(owner=owner, cluster=cluster)
+        return self.table.count_up_instances(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
-        return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
+        return self._coalescer.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read instances from each server that answers, past all caches.
@@ -185,12 +185,16 @@ class EurekaRegistry:
         )
         hang = [url for url, error in failures.items() if isinstance(error, RegistrySilent)]
         return UncachedReading(
-            answers, {url: self.peers.silent_since(url) for url in hang}, self.peers.callers_late_until()
+            answers,
+            {url: self.peers.silent_since(url) for url in hang},
+            self.peers.callers_away_until_by_url(),
         )
 
     def keep_registered(self, instance: Instance) -> None:
         """Renew a registered instance from now on."""
-        if instance.key not in self.renewals and not self._ownership.is_of_same_named_cluster(instance):
+        if instance.key not in self.renewals and not self._ownership.is_of_other_cluster_of_same_name(
+            instance
+        ):
             self.renewals.add(instance, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
@@ -254,7 +258,7 @@ class EurekaRegistry:
         """
         self._expected = expected
         self.renewals.resume()
-        self.reader.read_as_new_leader(follows_another=self._follows_another())
+        self.reader.read_as_new_leader(may_follow_another_leader=self._may_follow_another_leader())
 
     def stand_by(self) -> None:
         """Stop all renewals, since another replica renews, and wait for one that is under way. Reading
@@ -265,15 +269,15 @@ class EurekaRegistry:
         self.reader.stand_by()
         self.stacks.stand_by()
 
-    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read instances that another replica may have registered so recently that no list shows them yet.
 
         If an unknown instance is found, its owner is notified: the instance may be in the way of the
         caller's.
         """
-        if not known_too and not self.reachability.awaits_list_after_takeover:
+        if not include_known and not self.reachability.awaits_list_after_takeover:
             return
-        asked = [key for key in keys if known_too or self.table.is_new(key)]
+        asked = [key for key in keys if include_known or self.table.is_new(key)]
         for key, found in read_instances(self.peers, asked).items():
             if found is None:
                 self.renewals.remove(key)
@@ -286,7 +290,7 @@ class EurekaRegistry:
                 self.table.store_read_instance(found)
                 self.table.notify_owners([found.owner] if is_news else ())
 
-    def _report_read(self, registered: int) -> None:
+    def _after_reading(self, registered: int) -> None:
         """Notify the followers of a reading, and log once when this operator's share of the registry becomes
         a danger.
 

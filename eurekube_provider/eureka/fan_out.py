@@ -90,13 +90,13 @@ class FanOut(Generic[T]):
         :param peers: servers to wait for, for as long as :func:`seconds_to_wait` says.
         :param avoided: servers to wait for with less patience.
         :param for_all: True to wait for all, however long it takes.
-        :param grace_seconds: in place of :data:`.windows.GRACE_SECONDS`.
+        :param grace_seconds: in place of :data:`.windows.SERVER_GRACE_SECONDS`.
         :returns: those of ``peers`` that have not answered.
         """
         with self._ended:
-            grace = windows.GRACE_SECONDS if grace_seconds is None else grace_seconds
+            grace = windows.SERVER_GRACE_SECONDS if grace_seconds is None else grace_seconds
             self._wait_for(peers, None if for_all else grace)
-            self._wait_for(avoided, None if for_all else windows.SHORT_GRACE_SECONDS)
+            self._wait_for(avoided, None if for_all else windows.SHORT_SERVER_GRACE_SECONDS)
             self._is_over = True
             for error in self._errors.values():
                 raise error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Action, Change, describe_owner
-from eurekube_provider.core.self_registered import is_unrenewed
+from eurekube_provider.core.self_registered import is_unchanged_and_unrenewed
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.table import InstanceTable
 
@@ -35,7 +35,7 @@ class ChangeOrder:
             return True
         if not change.adopts or actual is None or have.owner != actual.owner:
             return False
-        return change.action is not Action.DEREGISTER or is_unrenewed(have, actual)
+        return change.action is not Action.DEREGISTER or is_unchanged_and_unrenewed(have, actual)
 
 
 class WriteNotes:
@@ -52,26 +52,26 @@ class WriteNotes:
 
     def note_registered(self, instance: Instance) -> None:
         """Note that Eureka holds ``instance`` as given."""
-        self.table.exchange_for_written(instance)
+        self.table.store_written_and_return_previous(instance)
 
     def note_removal_begins(self, instance: Instance) -> None:
         """Note that ``instance`` is about to be removed: when this returns, no renewal is under way or may
         start.
         """
 
-    def note_other_owner(self, instance: Instance) -> None:
+    def note_found_under_other_owner(self, instance: Instance) -> None:
         """Note that an uncached read found ``instance`` under another owner."""
         self.table.store_read_instance(instance)
 
-    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
+    def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:  # noqa: ARG002 - a registry asks
         """Note that ``instance`` was removed from each server that could be asked, or that none holds it.
 
-        :param is_read_back: True if the only server confirmed afterwards that it no longer holds the
+        :param is_confirmed_gone: True if the only server confirmed afterwards that it no longer holds the
             instance.
         """
         self.table.store_removal_and_plan_checks(instance)
 
-    def is_of_same_named_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
+    def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
         """Return whether another cluster with this cluster's name registered the instance, whatever its
         owner.
         """
@@ -94,7 +94,7 @@ class WriteNotes:
         """
         return False
 
-    def known_without_read(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
+    def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
         """Return the instance over which an update is written without a read before, see
         :func:`.rules.can_update_without_read`: None here, since only a process that renews is ever certain.
         """
@@ -111,8 +111,8 @@ class WriteNotes:
 
         :raises OwnershipConflict: the instance belongs to another owner.
         """
-        if have is not None and (not order.may_change(have) or self.is_of_same_named_cluster(have)):
-            self.note_other_owner(have)
+        if have is not None and (not order.may_change(have) or self.is_of_other_cluster_of_same_name(have)):
+            self.note_found_under_other_owner(have)
             raise ownership_conflict(have, order.owner)
 
 
@@ -130,7 +130,7 @@ def ownership_conflict(have: Instance, owner: str | None) -> OwnershipConflict:
     )
 
 
-def yielding_timestamp_ms() -> int:
+def timestamp_ms_giving_way() -> int:
     """Return a ``lastDirtyTimestamp`` in milliseconds that is older than every registration that lists may
     not show yet.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, InstanceKey, Status
-from eurekube_provider.core.text import path_problem
+from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -100,8 +100,8 @@ def find_named_instances(peers: Peers, name_or_id: str) -> NamedInstances:
     found = [one for one in listed if one.application == name_or_id.upper()]
     found = found or [one for one in listed if one.instance_id == name_or_id]
     named = read_listed_instances(peers, found)
-    if not named and not path_problem(name_or_id):
-        one = peers.find(name_or_id)
+    if not named and not describe_unaddressable_name(name_or_id):
+        one = peers.find_by_id(name_or_id)
         named = NamedInstances((one,) if one is not None else ())
     if not named:
         applications = sorted({one.application for one in listed} - {name_or_id.upper()})
@@ -143,7 +143,7 @@ def can_be_named_in_url(instance: Instance) -> bool:
     """Return whether a request can name the instance: a server may let an id register that it refuses in
     every URL.
     """
-    return not any(map(path_problem, instance.key))
+    return not any(map(describe_unaddressable_name, instance.key))
 
 
 def filter_still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
@@ -161,7 +161,9 @@ def filter_still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Ins
     return [one for one in instances if one.key in keys - gone]
 
 
-def is_another_instance_up(peers: Peers, application: str, besides: Container[InstanceKey]) -> bool:
+def is_another_instance_up_everywhere(
+    peers: Peers, application: str, besides: Container[InstanceKey]
+) -> bool:
     """Return whether callers find another instance of the application on every server that answers.
 
     A server's list names the other instances. Each is then read to see whether it is UP: the list may be half
@@ -199,7 +201,7 @@ def set_out_of_service(peers: Peers, instances: Sequence[Instance]) -> list[Stat
 
 
 def clear_overrides(
-    peers: Peers, instances: Sequence[Instance], *, also_registered_out: bool = False
+    peers: Peers, instances: Sequence[Instance], *, includes_registered_out_of_service: bool = False
 ) -> list[StatusByServer]:
     """Clear each instance's override on every server, and read the result.
 
@@ -211,17 +213,21 @@ def clear_overrides(
     again, until neither has come back for :data:`.windows.WRITE_REPLICATION_SECONDS`, for at most
     :data:`.windows.LONGEST_STATUS_POLL_SECONDS`.
 
-    :param also_registered_out: True to put into service also instances that registered themselves as
-        OUT_OF_SERVICE: an override UP is set, and cleared. If the process dies in between, the next call
-        clears that UP.
+    :param includes_registered_out_of_service: True to put into service also instances that registered
+        themselves as OUT_OF_SERVICE: an override UP is set, and cleared. If the process dies in between, the
+        next call clears that UP.
     :raises RegistryError: no server can be asked.
     """
-    cleared = [one for one in instances if _clear_override(peers, one, registered_too=also_registered_out)]
+    cleared = [
+        one
+        for one in instances
+        if _clear_override(peers, one, includes_registered_out_of_service=includes_registered_out_of_service)
+    ]
     now = time.monotonic()
     settled_at, end = now + windows.WRITE_REPLICATION_SECONDS, now + windows.LONGEST_STATUS_POLL_SECONDS
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
         time.sleep(windows.STATUS_POLL_SECONDS)
-        came_back = [one for one in cleared if _clear_override(peers, one, again=True)]
+        came_back = [one for one in cleared if _clear_override(peers, one, was_cleared_before=True)]
         now = time.monotonic()
         if came_back:
             settled_at = now + windows.WRITE_REPLICATION_SECONDS
@@ -229,21 +235,26 @@ def clear_overrides(
 
 
 def _clear_override(
-    peers: Peers, instance: Instance, *, again: bool = False, registered_too: bool = False
+    peers: Peers,
+    instance: Instance,
+    *,
+    was_cleared_before: bool = False,
+    includes_registered_out_of_service: bool = False,
 ) -> bool:
     """Clear an instance's override on every server; return whether there was one.
 
-    :param again: True if the override was cleared before, so that OUT_OF_SERVICE without an override is a
-        remainder of it.
-    :param registered_too: True to clear also the OUT_OF_SERVICE with which the instance registered itself.
+    :param was_cleared_before: True if the override was cleared before, so that OUT_OF_SERVICE without an
+        override is its remainder.
+    :param includes_registered_out_of_service: True to clear also the OUT_OF_SERVICE with which the instance
+        registered itself.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [
         one
         for one in held
         if one.is_overridden
-        or (registered_too and one.is_self_registered_out_of_service)
-        or (again and one.status is Status.OUT_OF_SERVICE)
+        or (includes_registered_out_of_service and one.is_self_registered_out_of_service)
+        or (was_cleared_before and one.status is Status.OUT_OF_SERVICE)
     ]
     if not out or any(found.is_leaving for found in held):
         return False
@@ -266,7 +277,7 @@ def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByS
     ]
 
 
-def not_up_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
+def unix_time_since_none_up(peers: Peers, instances: Sequence[Instance]) -> float | None:
     """Return the Unix time, by this machine's clock, since which none of the instances was UP anywhere.
 
     A server changes an instance's time with its status. An owner's update changes it as well, so that the

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-REMOVAL_TRIES_AT_ONE_URL = 5
+MOST_REMOVALS_UNTIL_HOLDER_ANSWERS = 5
 """The most times that a removal is sent to a single URL until a server behind it answers that it held the
 instance: a load balancer takes its servers in turn, and one that does not hold the instance forwards
 nothing.
@@ -60,9 +60,9 @@ class Peers:
     that the next ones are asked for it as well.
 
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
-    :param waits_for_all: True if a server that is slower than the others is waited for until it answers or
-        the time-out comes. If False, an avoided server is not asked at all where each server is: the caller
-        must find out later what that server missed.
+    :param waits_for_all_servers: True if a server that is slower than the others is waited for until it
+        answers or the time-out comes. If False, questions to every server leave out avoided servers: the
+        caller must find out later what these missed.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Peers:
         connection: Connection,
         may_write: Callable[[], bool] = lambda: True,
         *,
-        waits_for_all: bool = True,
+        waits_for_all_servers: bool = True,
     ) -> None:
         self.connection = connection
         self.may_write = may_write
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
-        self._waits_for_all = waits_for_all or len(self.peers) == 1
+        self._waits_for_all_servers = waits_for_all_servers or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self._shared = SharedBatches(self.peers[0]) if len(self.peers) == 1 else None
@@ -104,30 +104,30 @@ class Peers:
         """
         return self._avoided.silent_since(url)
 
-    def callers_late_until(self) -> dict[str, float]:
+    def callers_away_until_by_url(self) -> dict[str, float]:
         """Return, by server that was silent, the time until which its callers may not have come back."""
-        return self._avoided.callers_late_until()
+        return self._avoided.callers_away_until_by_url()
 
     def stop_avoiding(self, peer: Peer) -> None:
         """Stop avoiding a server that answered a question of its own."""
         self._avoided.stop_avoiding(peer)
 
-    def renew(self, instance: Instance, turn: int = 0) -> bool:
+    def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
 
         That server tells its peers, which register the instance where it is missing, a person's override
         included.
 
-        :param turn: counts the renewals of this instance. Every second one begins at another server than the
-            preferred one, each in turn: servers that cannot reach each other still get renewals before the
-            Eureka lease lapses there.
+        :param renewal_number: counts the renewals of this instance. Every second renewal begins at another
+            server than the preferred one, each in turn: servers that cannot reach each other still get
+            renewals before the Eureka lease lapses there.
         :returns: False only where no server that answers holds the instance, or where it was removed from a
             server that accepted its renewal lately, see :mod:`.rules`.
         """
         others = len(self.peers) - 1
-        begin = 1 + turn // 2 % others if turn % 2 and others else 0
+        first_index = 1 + renewal_number // 2 % others if renewal_number % 2 and others else 0
         holders, lacking = list[Peer](), list[Peer]()
-        if self._is_removed_at_another(instance, begin):
+        if self._was_removed_at_another_server(instance, first_index):
             return False
 
         def ask(peer: Peer) -> bool | None:
@@ -145,7 +145,7 @@ class Peers:
             )
             return None if is_removed else False
 
-        self.ask_in_turn(ask, is_found=lambda answer: answer is not False, begin=begin)
+        self.ask_in_turn(ask, is_found=lambda answer: answer is not False, first_index=first_index)
         for peer in lacking if holders else ():
             if self.table.note_missing_and_check_cut_off(peer.url, instance) and self.may_write():
                 self.copy_to_cut_off_server(peer, instance, holders[0])
@@ -177,13 +177,13 @@ class Peers:
         )
         return True
 
-    def _is_removed_at_another(self, instance: Instance, begin: int) -> bool:
+    def _was_removed_at_another_server(self, instance: Instance, first_index: int) -> bool:
         """Return whether the instance is gone at a server that accepted its renewal lately, other than the
         next one to ask.
 
         The next one may have missed the removal, and would have the others register the instance again.
         """
-        for peer in self.peers_in_order(begin)[1:]:
+        for peer in self.peers_in_order(first_index)[1:]:
             if not self.table.has_accepted_renewal_lately(peer.url, instance) or self._avoided.is_avoided(
                 peer
             ):
@@ -201,9 +201,9 @@ class Peers:
         """Read one instance past the caches; None only where no server that answers holds it."""
         return self.ask_in_turn(lambda peer: peer.read(application, instance_id), is_found=bool)
 
-    def find(self, instance_id: str) -> Instance | None:
+    def find_by_id(self, instance_id: str) -> Instance | None:
         """Read the instance with this id; None only where no server that answers holds it."""
-        return self.ask_in_turn(lambda peer: peer.find(instance_id), is_found=bool)
+        return self.ask_in_turn(lambda peer: peer.find_by_id(instance_id), is_found=bool)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old, from the first server that answers."""
@@ -223,11 +223,11 @@ class Peers:
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
         return find_duplicate_urls({peer.url: said.get(peer.url) for peer in self.peers})
 
-    def list_with(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+    def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry with ``read``, from the first server that answers."""
         return self.ask_in_turn(read, slow_seconds=math.inf)
 
-    def uses_batches(self, leases: int) -> bool:
+    def uses_batches(self, lease_count: int) -> bool:
         """Return whether this number of Eureka leases is handled in batches.
 
         Servers do not forward batches, so that each batch must reach every server: see
@@ -235,7 +235,7 @@ class Peers:
         """
         if self.connection.mode is not BatchMode.AUTO:
             return self.connection.mode is BatchMode.BATCH
-        if leases < FEWEST_LEASES_FOR_BATCHES:
+        if lease_count < FEWEST_LEASES_FOR_BATCHES:
             return False
         return self.topology.allows_batches()
 
@@ -267,7 +267,7 @@ class Peers:
         :param asks_avoided: True to ask avoided servers, too, and wait a moment for them. Without effect
             where all servers are waited for, or all are avoided.
         :param grace_seconds: how long the other servers are waited for once one has answered, where not all
-            are waited for; by default :data:`.windows.GRACE_SECONDS`.
+            are waited for; by default :data:`.windows.SERVER_GRACE_SECONDS`.
         :returns: the answers and the failures, by URL. Servers that were not asked, or not waited for, are
             failures; requests that were sent to them go on in the background.
         """
@@ -278,7 +278,9 @@ class Peers:
             fan_out.wait(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
         avoided = (
-            [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.is_avoided(peer)]
+            []
+            if self._waits_for_all_servers
+            else [peer for peer in self.peers if self._avoided.is_avoided(peer)]
         )
         if len(avoided) == len(self.peers):
             avoided = []
@@ -291,7 +293,7 @@ class Peers:
         left_behind = fan_out.wait(
             needed,
             avoided if asks_avoided else (),
-            for_all=self._waits_for_all,
+            for_all=self._waits_for_all_servers,
             grace_seconds=grace_seconds,
         )
         failures = dict(fan_out.failures)
@@ -335,10 +337,10 @@ class Peers:
         self,
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
-        begin: int = 0,
+        first_index: int = 0,
         slow_seconds: float = windows.SLOW_SERVER_SECONDS,
     ) -> _T:
-        """Ask one server after the other, beginning at ``begin``, until one gives a wanted answer.
+        """Ask one server after the other, beginning at ``first_index``, until one gives a wanted answer.
 
         A server that is avoided is not waited for where another one has answered.
 
@@ -349,7 +351,7 @@ class Peers:
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()
-        for peer, is_short in self._peers_to_try(begin, is_short=math.isfinite(slow_seconds)):
+        for peer, is_short in self._peers_to_try(first_index, is_short=math.isfinite(slow_seconds)):
             if peer in settled or (answers and self._avoided.is_avoided(peer)):
                 continue
             settled.add(peer)
@@ -381,20 +383,20 @@ class Peers:
                 self._avoided.avoid(peer, "refuses us", failure)  # the others let us in
         return answers[-1]
 
-    def _peers_to_try(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
+    def _peers_to_try(self, first_index: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
         """Yield the servers to ask in turn, each with True if it gets a short time-out.
 
         Where several servers are not avoided, each of these is first asked with a short one.
         """
-        ordered = self.peers_in_order(begin)
+        ordered = self.peers_in_order(first_index)
         fresh = [peer for peer in ordered if not self._avoided.is_avoided(peer)]
-        if is_short and not self._waits_for_all and len(fresh) > 1:
+        if is_short and not self._waits_for_all_servers and len(fresh) > 1:
             yield from ((peer, True) for peer in fresh)
         yield from ((peer, False) for peer in ordered)
 
-    def peers_in_order(self, begin: int = 0) -> list[Peer]:
+    def peers_in_order(self, first_index: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
-        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.is_avoided)
+        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self._avoided.is_avoided)
 
 
 def merge_lists(lists: Iterable[Iterable[Instance]]) -> list[Instance]:

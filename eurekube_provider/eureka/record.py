@@ -142,8 +142,8 @@ class InstanceRecord:
     departure_asked_at: float | None = None
     departure_deferred_at: float | None = None
 
-    def forget_expired_is_any_left(self, now: float) -> bool:
-        """Forget entries that are too old to mean anything; return whether any is left that will expire."""
+    def forget_expired_and_check_any_left(self, now: float) -> bool:
+        """Forget entries that are too old to mean anything; return whether others that expire are left."""
         for name, seconds in _FIELD_LIFETIME_SECONDS.items():
             at = getattr(self, name)
             if at is not None and now - at >= seconds:
@@ -181,10 +181,10 @@ class InstanceRecord:
 _FIELD_LIFETIME_SECONDS = {
     "confirmed_at": windows.LONGEST_LIST_LAG_SECONDS,
     "override_changed_at": windows.STATUS_MAY_RETURN_SECONDS,
-    "left_at": windows.KEEP_PROOF_SECONDS,
-    "evicted_at": windows.KEEP_PROOF_SECONDS,
-    "departure_asked_at": windows.KEEP_PROOF_SECONDS,
-    "departure_deferred_at": windows.PROOF_TURN_SECONDS,
+    "left_at": windows.KEEP_DEPARTURE_PROOF_SECONDS,
+    "evicted_at": windows.KEEP_DEPARTURE_PROOF_SECONDS,
+    "departure_asked_at": windows.KEEP_DEPARTURE_PROOF_SECONDS,
+    "departure_deferred_at": windows.DEFERRED_QUESTION_TURN_SECONDS,
 }
 """By field of a record that is a time, the seconds after which it no longer means anything."""
 

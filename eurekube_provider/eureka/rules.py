@@ -56,7 +56,7 @@ class ListVerdict(Enum):
     IGNORED = auto()  # it may be older than what was written or read meanwhile
     UNCHANGED = auto()  # the same as is known, as it was written
     CHANGED = auto()  # something else than lists said before, or nothing any more: it is believed
-    DOUBTFUL = auto()  # something else than was written or read: an uncached read must tell
+    NEEDS_UNCACHED_READ = auto()  # something else than was written or read: an uncached read must tell
 
 
 def judge_list_entry(record: InstanceRecord, listed: Instance | None) -> ListVerdict:
@@ -65,7 +65,7 @@ def judge_list_entry(record: InstanceRecord, listed: Instance | None) -> ListVer
     if record.confirmed_at is not None or held is listed:
         return ListVerdict.IGNORED
     if held is None or listed is None or not _are_equal(held, listed):
-        return ListVerdict.DOUBTFUL if record.is_confirmed else ListVerdict.CHANGED
+        return ListVerdict.NEEDS_UNCACHED_READ if record.is_confirmed else ListVerdict.CHANGED
     is_older = record.is_confirmed and held.last_dirty_timestamp_ms != listed.last_dirty_timestamp_ms
     return ListVerdict.IGNORED if is_older else ListVerdict.UNCHANGED
 
@@ -83,9 +83,9 @@ def has_unanswered_out_of_service(record: InstanceRecord, now: float) -> bool:
     return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
 
 
-def may_be_own_override_returning(record: InstanceRecord, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE looks set by a person, but may be this process's own that servers
-    replicated again: it set or cleared one within the last minute.
+def may_be_our_override_replicated_again(record: InstanceRecord, found: Instance, now: float) -> bool:
+    """Return whether an OUT_OF_SERVICE looks set by a person, but may be this process's, replicated again by
+    servers: this process set or cleared an OUT_OF_SERVICE within the last minute.
     """
     return _looks_manual_soon_after_ours(record, found, now, windows.STATUS_MAY_RETURN_SECONDS)
 
@@ -94,7 +94,7 @@ def is_override_too_soon_for_a_person(record: InstanceRecord, found: Instance, n
     """Return whether an OUT_OF_SERVICE looks set by a person, but came too soon after this process set or
     cleared one.
     """
-    return _looks_manual_soon_after_ours(record, found, now, windows.OWN_STATUS_ARRIVAL_SECONDS)
+    return _looks_manual_soon_after_ours(record, found, now, windows.SENT_STATUS_ARRIVAL_SECONDS)
 
 
 def _looks_manual_soon_after_ours(
@@ -242,14 +242,14 @@ def has_proof_of_departure(record: InstanceRecord, now: float) -> bool:
     """Return whether a server recently said that the instance was deregistered or evicted, which proves
     that it left.
     """
-    return record.left_at is not None and now - record.left_at <= windows.KEEP_PROOF_SECONDS
+    return record.left_at is not None and now - record.left_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
 
 
 def was_evicted_by_a_server(record: InstanceRecord, now: float) -> bool:
     """Return whether one of several servers recently said that it evicted the instance, and so had held
     it.
     """
-    return record.evicted_at is not None and now - record.evicted_at <= windows.KEEP_PROOF_SECONDS
+    return record.evicted_at is not None and now - record.evicted_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
 
 
 def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
@@ -271,7 +271,7 @@ def may_copy_between_servers(held: Instance, lacking: Instance | None) -> bool:
     return not held.is_overridden and (lacking is None or not lacking.is_overridden)
 
 
-def unseen_successors(
+def successors_not_seen_at(
     records: Iterable[InstanceRecord], url: str, leaving: Collection[Instance], since: float, now: float
 ) -> list[Instance]:
     """Return the instances that replace leaving ones of their application, and that a server was not seen to
@@ -308,7 +308,7 @@ def unseen_successors(
     return [held for _, held in sorted(unseen, key=lambda one: one[0])]
 
 
-def urls_with_overtaken_status(
+def urls_with_other_status_than_written(
     held_by_url: Mapping[str, Instance | None], last_written: Instance
 ) -> tuple[str, ...]:
     """Return the URLs of servers that hold another status than this process last wrote, while another server
@@ -337,7 +337,7 @@ def urls_with_overtaken_status(
     )
 
 
-def is_status_overtaken_everywhere(
+def is_status_other_than_written_everywhere(
     held_by_url: Mapping[str, Instance | None], last_written: Instance
 ) -> bool:
     """Return whether all servers that hold this process's last version have it with another status, without
@@ -383,7 +383,7 @@ class ServerAnswers:
     :ivar held_by_url: the instance at each server that answered, by URL; None for none.
     :ivar have_all_answered: True if none of them failed to answer.
     :ivar started_ms_by_url: when each was started, by its own clock; without those that do not say.
-    :ivar urls_with_memory: those that are known to have forgotten nothing.
+    :ivar urls_with_kept_memory: those that are known to have forgotten nothing.
     :ivar has_lost_memory: True if one was restarted lately, so that a missing instance may have been
         forgotten.
     :ivar most_servers_at_one_url: the most servers that answer at one URL.
@@ -392,7 +392,7 @@ class ServerAnswers:
     held_by_url: Mapping[str, Instance | None]
     have_all_answered: bool = True
     started_ms_by_url: Mapping[str, int] = field(default_factory=dict)
-    urls_with_memory: Set[str] = frozenset()
+    urls_with_kept_memory: Set[str] = frozenset()
     has_lost_memory: bool = False
     most_servers_at_one_url: int = 1
 
@@ -419,26 +419,26 @@ class Ownership:
         """Return whether the instance belongs to a syncer of this cluster, or to a stack that asks this
         operator to renew it.
         """
-        return self.is_owned_by_own_syncer(instance) or self.is_renewed_for_stack(instance)
+        return self.is_owned_by_syncer_of_this_cluster(instance) or self.is_renewed_for_stack(instance)
 
-    def is_owned_by_own_syncer(self, instance: Instance) -> bool:
+    def is_owned_by_syncer_of_this_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance."""
-        is_named_so = self.cluster.parse_own_syncer(instance.owner) is not None
-        return is_named_so and not self.is_of_same_named_cluster(instance)
+        is_named_so = self.cluster.parse_syncer_of_this_cluster(instance.owner) is not None
+        return is_named_so and not self.is_of_other_cluster_of_same_name(instance)
 
-    def is_owned_under_any_cluster_name(self, instance: Instance) -> bool:
+    def is_owned_under_any_name_of_this_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance, under whatever name of the cluster."""
         uid = instance.metadata.get(CLUSTER_UID_KEY)
-        return self.is_owned_by_own_syncer(instance) or self.cluster.owns_under_another_name(
+        return self.is_owned_by_syncer_of_this_cluster(instance) or self.cluster.owns_under_another_name(
             instance.owner, uid
         )
 
-    def is_of_same_named_cluster(self, instance: Instance) -> bool:
+    def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self.cluster.uid
         if not self.checks_cluster_uid or uid == self.cluster.uid:
             return False
-        return self.cluster.parse_own_syncer(instance.owner) is not None
+        return self.cluster.parse_syncer_of_this_cluster(instance.owner) is not None
 
     def is_renewed_for_stack(self, instance: Instance) -> bool:
         """Return whether a stack owns the instance and asks this operator to renew it."""
@@ -489,16 +489,16 @@ def are_only_some_out_of_service(servers: ServerAnswers) -> bool:
     return servers.have_all_answered and not is_everywhere and Status.OUT_OF_SERVICE in held
 
 
-def judge_unlisted_instance(servers: ServerAnswers, *, have_settled: bool) -> Verdict:
+def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> Verdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 
-    :param have_settled: True if each server has run for long enough to have heard of all living instances,
-        and is alone at its URL.
+    :param have_servers_warmed_up: True if each server has run for long enough to have heard of all living
+        instances, and is alone at its URL.
     :returns: REGISTERED if a server holds it, GONE if its absence is proved; else UNDECIDED.
     """
     if servers.newest is not None:
         return Verdict.REGISTERED
-    return Verdict.GONE if servers.have_all_answered and have_settled else Verdict.UNDECIDED
+    return Verdict.GONE if servers.have_all_answered and have_servers_warmed_up else Verdict.UNDECIDED
 
 
 def judge_listed_stack_registration(
@@ -506,7 +506,7 @@ def judge_listed_stack_registration(
     servers: ServerAnswers,
     ownership: Ownership,
     now_seconds: float,
-    do_servers_share: Callable[[], bool],
+    do_servers_share_instances: Callable[[], bool],
 ) -> Verdict:
     """Judge a stack's registration that a list suggests to renew.
 
@@ -517,8 +517,8 @@ def judge_listed_stack_registration(
     nobody renewed it for as long as its lease lasts, the server may just have evicted it, and it is renewed.
 
     :param now_seconds: Unix time.
-    :param do_servers_share: called, where it matters, to find out whether servers tell each other of their
-        instances.
+    :param do_servers_share_instances: called, where it matters, to find out whether servers tell each other
+        of their instances.
     :returns: REGISTERED, REMOVED, or UNDECIDED where a server that did not answer may hold it.
     """
     found, dropped = servers.newest, record.dropped
@@ -529,7 +529,7 @@ def judge_listed_stack_registration(
             return Verdict.REGISTERED
         is_removed = (
             bool(urls_where_removed(servers, now_seconds - windows.REGISTRATION_SPREAD_SECONDS))
-            and do_servers_share()
+            and do_servers_share_instances()
         )
         return Verdict.REMOVED if is_removed else Verdict.REGISTERED
     # What was removed before our eyes stands only on those that missed it, even if they alone answer. Neither
@@ -550,7 +550,7 @@ def judge_missing_stack_registration(
     removed_from: Set[str],
     answered: Set[str],
     now_seconds: float,
-    do_servers_share: Callable[[], bool],
+    do_servers_share_instances: Callable[[], bool],
     *,
     is_restoring: bool = False,
 ) -> Verdict:
@@ -579,7 +579,7 @@ def judge_missing_stack_registration(
         return Verdict.REMOVED
     return (
         Verdict.REMOVED
-        if urls_where_removed(those, now_seconds) and do_servers_share()
+        if urls_where_removed(those, now_seconds) and do_servers_share_instances()
         else Verdict.FORGOTTEN
     )
 
@@ -598,7 +598,7 @@ def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: boo
     if servers.has_lost_memory or servers.most_servers_at_one_url > 1:
         if not was_dropped:
             return ()
-        held = {url: one for url, one in held.items() if one or url in servers.urls_with_memory}
+        held = {url: one for url, one in held.items() if one or url in servers.urls_with_kept_memory}
     if found is None or found.written_at_ms > since * 1000:
         return ()
     started = servers.started_ms_by_url

@@ -6,10 +6,9 @@ from the renewals, some 70 s later: its callers would find none. So a server tha
 the remaining instances is first asked for them, and they are registered there if it lacks them.
 
 The question is rare. The record notes which servers took or showed each registration; one that is older than
-:data:`.windows.SUCCESSORS_SPREAD_SECONDS` is assumed to be everywhere. So only the removal of the last
-    instance that a
-server is known to hold, of an application that has others, costs one more request; and its answer holds for
-the following removals.
+:data:`.windows.SUCCESSORS_SPREAD_SECONDS` is assumed to be everywhere. So one more request is needed only for
+the removal of the last instance that a server is known to hold, of an application that has others; its answer
+holds for the following removals.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def find_blocked_removals(
 
     :param leaving: instances of one application. The application's remaining instances are their successors.
     """
-    unseen = table.unseen_successors(leaving)
+    unseen = table.successors_not_seen_by_url(leaving)
     if not unseen:
         return {}
 

@@ -29,7 +29,7 @@ from eurekube_provider.eureka.record import (
     UnansweredWrite,
 )
 from eurekube_provider.eureka.rules import ListVerdict
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class InstanceTable:
     :ivar listener: the receiver of changes; None before the registry is started.
     """
 
-    def __init__(self, clock: Callable[[], float] = elapsed_seconds, urls: Sequence[str] = ()) -> None:
+    def __init__(self, clock: Callable[[], float] = boot_clock_seconds, urls: Sequence[str] = ()) -> None:
         self.clock = clock
         self.listener: RegistryListener | None = None
         self._urls = tuple(urls)
@@ -75,7 +75,7 @@ class InstanceTable:
         """Notify the listener that instances of these owners have changed; None, for no owner, is skipped."""
         for owner in set(owners):
             if owner and self.listener is not None:
-                self.listener.owner_changed(owner)
+                self.listener.instances_of_owner_changed(owner)
 
     def notify_affected_owners(self, instances: Collection[Instance]) -> None:
         """Notify the owners of these instances, and owners in an application in which one of them
@@ -95,7 +95,7 @@ class InstanceTable:
         with self._locked_record(instance.key) as record:
             self._store_confirmed_instance(record, instance, former_owner)
 
-    def exchange_for_written(self, instance: Instance) -> Instance | None:
+    def store_written_and_return_previous(self, instance: Instance) -> Instance | None:
         """Store an instance that was written; return the one that was known before."""
         with self._locked_record(instance.key) as record:
             before = record.instance
@@ -106,14 +106,14 @@ class InstanceTable:
             )
             return before
 
-    def store_confirmed_absence(self, key: InstanceKey, *, is_forgotten: bool = False) -> None:
+    def store_confirmed_absence(self, key: InstanceKey, *, may_be_forgotten: bool = False) -> None:
         """Remove an instance that an uncached read did not find.
 
-        :param is_forgotten: True if the servers may have lost it: a person's override is then restored with
-            it.
+        :param may_be_forgotten: True if the servers may have lost the instance: a person's override is then
+            restored with the instance.
         """
         with self._locked_record(key) as record:
-            self._store_confirmed_absence(record, is_forgotten=is_forgotten)
+            self._store_confirmed_absence(record, may_be_forgotten=may_be_forgotten)
 
     def store_unconfirmed_absence(self, key: InstanceKey) -> None:
         """Remove an instance that no server holds; the next list that shows it is believed."""
@@ -130,7 +130,7 @@ class InstanceTable:
             newest, former = rules.newest_version_sent(record, instance, self.clock()), record.former_owners
             record.former_owners = frozenset()
             self._forget_lost_override(record)
-            self._forget_lost(record)
+            self._forget_lost_instances(record)
             if instance.is_leaving and len(self._urls) > 1:
                 record.override_changed_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
             self._store_confirmed_absence(record)
@@ -170,7 +170,7 @@ class InstanceTable:
         """
         with self._lock:
             for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
-                self._forget_lost(record, owner)
+                self._forget_lost_instances(record, owner)
                 self._drop_if_empty(record)
             for record in [self._records[key] for key in self._lost_overrides]:
                 lost = record.lost_overridden_instance
@@ -325,7 +325,7 @@ class InstanceTable:
         if record.spreading is None:
             self._spreading.pop(record.key, None)
 
-    def unseen_successors(self, leaving: Collection[Instance]) -> dict[str, list[Instance]]:
+    def successors_not_seen_by_url(self, leaving: Collection[Instance]) -> dict[str, list[Instance]]:
         """Return, by server, the successors of these instances that it was not seen to hold; see
         :mod:`.rules`.
 
@@ -347,7 +347,7 @@ class InstanceTable:
             found = dict[str, list[Instance]]()
             for url in self._urls:
                 records = (self._records[key] for key in self._by_application.get(name, ()))
-                if unseen := rules.unseen_successors(records, url, leaving, since, now):
+                if unseen := rules.successors_not_seen_at(records, url, leaving, since, now):
                     found[url] = unseen
             return found
 
@@ -378,14 +378,14 @@ class InstanceTable:
                         record.departure_deferred_at
                     ) = None
 
-    def choose_keys_to_ask(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
+    def choose_keys_to_ask_servers_about(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
         """Choose the keys for which servers may be asked now, the longest unasked first, and note the
         question.
 
         Keys that an earlier question left out may still wait. If such a key has been unasked for longer it
         has its turn first: else a large application would keep all others from being asked for.
 
-        :param most: the most keys within :data:`.windows.PROOF_LIMIT_WINDOW_SECONDS`.
+        :param most: the most keys within :data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`.
         """
 
         def asked_at(record: InstanceRecord) -> float:
@@ -396,13 +396,14 @@ class InstanceTable:
             wanted = {key: self._get_or_create_record(key) for key in keys}
             known = [record for key, record in self._expiring.items() if key not in wanted]
             most -= sum(
-                now - asked_at(one) < windows.PROOF_LIMIT_WINDOW_SECONDS for one in (*known, *wanted.values())
+                now - asked_at(one) < windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
+                for one in (*known, *wanted.values())
             )
             waiting = [
                 one
                 for one in known
                 if one.departure_deferred_at is not None
-                and now - one.departure_deferred_at < windows.PROOF_TURN_SECONDS
+                and now - one.departure_deferred_at < windows.DEFERRED_QUESTION_TURN_SECONDS
             ]
             turns, chosen = sorted(map(asked_at, waiting)), list[InstanceKey]()
             for record in sorted(wanted.values(), key=asked_at):
@@ -437,7 +438,7 @@ class InstanceTable:
             record = self._records.get(key)
             return replace(record) if record is not None else InstanceRecord(key)
 
-    def mark_own_out_of_service(self, held: Iterable[Instance]) -> list[Instance]:
+    def add_leaving_marks_to_late_overrides(self, held: Iterable[Instance]) -> list[Instance]:
         """Return instances, with the mark of leaving added where their OUT_OF_SERVICE may be a late one of
         this process.
         """
@@ -445,12 +446,12 @@ class InstanceTable:
             now = self.clock()
             return [
                 rules.add_leaving_mark(one)
-                if rules.looks_set_by_a_person(one) and self._may_be_own_out_of_service(one, now)
+                if rules.looks_set_by_a_person(one) and self._may_be_late_out_of_service(one, now)
                 else one
                 for one in held
             ]
 
-    def _may_be_own_out_of_service(self, held: Instance, now: float) -> bool:
+    def _may_be_late_out_of_service(self, held: Instance, now: float) -> bool:
         """Return whether an OUT_OF_SERVICE that looks set by a person may be this process's; the lock
         must be held.
         """
@@ -472,7 +473,7 @@ class InstanceTable:
             for record in list(self._records.values()):
                 record.former_owners = frozenset()
                 self._forget_lost_override(record)
-                self._forget_lost(record)
+                self._forget_lost_instances(record)
                 self._drop_if_empty(record)
 
     def get(self, key: InstanceKey) -> Instance | None:
@@ -526,7 +527,7 @@ class InstanceTable:
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
-    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
         them.
         """
@@ -545,7 +546,7 @@ class InstanceTable:
         return self._count
 
     def merge_list(
-        self, listed: Iterable[Instance], *, is_complete: bool = True, is_forgotten: bool = False
+        self, listed: Iterable[Instance], *, is_complete: bool = True, may_be_forgotten: bool = False
     ) -> tuple[list[Instance], list[InstanceKey]]:
         """Merge a list of the whole registry into the records.
 
@@ -553,7 +554,7 @@ class InstanceTable:
         notified.
 
         :param is_complete: True if an instance that the list lacks is gone, as far as a list can tell.
-        :param is_forgotten: True if servers may have lost instances that the list lacks, see
+        :param may_be_forgotten: True if servers may have lost instances that the list lacks, see
             :meth:`store_confirmed_absence`.
         :returns: the news: instances that were unknown or different, and are believed as listed; and the
             doubts: keys for which the list contradicts older firm knowledge.
@@ -570,7 +571,7 @@ class InstanceTable:
                     continue
                 record = record or self._get_or_create_record(key)
                 said = rules.judge_list_entry(record, instance)
-                if said is ListVerdict.DOUBTFUL:
+                if said is ListVerdict.NEEDS_UNCACHED_READ:
                     doubts.append(key)
                 elif said is ListVerdict.CHANGED:
                     news.append(instance)
@@ -580,11 +581,11 @@ class InstanceTable:
             unlisted = [record for key, record in self._records.items() if key not in suggested]
             for record in unlisted if is_complete else ():
                 said = rules.judge_list_entry(record, None)
-                if said is ListVerdict.DOUBTFUL:
+                if said is ListVerdict.NEEDS_UNCACHED_READ:
                     doubts.append(record.key)
                 elif said is ListVerdict.CHANGED:
                     left += [record.instance] if record.instance is not None else []
-                    self._remove_instance(record, is_forgotten=is_forgotten)
+                    self._remove_instance(record, may_be_forgotten=may_be_forgotten)
                     self._drop_if_empty(record)
         self.notify_owners(self._owners_beside_self_registered(left))
         return news, doubts
@@ -616,13 +617,13 @@ class InstanceTable:
         """Store an instance that was written, or read past the caches."""
         if former_owner:
             record.former_owners |= {former_owner}
-        self._forget_lost(record)
+        self._forget_lost_instances(record)
         self._set_instance(record, instance)
         record.is_confirmed, record.confirmed_at = True, self.clock()
 
-    def _store_confirmed_absence(self, record: InstanceRecord, *, is_forgotten: bool = False) -> None:
+    def _store_confirmed_absence(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
         record.confirmed_at, record.spreading = self.clock(), None
-        self._remove_instance(record, is_forgotten=is_forgotten)
+        self._remove_instance(record, may_be_forgotten=may_be_forgotten)
 
     def _plan_checks(
         self,
@@ -639,7 +640,7 @@ class InstanceTable:
             return
         check = PlannedCheck(
             instance,
-            self.clock() + windows.REMOVAL_CHECK_SECONDS[0],
+            self.clock() + windows.REMOVAL_CHECKS_AFTER_SECONDS[0],
             is_removed=is_removed,
             former_owners=former_owners,
         )
@@ -656,7 +657,7 @@ class InstanceTable:
             oldest.checks_by_url = None
             self._drop_if_empty(oldest)
 
-    def _forget_lost(self, record: InstanceRecord, owner: str = "") -> None:
+    def _forget_lost_instances(self, record: InstanceRecord, owner: str = "") -> None:
         """Forget the lost instance of an owner, by default of any owner, so that it is not restored."""
         if record.lost_by_owner is None:
             return
@@ -686,7 +687,7 @@ class InstanceTable:
 
     def _purge_expired(self, now: float) -> None:
         for record in [
-            record for record in self._expiring.values() if not record.forget_expired_is_any_left(now)
+            record for record in self._expiring.values() if not record.forget_expired_and_check_any_left(now)
         ]:
             del self._expiring[record.key]
             self._drop_if_empty(record)
@@ -699,12 +700,12 @@ class InstanceTable:
         record.instance = instance
         self._update_indexes(record, 1)
 
-    def _remove_instance(self, record: InstanceRecord, *, is_forgotten: bool = False) -> None:
+    def _remove_instance(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
         """Remove a record's instance; if servers forgot it, keep a person's override, but none of
         Eurekube's.
         """
         instance = record.instance
-        if is_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
+        if may_be_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_overridden_instance = instance
             self._lost_overrides.add(record.key)
         self._set_instance(record, None)

@@ -26,7 +26,7 @@ MANUAL_STATUS_REPLICATION_SECONDS = 3.0
 undone, so that the time is longer than :data:`WRITE_REPLICATION_SECONDS`.
 """
 
-OWN_STATUS_ARRIVAL_SECONDS = 10.0
+SENT_STATUS_ARRIVAL_SECONDS = 10.0
 """Seconds within which a status that this process sent reaches every server; an OUT_OF_SERVICE that shows
 within them is taken for this process's, since a person is hardly as quick.
 """
@@ -73,7 +73,7 @@ A server is seldom frozen for longer than some seconds, so that a write that it 
 then, too.
 """
 
-LIST_INTERVAL_SECONDS = 300.0
+FULL_LIST_INTERVAL_SECONDS = 300.0
 """Seconds for which deltas are followed without reading the list, and for which no delta is read after a
 doubt: the counts in deltas do not reveal that one instance came and another left.
 """
@@ -137,7 +137,7 @@ Longer than the time between two steps of a roll-out, in which servers are asked
 leave the server.
 """
 
-GRACE_SECONDS = 0.5
+SERVER_GRACE_SECONDS = 0.5
 """Seconds for which the other servers are waited for once one has answered; longer if that answer itself
 took longer.
 """
@@ -145,7 +145,7 @@ took longer.
 BULK_READ_GRACE_SECONDS = 3.0
 """Seconds to wait for the other servers where many instances are read, and later answers are left out."""
 
-SHORT_GRACE_SECONDS = 0.1
+SHORT_SERVER_GRACE_SECONDS = 0.1
 """Seconds for which servers are waited for if an answer takes milliseconds, and a late one is asked for
 again: servers that did not answer lately, and, at a take-over, all of them.
 """
@@ -238,12 +238,12 @@ LAPSES_SOON_SECONDS = 60.0
 
 # After a removal or a status of ours.
 
-REMOVAL_CHECK_SECONDS = (WRITE_REPLICATION_SECONDS, REPLICATION_GIVEN_UP_SECONDS)
+REMOVAL_CHECKS_AFTER_SECONDS = (WRITE_REPLICATION_SECONDS, REPLICATION_GIVEN_UP_SECONDS)
 """Seconds after a removal at which servers are checked for the instance: once writes under way have
 arrived, and once no server tells others of any more.
 """
 
-REMOVAL_CHECK_ONE_URL_SECONDS = (*REMOVAL_CHECK_SECONDS, 50.0, 65.0, 95.0)
+ONE_URL_REMOVAL_CHECKS_AFTER_SECONDS = (*REMOVAL_CHECKS_AFTER_SECONDS, 50.0, 65.0, 95.0)
 """Seconds after a removal at which servers are checked if several answer at one URL: nobody notices there
 that one was frozen, and is back with the removed instance.
 """
@@ -262,13 +262,13 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
 
 # Proofs that an instance left, and what the servers' front pages show.
 
-KEEP_PROOF_SECONDS = 600.0
+KEEP_DEPARTURE_PROOF_SECONDS = 600.0
 """Seconds for which the proof that an instance left is kept, and the time of the last question about it."""
 
-PROOF_LIMIT_WINDOW_SECONDS = 15.0
+DEPARTURE_QUESTIONS_WINDOW_SECONDS = 15.0
 """Seconds over which the number of questions about unlisted instances is counted and limited."""
 
-PROOF_TURN_SECONDS = 60.0
+DEFERRED_QUESTION_TURN_SECONDS = 60.0
 """Seconds for which an instance keeps its turn after a question about it had to wait; the question may never
 come again.
 """

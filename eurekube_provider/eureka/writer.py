@@ -46,10 +46,10 @@ from eurekube_provider.eureka.notes import (
     ChangeOrder,
     WriteNotes,
     next_timestamp_ms,
+    timestamp_ms_giving_way,
     unix_now_ms,
-    yielding_timestamp_ms,
 )
-from eurekube_provider.eureka.peers import REMOVAL_TRIES_AT_ONE_URL, Peers
+from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
 from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
 from eurekube_provider.eureka.successors import (
     BlockedRemovals,
@@ -66,7 +66,7 @@ FEWEST_CHANGES_FOR_BATCHES = 20
 by the server.
 """
 
-REMOVAL_ATTEMPTS = 5
+MOST_REMOVALS_WHILE_STILL_SHOWN = 5
 """The most times that an instance is removed while one of several servers behind one URL still shows it."""
 
 _BATCH_ACTIONS = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
@@ -106,8 +106,8 @@ class Writer:
         owner: str,
         executor: Executor | None = None,
         *,
-        leases: int = 0,
-        is_fresh: bool = False,
+        lease_count: int = 0,
+        is_from_uncached_reads: bool = False,
     ) -> Outcome:
         """Carry out ``plan`` on behalf of ``owner``.
 
@@ -115,14 +115,14 @@ class Writer:
         plan would only wait for the same time-outs, and is given up.
 
         :param executor: runs single changes of one kind in parallel; None for one after the other.
-        :param leases: how many Eureka leases the caller has or soon will have: with many, and many changes,
-            batches are used where the servers allow it.
-        :param is_fresh: True if the plan was just made from reads past the caches.
+        :param lease_count: how many Eureka leases the caller has or soon will have: with many, and many
+            changes, batches are used where the servers allow it.
+        :param is_from_uncached_reads: True if the plan was just made from reads past the caches.
         :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
         outcome = Outcome()
         many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
-            max(leases, len(plan.changes))
+            max(lease_count, len(plan.changes))
         )
         for action in Action:
             changes = plan.of(action)
@@ -135,7 +135,9 @@ class Writer:
             if many and action in _BATCH_ACTIONS:
                 errors = self.apply_in_batches(orders)
             else:
-                errors = self._apply_one_by_one(orders, executor, is_fresh=is_fresh)
+                errors = self._apply_one_by_one(
+                    orders, executor, is_from_uncached_reads=is_from_uncached_reads
+                )
             outcome += Outcome.of(changes, errors)
             unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
             if unreachable is not None:
@@ -157,12 +159,12 @@ class Writer:
         return [failed.get(order.key) for order in orders]
 
     def _apply_one_by_one(
-        self, orders: Sequence[ChangeOrder], executor: Executor | None, *, is_fresh: bool
+        self, orders: Sequence[ChangeOrder], executor: Executor | None, *, is_from_uncached_reads: bool
     ) -> list[ChangeError | None]:
         """Carry out changes of one kind by single requests; return an error or None for each."""
         leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
-        held = find_blocked_removals_by_application(self.peers, self.notes.table, leaving)
-        step = partial(self._apply_one, held=held, is_fresh=is_fresh)
+        blocked = find_blocked_removals_by_application(self.peers, self.notes.table, leaving)
+        step = partial(self._apply_one, blocked=blocked, is_from_uncached_reads=is_from_uncached_reads)
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
         for error in ended:
@@ -172,7 +174,7 @@ class Writer:
         return errors
 
     def _apply_one(
-        self, order: ChangeOrder, *, held: Mapping[str, BlockedRemovals], is_fresh: bool
+        self, order: ChangeOrder, *, blocked: Mapping[str, BlockedRemovals], is_from_uncached_reads: bool
     ) -> ChangeError | LeadershipLost | None:
         """Carry out one change; return the error instead of raising it."""
         action = order.change.action
@@ -180,14 +182,18 @@ class Writer:
             return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
         try:
             if action is Action.DEREGISTER:
-                self._deregister(order, held.get(order.change.instance.application, {}), is_fresh=is_fresh)
+                self._deregister(
+                    order,
+                    blocked.get(order.change.instance.application, {}),
+                    is_from_uncached_reads=is_from_uncached_reads,
+                )
             elif action is Action.ENFORCE:
                 self._enforce_status(order.change)
             elif action is Action.REGISTER and self._can_register_unread(order):
                 self._register_new(order)
             else:
                 self._replace_registered(
-                    order, order.change.actual if is_fresh else self._read_registered(order)
+                    order, order.change.actual if is_from_uncached_reads else self._read_registered(order)
                 )
         except (RegistryError, OwnershipConflict, LeadershipLost) as error:
             return error
@@ -221,22 +227,22 @@ class Writer:
         found = newest(held.values())
         if are_several and found is None and not failures:
             want = self.notes.adapt_to_registered(order.change.instance, None)
-            sent = replace(want, last_dirty_timestamp_ms=yielding_timestamp_ms())
+            sent = replace(want, last_dirty_timestamp_ms=timestamp_ms_giving_way())
             self.register(sent)
             self.notes.note_registered(rules.apply_override(sent))
             return
-        stamp = None
+        sent_timestamp_ms = None
         if found is None:
-            stamp = yielding_timestamp_ms()
-            self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
-        self._replace_registered(order, self._read_registered(order), stamp)
+            sent_timestamp_ms = timestamp_ms_giving_way()
+            self.register(replace(order.change.instance, last_dirty_timestamp_ms=sent_timestamp_ms))
+        self._replace_registered(order, self._read_registered(order), sent_timestamp_ms)
 
     def _replace_registered(
-        self, order: ChangeOrder, have: Instance | None, stamp: int | None = None
+        self, order: ChangeOrder, have: Instance | None, sent_timestamp_ms: int | None = None
     ) -> None:
         """Replace the registered instance by the wanted one.
 
-        :param stamp: the timestamp with which the instance was registered a moment ago.
+        :param sent_timestamp_ms: the timestamp with which the instance was registered a moment ago.
         """
         want, action = order.change.instance, order.change.action
         if action is Action.SET_STATUS and have is not None:
@@ -247,7 +253,9 @@ class Writer:
             written = self.register_over(
                 self.notes.adapt_to_registered(want, have), have, order.change.actual
             )
-            is_as_found = have is not None and have.written_at_ms == written.written_at_ms != stamp
+            is_as_found = (
+                have is not None and have.written_at_ms == written.written_at_ms != sent_timestamp_ms
+            )
             if have is not None and is_as_found and action is Action.REGISTER and not have.is_overridden:
                 self._register_again_behind_one_url(have)
         self.notes.note_registered(written)
@@ -262,9 +270,11 @@ class Writer:
         if len(self.peers.peers) == 1:
             self.register(have)
 
-    def _deregister(self, order: ChangeOrder, held_back: BlockedRemovals, *, is_fresh: bool) -> None:
+    def _deregister(
+        self, order: ChangeOrder, blocked: BlockedRemovals, *, is_from_uncached_reads: bool
+    ) -> None:
         instance, have = order.change.instance, order.change.actual
-        if not is_fresh:
+        if not is_from_uncached_reads:
             seen, _ = self.peers.ask_all_or_raise(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
             former = self.notes.table.copy_record(
@@ -275,10 +285,10 @@ class Writer:
                     self.notes.require_ownership(held, order)
         self.notes.note_removal_begins(instance)
         if have is not None:  # else a removal could only hit anyone who registers it at this moment
-            self.remove(instance, held_back)
+            self.remove(instance, blocked)
         self.notes.note_removed(have or instance)
 
-    def remove(self, instance: Instance, held_back: BlockedRemovals = MappingProxyType({})) -> None:
+    def remove(self, instance: Instance, blocked: BlockedRemovals = MappingProxyType({})) -> None:
         """Remove ``instance`` from every server that can be reached.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking one
@@ -287,17 +297,17 @@ class Writer:
         servers answer at one URL, the next one may still show the instance, to anyone who is about to
         register in its place: it is removed until none shows it.
 
-        :param held_back: the servers at which the instance must stay for now, by URL.
+        :param blocked: the servers at which the instance must stay for now, by URL.
         :raises RegistryError: no server could be asked, or one that answers must keep the instance for now.
         """
-        tries = REMOVAL_TRIES_AT_ONE_URL if len(self.peers.peers) == 1 else 1
+        tries = MOST_REMOVALS_UNTIL_HOLDER_ANSWERS if len(self.peers.peers) == 1 else 1
 
         def ask(peer: Peer) -> None:
-            if held_back and peer.url in held_back:
-                raise held_back[peer.url]
+            if blocked and peer.url in blocked:
+                raise blocked[peer.url]
             any(peer.deregister(*instance.key) for _ in range(tries))
 
-        for attempt in range(REMOVAL_ATTEMPTS):
+        for attempt in range(MOST_REMOVALS_WHILE_STILL_SHOWN):
             _, failures = self.peers.ask_all_or_raise(ask)
             if self.notes.most_servers_at_one_url <= len(self.peers.peers):
                 break
@@ -317,7 +327,7 @@ class Writer:
                 "failed to remove an instance from a Eureka server, which may show it until its lease ends",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
-        stays = blocking_error(held_back)
+        stays = blocking_error(blocked)
         if stays is not None:
             raise stays
         refused = {url: error for url, error in failures.items() if error.status_code is not None}

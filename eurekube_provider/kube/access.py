@@ -338,7 +338,7 @@ def namespace_exists(access: KubeAccess, namespace: str) -> bool:
     return True
 
 
-def objects_named(
+def list_objects_by_name(
     access: KubeAccess, resource: ApiResource, name: str, namespace: str | None = None
 ) -> list[dict[str, Any]]:
     """List the objects of one name: at most one in each namespace.

@@ -22,7 +22,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import LEASES, KubeAccess, is_api_unavailable
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Elector:
         name: str,
         identity: str,
         timing: ElectionTiming,
-        clock: Callable[[], float] = elapsed_seconds,
+        clock: Callable[[], float] = boot_clock_seconds,
         make_metadata: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
     ) -> None:
         self.identity = identity
@@ -210,7 +210,7 @@ class Elector:
                 if error.status_code != 409:  # 409: another replica wrote it first
                     raise
 
-    def wait_seconds(self) -> float:
+    def seconds_until_next_try(self) -> float:
         """Return the seconds until the next try: the retry period, or less if another holder's Lease
         expires sooner.
         """
@@ -235,7 +235,7 @@ class Elector:
             except Exception:  # noqa: BLE001 - the thread must try again
                 _log.exception("failed to check the Lease, retrying")
             self._log_missed_renew_deadline()
-            self._wake.wait(self.wait_seconds())
+            self._wake.wait(self.seconds_until_next_try())
 
     def _watch(self) -> None:
         """Watch the Lease, and wake the elector's thread when it must check the Lease at once."""

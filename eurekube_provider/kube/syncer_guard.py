@@ -146,18 +146,18 @@ def refuse_existing_namespace(
 
 
 def uninstall_refusal(
-    access: KubeAccess, namespaces: Collection[str], gated: Collection[str | None] = ()
+    access: KubeAccess, namespaces: Collection[str], gate_namespaces: Collection[str | None] = ()
 ) -> str | None:
     """Return why this operator must not be uninstalled; None where it may be. Each request has a time-out of
     10 s.
 
     :param namespaces: the namespaces that it watches; empty for all.
-    :param gated: the namespaces where it serves the readiness gate; None among them for all.
+    :param gate_namespaces: the namespaces where it serves the readiness gate; None among them for all.
     :returns: one sentence that names the syncers, mirrors and templates with the gate that need the operator,
         or says that this cannot be determined, and what to do.
     """
     try:
-        if waiting := _list_objects_declaring_gate(access, gated):
+        if waiting := _list_objects_declaring_gate(access, gate_namespaces):
             return (
                 f"the operator is still needed by {format_list(waiting, _MAX_LISTED_NAMES)}, which declare "
                 f"the readiness gate {READINESS_GATE}. Nobody would open it, so that no new pod of theirs "

@@ -67,8 +67,10 @@ class BrakeMemory:
 
         :param parent: the namespace's syncer from which it is derived.
         """
-        up = sum(registry.count_up(owner=owner) for registry in self._registries)
-        cluster_up = sum(registry.count_up(cluster=self._cluster.name) for registry in self._registries)
+        up = sum(registry.count_up_instances(owner=owner) for registry in self._registries)
+        cluster_up = sum(
+            registry.count_up_instances(cluster=self._cluster.name) for registry in self._registries
+        )
         with self._lock:
             recent_changes, held = self._window.recent_changes(now, key), self._held.get(key)
             siblings = self._update_siblings(key, parent, up, now)
@@ -106,7 +108,7 @@ class BrakeMemory:
             self._remove_from_group(key)
 
     def record_if_current(
-        self, key: SyncerKey, now: float, braked: BrakeJudgement, siblings: SiblingTotals | None = None
+        self, key: SyncerKey, now: float, judgement: BrakeJudgement, siblings: SiblingTotals | None = None
     ) -> bool:
         """Record the brake's judgement on a syncer, unless it is outdated: the instances that leave and come,
         and the removals that are held back.
@@ -120,28 +122,34 @@ class BrakeMemory:
             parent = self._parents.get(key)
             group = self._groups[parent] if parent is not None else None
             judged_lost = (
-                siblings.recent_changes.losses_elsewhere
-                if siblings is not None and braked.left_keys
+                siblings.recent_changes.losses_of_other_syncers
+                if siblings is not None and judgement.left_keys
                 else math.inf
             )
-            if group is not None and group.window.recent_changes(now, key).losses_elsewhere > judged_lost:
+            if (
+                group is not None
+                and group.window.recent_changes(now, key).losses_of_other_syncers > judged_lost
+            ):
                 return False
-            self._window.count_changes(now, key, braked.left_keys, braked.arrived_keys)
+            self._window.add_changes(now, key, judgement.left_keys, judgement.arrived_keys)
             if group is not None:
-                group.window.count_changes(now, key, braked.left_keys, braked.arrived_keys)
+                group.window.add_changes(now, key, judgement.left_keys, judgement.arrived_keys)
                 # Until the next judgement: instances that left are in the window, and must not count as UP as
                 # well.
                 group.update_up_count(
                     key,
-                    max(0, group.up_counts.get(key, 0) + len(braked.arrived_keys) - len(braked.left_keys)),
+                    max(
+                        0,
+                        group.up_counts.get(key, 0) + len(judgement.arrived_keys) - len(judgement.left_keys),
+                    ),
                 )
-            if braked.held is None:
+            if judgement.held_removals is None:
                 self._held.pop(key, None)
                 return True
             is_new = key not in self._held
-            self._held[key] = braked.held
+            self._held[key] = judgement.held_removals
         if is_new:
-            reason = braked.held.problem.message.partition(": held back")[0]
+            reason = judgement.held_removals.problem.message.partition(": held back")[0]
             _log.warning(
                 "held back removals, keeping the instances registered",
                 extra={"syncer": "/".join(key), "reason": reason},

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from eurekube_provider.comparison.reported_state import ReportedState
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.derived_syncer import ServiceCounts
+from eurekube_provider.core.derived_syncer import MemberServiceCounts
 from eurekube_provider.core.errors import (
     EurekubeError,
     KubernetesError,
@@ -75,9 +75,9 @@ class ConditionInput:
         drain check has no finding.
     :param failure: the error that ended the reconcile early: nothing was changed, except that endpoints seen
         terminating were deregistered. The fields below have their defaults then.
-    :param last_known_registered: the last known number of instances in Eureka, where this process never read
-        Eureka.
-    :param waiting_changes: number of changes that a paused syncer has not made.
+    :param last_known_registered_count: the last known number of instances in Eureka, where this process never
+        read Eureka.
+    :param waiting_change_count: number of changes that a paused syncer has not made.
     :param brake_problem: why removals are held back; None where none are.
     :param read_error: why Eureka cannot be read at the moment.
     :param claimed_names: the application and VIP names under which the syncer had instances before.
@@ -95,12 +95,12 @@ class ConditionInput:
     desired_count: int
     drain_problem: str | None = ""
     failure: Problem | None = None
-    last_known_registered: int | None = None
+    last_known_registered_count: int | None = None
     syncer: Syncer | None = None
     desired: DesiredInstances = _EMPTY_DESIRED
     plan: Plan = _EMPTY_PLAN
     outcome: Outcome = _EMPTY_OUTCOME
-    waiting_changes: int = 0
+    waiting_change_count: int = 0
     brake_problem: Problem | None = None
     read_error: RegistryError | None = None
     claimed_names: frozenset[str] = frozenset()
@@ -140,7 +140,8 @@ class Report(ReportedState):
     """The content of a syncer's next status.
 
     :param problems: faults and mere notes, by condition type.
-    :param unknown_types: condition types without a finding yet: the status keeps its present conditions.
+    :param unchecked_condition_types: condition types without a finding yet: the status keeps its present
+        conditions.
     :param registered: number of the syncer's instances in Eureka, without those that are leaving.
     :param refused: number of desired instances that were not registered, since an instance of another owner
         has the id.
@@ -156,10 +157,10 @@ class Report(ReportedState):
     registered: int = 0
     refused: int = 0
     problems: Mapping[str, Problem] = field(default_factory=dict)
-    unknown_types: frozenset[str] = frozenset()
+    unchecked_condition_types: frozenset[str] = frozenset()
     claimed_names: frozenset[str] | None = None
     self_registered: tuple[SelfRegistration, ...] | None = None
-    service_counts: ServiceCounts | None = None
+    service_counts: MemberServiceCounts | None = None
 
 
 def build_report(found: ConditionInput) -> Report:
@@ -170,7 +171,7 @@ def build_report(found: ConditionInput) -> Report:
             by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
     notes = (
         _TYPES_COMPATIBLE_WITH_SYNCED
-        if found.waiting_changes
+        if found.waiting_change_count
         else _TYPES_COMPATIBLE_WITH_SYNCED | {ConditionType.PAUSED}
     )
     problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
@@ -186,12 +187,16 @@ def build_report(found: ConditionInput) -> Report:
         next(iter(problems.values()), Problem(ConditionType.SYNCED, found.summary)),
         application=found.application,
         desired=found.desired_count,
-        registered=registered if found.last_known_registered is None else found.last_known_registered,
+        registered=registered
+        if found.last_known_registered_count is None
+        else found.last_known_registered_count,
         refused=len(_describe_conflicts(found))
         + len(_refusals_by_own_instances(found))
         + len(_describe_self_registered(found)),
         problems=by_reason,
-        unknown_types=frozenset({ConditionType.DRAIN_TOO_SHORT} if found.drain_problem is None else ()),
+        unchecked_condition_types=frozenset(
+            {ConditionType.DRAIN_TOO_SHORT} if found.drain_problem is None else ()
+        ),
         claimed_names=names,
         self_registered=found.self_registered if found.syncer is not None else None,
     )
@@ -223,9 +228,10 @@ def check_mapping(found: ConditionInput) -> Iterator[Problem]:
 
 def check_endpoints_left_out(found: ConditionInput) -> Iterator[Problem]:
     """Yield a problem that lists the endpoints which cannot be registered."""
-    if found.desired.left_out:
+    if found.desired.endpoints_left_out:
         yield Problem(
-            ConditionType.ENDPOINTS_LEFT_OUT, f"not registered: {join_sentences(found.desired.left_out)}"
+            ConditionType.ENDPOINTS_LEFT_OUT,
+            f"not registered: {join_sentences(found.desired.endpoints_left_out)}",
         )
 
 
@@ -273,7 +279,7 @@ def check_self_registered_pods(found: ConditionInput) -> Iterator[Problem]:
 def check_pause(found: ConditionInput) -> Iterator[Problem]:
     """Yield the problem of a paused syncer, which is not synced only while changes wait."""
     if found.syncer is not None and found.syncer.is_paused:
-        waits = f"; {found.waiting_changes} changes wait" if found.waiting_changes else ""
+        waits = f"; {found.waiting_change_count} changes wait" if found.waiting_change_count else ""
         taken = [
             f"{one}, whose address the pod {pod} has by now"
             for one, pod in sorted(found.pods_reusing_addresses.items())
@@ -327,13 +333,13 @@ ProblemsByReason = Mapping[str, Problem]
 
 def _ready_before_first_read(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
     """Return Ready as False before the first reading of Eureka."""
-    if found.last_known_registered is None:
+    if found.last_known_registered_count is None:
         return None
     more = (
         "what Eureka holds is not known before it was read, and nothing is changed until then; wanted there:"
         f" {format_count(found.desired_count)} of {found.application}"
     )
-    return False, _with_suffix(next(iter(problems.values())), f"; {more}")
+    return False, _with_message_suffix(next(iter(problems.values())), f"; {more}")
 
 
 def _ready_while_eureka_unreadable(
@@ -343,7 +349,9 @@ def _ready_while_eureka_unreadable(
     if not any(reason in problems for reason in _EUREKA_UNREADABLE_REASONS):
         return None
     first = next(iter(problems.values()))
-    return False, _with_suffix(first, f"; by what is known, {describe_instances(found.eureka_instances)}")
+    return False, _with_message_suffix(
+        first, f"; by what is known, {describe_instances(found.eureka_instances)}"
+    )
 
 
 def _ready_while_syncer_refused(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
@@ -353,7 +361,7 @@ def _ready_while_syncer_refused(found: ConditionInput, problems: ProblemsByReaso
     more = describe_instances(found.eureka_instances)
     if found.eureka_instances:
         more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
-    return False, _with_suffix(problems[found.failure.reason], f"; {more}")
+    return False, _with_message_suffix(problems[found.failure.reason], f"; {more}")
 
 
 def _ready_without_service(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
@@ -362,7 +370,9 @@ def _ready_without_service(found: ConditionInput, problems: ProblemsByReason) ->
     if reason is None:
         return None
     waits = f", {found.brake_problem.message}" if found.brake_problem else ""
-    return False, _with_suffix(problems[reason], f"; {describe_instances(found.eureka_instances)}{waits}")
+    return False, _with_message_suffix(
+        problems[reason], f"; {describe_instances(found.eureka_instances)}{waits}"
+    )
 
 
 def _ready_while_braked(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
@@ -427,7 +437,7 @@ READY_RULES: tuple[Callable[[ConditionInput, ProblemsByReason], ReadyCondition |
 """The rules of the condition Ready: the first rule that applies decides."""
 
 
-def _with_suffix(problem: Problem, more: str) -> Problem:
+def _with_message_suffix(problem: Problem, more: str) -> Problem:
     return replace(problem, message=problem.message + more)
 
 
@@ -466,12 +476,12 @@ def problem_of(error: EurekubeError) -> Problem:
     return Problem(reason, str(error))
 
 
-def describe_instances(there: Collection[Instance]) -> str:
+def describe_instances(instances: Collection[Instance]) -> str:
     """Return a sentence that counts the instances of each application, such as ``Eureka holds 2 instances
     of RATING (1 UP)``.
     """
     by_application: dict[str, list[Instance]] = {}
-    for one in there:
+    for one in instances:
         by_application.setdefault(one.application, []).append(one)
     parts = [
         f"{format_count(len(ones))} of {name} ({sum(one.status is Status.UP for one in ones)} UP)"

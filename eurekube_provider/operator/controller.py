@@ -42,7 +42,7 @@ once.
 LONGEST_STOP_SECONDS = 10.0
 """Most seconds that :meth:`Controller.stop` waits for changes that are under way."""
 
-HANGING_STOP_SECONDS = 0.3
+LONGEST_STOP_SECONDS_IF_EUREKA_HANGS = 0.3
 """Most seconds that :meth:`Controller.stop` waits for a Eureka that does not answer: waiting takes back no
 change, and the next leader waits for the Lease.
 """
@@ -108,7 +108,7 @@ class Controller:
     def start(self) -> None:
         """Start the workers, which wait for :meth:`lead`."""
         self._unresponsive.start()
-        self._queue.pause()
+        self._queue.pause_and_check_idle()
         for _, worker in self._workers:
             worker.start()
 
@@ -132,7 +132,7 @@ class Controller:
         """
         with self._terms:
             self._leads = False
-            return self._queue.pause()
+            return self._queue.pause_and_check_idle()
 
     def start_renewals(self) -> None:
         """Begin to renew the instances of all syncers, before the first reconcile; return at once.
@@ -148,13 +148,13 @@ class Controller:
             self._reported_unresponsive.clear()
             for name in self._registries:
                 threading.Thread(
-                    target=self._start_renewals_at,
+                    target=self._start_renewals_at_eureka,
                     args=(self._term, name, wanted[name]),
                     name=f"take-over-{name}",
                     daemon=True,
                 ).start()
 
-    def _start_renewals_at(self, term: int, name: str, wanted_count: int) -> None:
+    def _start_renewals_at_eureka(self, term: int, name: str, wanted_count: int) -> None:
         """Renew the syncers' instances at one Eureka, then reconcile its syncers if this replica leads."""
         registry = self._registries[name]
         try:
@@ -182,7 +182,7 @@ class Controller:
                 return
             self._taken_over.add(name)
             if self._leads:
-                self._start_reconciling(name)
+                self._start_reconciling_at_eureka(name)
 
     def lead(self) -> None:
         """Queue every syncer, and every owner with instances in Eureka, for the workers; return at once. Call
@@ -195,10 +195,10 @@ class Controller:
         with self._terms:
             self._leads = True
             for name in self._taken_over:
-                self._start_reconciling(name)
+                self._start_reconciling_at_eureka(name)
         self.enqueue_all()
 
-    def _start_reconciling(self, name: str) -> None:
+    def _start_reconciling_at_eureka(self, name: str) -> None:
         """Begin to reconcile the syncers of a Eureka, also deleted syncers that have instances there."""
         self._queue.resume(name)
         for owner in self._registries[name].owners():
@@ -247,7 +247,7 @@ class Controller:
         now = time.monotonic()
         for registry, worker in self._workers:
             hangs = reading_error(registry.condition()) is not None
-            deadline = now + (HANGING_STOP_SECONDS if hangs else LONGEST_STOP_SECONDS)
+            deadline = now + (LONGEST_STOP_SECONDS_IF_EUREKA_HANGS if hangs else LONGEST_STOP_SECONDS)
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
 
@@ -282,7 +282,7 @@ class Controller:
             started = self._busy_since[name] = time.monotonic()
             failed = True
             try:
-                failed = self._reconcile_needs_retry(key, group, started)
+                failed = self._reconcile_or_queue_retry(key, group, started)
             except LeadershipLost as error:
                 self._queue.add_after(
                     key, 1.0
@@ -296,10 +296,10 @@ class Controller:
                 _log.exception("failed to reconcile a syncer, retrying", extra={"syncer": "/".join(key)})
             finally:
                 self._busy_since.pop(name, None)
-                self.history.count_result(key, time.monotonic() - started, failed=failed)
+                self.history.count_reconcile_result(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
-    def _reconcile_needs_retry(self, key: SyncerKey, group: str, started: float) -> bool:
+    def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
         """Reconcile one syncer and report the result; return True if the reconcile failed and was queued
         again.
         """
@@ -316,7 +316,7 @@ class Controller:
             with self._unresponsive.report_while_waiting(
                 key,
                 decided.changed_registries,
-                lambda error: self._publish_report(key, reports.result_while_waiting(decided, error)),
+                lambda error: self._publish_report(key, reports.result_while_changes_wait(decided, error)),
             ):
                 result = self._reconciler.carry_out(decided)
         else:

@@ -18,16 +18,16 @@ from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOT
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.derived_syncer import (
     INHERITED_METADATA_KEYS,
+    MemberServiceCounts,
+    MemberServiceState,
     Membership,
-    ServiceCounts,
-    ServiceState,
     derived_name,
     derived_syncer,
     inherited_metadata,
     is_namespace_syncer,
     membership_of,
     parent_of_derived_syncer,
-    read_service_state,
+    read_member_service_state,
     split_derived_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
@@ -43,12 +43,12 @@ from eurekube_provider.core.syncer import (
     is_deleted,
 )
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, objects_named
+from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.reports import SyncerDeletion, SyncerResult
-from eurekube_provider.operator.sources import SUMMARY_DELAY_SECONDS, ClusterCache
+from eurekube_provider.operator.sources import NAMESPACE_SYNCER_DELAY_SECONDS, ClusterCache
 
 _log = logging.getLogger(__name__)
 
@@ -138,14 +138,14 @@ class DerivedSyncerController:
             refusal = self._refused.get(key)
         return refusal is not None and refusal.problem.reason == Reason.SERVICE_REFUSED
 
-    def ensure(self, key: SyncerKey) -> SyncerResult | None:
+    def sync_with_service(self, key: SyncerKey) -> SyncerResult | None:
         """Create, change or delete one derived syncer as its Service asks.
 
         :returns: None if the syncer must be reconciled as it is now; otherwise the result of the reconcile.
         :raises KubernetesError: a missing syncer cannot be created.
         """
         try:
-            return self._ensure(key)
+            return self._sync_with_service(key)
         except KubernetesError as error:
             problem, now = Problem(Reason.KUBERNETES_ERROR, str(error)), time.monotonic()
             with self._lock:
@@ -168,7 +168,7 @@ class DerivedSyncerController:
             self._sources.enqueue_later(key, retry_seconds)
             return None
 
-    def _ensure(self, key: SyncerKey) -> SyncerResult | None:
+    def _sync_with_service(self, key: SyncerKey) -> SyncerResult | None:
         parent_name, service_name = split_derived_name(key[1])
         parent = self._sources.syncers.get(key[0], parent_name) if parent_name else None
         item = self._sources.syncers.get(*key)
@@ -181,7 +181,11 @@ class DerivedSyncerController:
             parent["metadata"].get("uid"),
         )
         if item is not None and is_deleted(item):
-            if is_ours and self._lacks_force_delete_annotation(item, parent) and self._is_write_due(key):
+            if (
+                is_ours
+                and self._must_copy_force_delete_annotation(item, parent)
+                and self._may_write_or_enqueue_later(key)
+            ):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_deleted(parent):
@@ -190,10 +194,10 @@ class DerivedSyncerController:
                 and item is not None
                 and _ORPHAN_FINALIZER not in parent["metadata"].get("finalizers", ())
             ):
-                return self._delete(item, parent) if self._is_write_due(key) else None
+                return self._delete(item, parent) if self._may_write_or_enqueue_later(key) else None
             return None
-        if not self._has_needed_finalizer(parent) or not self._sources.knows_services_of(key[0]):
-            return _result_without_change(item)
+        if not self._has_finalizer_or_is_dry_run(parent) or not self._sources.knows_services_of(key[0]):
+            return _empty_result_if_missing(item)
         service = self._sources.service(key[0], service_name)
         membership = membership_of(parent, service)
         if membership is Membership.MEMBER and service is not None:
@@ -205,7 +209,7 @@ class DerivedSyncerController:
         self._clear_refusal(key)
         return None
 
-    def _has_needed_finalizer(self, parent: Object) -> bool:
+    def _has_finalizer_or_is_dry_run(self, parent: Object) -> bool:
         """Return True if a namespace's syncer has the finalizer, or if a dry run cannot write the
         finalizer.
         """
@@ -236,10 +240,10 @@ class DerivedSyncerController:
         if item is not None and _is_up_to_date(item, wanted):
             self._clear_refusal(key)
             return None
-        if not self._is_write_due(key, wanted):
+        if not self._may_write_or_enqueue_later(key, wanted):
             if item is not None:
                 self._copy_safeguards(key, item, parent)
-            return _result_without_change(item)
+            return _empty_result_if_missing(item)
         try:
             answer = self._create_or_patch(item, wanted)
         except KubernetesError as error:
@@ -256,12 +260,12 @@ class DerivedSyncerController:
             return self._refuse_spec(key, service, item, wanted, why, remedy)
         self._clear_refusal(key)
         if not self._access.sends_writes:
-            return _result_without_change(item)
+            return _empty_result_if_missing(item)
         if item is not None and item.get("spec") == wanted["spec"]:
             return None  # of a change of labels alone no event leads here again
         return None if self._wait_until_watched(key, wanted) else SyncerResult()
 
-    def _is_write_due(self, key: SyncerKey, wanted: Object | None = None) -> bool:
+    def _may_write_or_enqueue_later(self, key: SyncerKey, wanted: Object | None = None) -> bool:
         """Return True unless the same spec was refused, or a write to this namespace failed, a short while
         ago; otherwise queue the syncer for later.
 
@@ -324,7 +328,7 @@ class DerivedSyncerController:
         there = item.get("spec") or {}
         spec = {field: parent["spec"].get(field) for field in _SAFEGUARD_FIELDS}
         changes = {field: value for field, value in spec.items() if there.get(field) != value}
-        if not changes or not self._is_write_due(key):
+        if not changes or not self._may_write_or_enqueue_later(key):
             return
         try:
             self._patch(item, {}, changes)
@@ -351,7 +355,7 @@ class DerivedSyncerController:
             _log.info(said, extra=extra)
             return answer
         answer = self._patch(
-            item, _inherited_marks_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
+            item, _inherited_metadata_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
         )
         if is_dry:
             _log.info("dry run: would change a derived syncer", extra=extra)
@@ -403,7 +407,7 @@ class DerivedSyncerController:
         if before is None or before.problem != refusal.problem:
             self._report(service, refusal.problem)
             self._enqueue_parent(key)
-        return _result_without_change(item)
+        return _empty_result_if_missing(item)
 
     def _clear_refusal(self, key: SyncerKey) -> None:
         with self._lock:
@@ -443,10 +447,10 @@ class DerivedSyncerController:
             self._clear_refusal(key)
             self._sources.enqueue_later(key, remaining_seconds)
             return None
-        if not self._is_write_due(key):
+        if not self._may_write_or_enqueue_later(key):
             return None
         # Instances are about to leave: the Service is read once more from the API server.
-        services = objects_named(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
+        services = list_objects_by_name(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
         if membership_of(parent, services[0] if services else None) is not membership:
             _log.warning(
                 "kept a derived syncer, checking again later: the API server's Service differs from the "
@@ -465,7 +469,7 @@ class DerivedSyncerController:
             _log.info("dry run: would delete a derived syncer", extra={"syncer": "/".join(key)})
             return None
         try:
-            if self._lacks_force_delete_annotation(item, parent):
+            if self._must_copy_force_delete_annotation(item, parent):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
             self._send("DELETE", key, body)
@@ -480,7 +484,7 @@ class DerivedSyncerController:
         return SyncerResult()
 
     @staticmethod
-    def _lacks_force_delete_annotation(item: Object, parent: Object) -> bool:
+    def _must_copy_force_delete_annotation(item: Object, parent: Object) -> bool:
         """Return True if the namespace's syncer has the annotation that forces its deletion, and the derived
         syncer has not.
         """
@@ -496,7 +500,7 @@ class DerivedSyncerController:
         derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_syncers_of(key)}
         if is_deleted(parent):
             return self._finish_deletion(parent, derived)
-        if not self._has_needed_finalizer(parent):
+        if not self._has_finalizer_or_is_dry_run(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
 
             def is_in_watch() -> bool:
@@ -517,19 +521,23 @@ class DerivedSyncerController:
                 desired=int(status.get("desired") or 0),
                 registered=int(status.get("registered") or 0),
             )
-            return SyncerResult(parent, report, requeue_after_seconds=SUMMARY_DELAY_SECONDS)
+            return SyncerResult(parent, report, requeue_after_seconds=NAMESPACE_SYNCER_DELAY_SECONDS)
         if has_annotation(parent, RELEASE_BRAKE_ANNOTATION):
             self._release_brakes(parent, derived)
-        concerned = set[SyncerKey]()
-        states = list(self._service_states(parent, derived, concerned))
-        return SyncerResult(parent, report_of(parent, states), syncers_to_reconcile=frozenset(concerned))
+        to_reconcile = set[SyncerKey]()
+        states = list(self._service_states(parent, derived, to_reconcile))
+        return SyncerResult(
+            parent,
+            namespace_syncer_report(parent, states),
+            syncers_to_reconcile=frozenset(to_reconcile),
+        )
 
     def _service_states(
-        self, parent: Object, derived: Mapping[SyncerKey, Object | None], concerned: set[SyncerKey]
-    ) -> Iterator[ServiceState]:
+        self, parent: Object, derived: Mapping[SyncerKey, Object | None], to_reconcile: set[SyncerKey]
+    ) -> Iterator[MemberServiceState]:
         """Yield the state of each Service that joins or joined.
 
-        :param concerned: filled with the derived syncers that must be reconciled.
+        :param to_reconcile: filled with the derived syncers that must be reconciled.
         """
         namespace, name = key_of(parent)
         left = dict(derived)
@@ -543,13 +551,15 @@ class DerivedSyncerController:
                 refusal = self._refused.get(key)
             is_up_to_date = self._is_up_to_date(parent, service, item)
             if refusal is not None or not is_up_to_date:
-                concerned.add(key)
+                to_reconcile.add(key)
             problem = refusal.problem if refusal else None
-            yield read_service_state(service_name, item, problem, is_up_to_date=is_up_to_date)
-        concerned.update(left)
+            yield read_member_service_state(service_name, item, problem, is_up_to_date=is_up_to_date)
+        to_reconcile.update(left)
         yield from self._leaving_service_states(left)
 
-    def _leaving_service_states(self, left: Mapping[SyncerKey, Object | None]) -> Iterator[ServiceState]:
+    def _leaving_service_states(
+        self, left: Mapping[SyncerKey, Object | None]
+    ) -> Iterator[MemberServiceState]:
         """Yield the state of each Service that does not join any more and still has a derived syncer."""
         for key, item in left.items():
             if item is None:
@@ -564,7 +574,7 @@ class DerivedSyncerController:
                 problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
             else:
                 problem = None  # kept: its own conditions tell
-            yield read_service_state(split_derived_name(key[1])[1], item, problem)
+            yield read_member_service_state(split_derived_name(key[1])[1], item, problem)
 
     @staticmethod
     def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
@@ -596,7 +606,11 @@ class DerivedSyncerController:
             return SyncerResult(ended=SyncerDeletion())
         if derived:
             # A single pass takes a deleted syncer that has a report for one that was not released.
-            report = None if self._waits else report_of(parent, list(self._leaving_service_states(derived)))
+            report = (
+                None
+                if self._waits
+                else namespace_syncer_report(parent, list(self._leaving_service_states(derived)))
+            )
             return SyncerResult(
                 parent,
                 report,
@@ -607,13 +621,13 @@ class DerivedSyncerController:
         return SyncerResult(parent, ended=SyncerDeletion())
 
     def _enqueue_parent(self, key: SyncerKey) -> None:
-        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), SUMMARY_DELAY_SECONDS)
+        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), NAMESPACE_SYNCER_DELAY_SECONDS)
 
 
-def report_of(parent: Object, states: list[ServiceState]) -> Report:
+def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) -> Report:
     """Return the conditions and counts of a namespace's syncer."""
     namespace, _ = key_of(parent)
-    counts = ServiceCounts.of(states)
+    counts = MemberServiceCounts.of(states)
     summary = f"{counts.ready} of {format_count(counts.total, 'Service')} of namespace {namespace} ready"
     well = Problem(ConditionType.SYNCED, summary if states else f"no Service of namespace {namespace} joins")
     first = counts.worst[0] if counts.worst else None
@@ -642,7 +656,7 @@ def report_of(parent: Object, states: list[ServiceState]) -> Report:
     )
 
 
-def _result_without_change(item: Object | None) -> SyncerResult | None:
+def _empty_result_if_missing(item: Object | None) -> SyncerResult | None:
     """Return None for an existing syncer, which is then reconciled as it is; an empty result for a missing
     syncer.
     """
@@ -659,7 +673,7 @@ def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:
     return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
 
 
-def _inherited_marks_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
+def _inherited_metadata_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
     """Return the part of a merge patch for the inherited label and annotation."""
     marks = inherited_metadata(wanted)
     return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}

@@ -17,12 +17,12 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.objects import Object, is_terminating
-from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.core.prestop import serving_seconds_after_deletion
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.shortfall import find_shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.core.wording import join_sentences
-from eurekube_provider.kube.access import PODS, KubeAccess, objects_named
+from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.rate_limiter import LONGEST_WAIT_FOR_URGENT_SECONDS
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import ClusterCache
@@ -207,7 +207,7 @@ class DrainCheck:
         :raises KubernetesError: the pod cannot be read.
         """
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
-        found = objects_named(self._access, PODS, name, namespace)
+        found = list_objects_by_name(self._access, PODS, name, namespace)
         with self._condition:
             self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_PODS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
@@ -247,7 +247,7 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
     kind, subject = _workload_kind_and_title(pod)
     spec = pod.get("spec") or {}
     applies_to_whole_workload = kind in ("Deployment", "ReplicaSet")
-    serves = serving_seconds(spec)
+    serves = serving_seconds_after_deletion(spec)
     if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
         return PodDrainFinding("", applies_to_whole_workload)
     found = [f"{one.problem}: {one.remedy}" for one in find_shortfalls(spec, needed_seconds)]

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 LONGEST_READ_WAIT_SECONDS = 15.0
 """Most seconds that ``--once`` waits until Eureka and the cluster have been read."""
 
-DISTRUST_LISTS_SECONDS = 60.0
+READ_EACH_INSTANCE_SECONDS = 60.0
 """Seconds after the start in which ``--dry-run`` reads each instance instead of trusting Eureka's cached
 lists: other replicas may just have changed something.
 """
@@ -94,7 +94,7 @@ class MirrorEntry:
         """The mirror's problem; None for a synced mirror."""
         if not self.was_reconciled:
             return _NOT_RECONCILED
-        is_synced, problem = self.report.synced if self.report else (True, None)
+        is_synced, problem = self.report.synced_condition if self.report else (True, None)
         return None if is_synced else problem
 
     @property
@@ -303,15 +303,15 @@ class RecordingRegistry:
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
         self._registry, self._name, self._run_report = registry, name, run_report
-        self._reads_each_until = time.monotonic() + DISTRUST_LISTS_SECONDS
+        self._reads_each_until = time.monotonic() + READ_EACH_INSTANCE_SECONDS
         self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
         self.condition, self.figures = registry.condition, registry.figures
         self.known_instances, self.get = registry.known_instances, registry.get
         self.read_everywhere = registry.read_everywhere
-        self.owners, self.cluster_names, self.count_up = (
+        self.owners, self.cluster_names, self.count_up_instances = (
             registry.owners,
             registry.cluster_names,
-            registry.count_up,
+            registry.count_up_instances,
         )
         self.lost_instances, self.drop_lost_instances = registry.lost_instances, registry.drop_lost_instances
         if isinstance(registry, MirrorSource):
@@ -325,13 +325,13 @@ class RecordingRegistry:
         )
         self.stand_by: Callable[[], None] = _do_nothing if run_report.is_dry else registry.stand_by
 
-    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read each instance, also the listed ones while the lists may be old: a printed plan must start from
         the present state.
         """
         is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
-        if is_doubted or not known_too:
-            self._registry.refresh(keys, known_too=is_doubted)
+        if is_doubted or not include_known:
+            self._registry.refresh(keys, include_known=is_doubted)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Record a plan and its outcome; carry the plan out unless this is a dry run."""

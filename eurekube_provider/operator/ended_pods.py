@@ -12,17 +12,17 @@ from contextlib import suppress
 
 from eurekube_provider.core.endpoint_presence import (
     find_address_takers,
-    find_restorable,
-    find_vanished,
-    is_pod_name,
+    find_instances_of_vanished_pods,
+    find_instances_to_restore,
+    is_pod_name_in_id,
     pods_in_slices,
 )
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_own_address, pod_name_of_endpoint
+from eurekube_provider.core.objects import Object, has_unshared_address, pod_name_of_endpoint
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.kube.access import PODS, KubeAccess, objects_named
+from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import ClusterCache
 
@@ -30,7 +30,7 @@ MOST_PODS_READ = 20
 """Most pods that one reconcile reads from the API server; the next reconcile reads the rest."""
 
 
-class EndedPods:
+class EndedPodSearch:
     """The search for ended pods, by watched slices and by reads of single pods; threads may share it."""
 
     def __init__(self, access: KubeAccess, sources: ClusterCache) -> None:
@@ -44,20 +44,20 @@ class EndedPods:
         """Forget a syncer that was deleted."""
         self._existing_in_last_search.pop(key, None)
 
-    def find_ended_instance_ids(self, key: SyncerKey, held: Collection[Instance]) -> frozenset[str]:
+    def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:
         """Return the ids of a syncer's instances whose pods are proven not to exist any more.
 
-        :param held: the syncer's instances in Eureka.
+        :param registered: the syncer's instances in Eureka.
         """
         near = pods_in_slices(self._sources.slices_of_syncer(key))
-        places = (pod_and_namespace_of_id(one.instance_id) for one in held)
-        if all((namespace, name) in near or not is_pod_name(name) for name, namespace in places):
+        places = (pod_and_namespace_of_id(one.instance_id) for one in registered)
+        if all((namespace, name) in near or not is_pod_name_in_id(name) for name, namespace in places):
             self.forget(key)
             return frozenset()  # as a rule, and without going through the slices of whole namespaces
-        namespaces = self._namespaces_of(held)
+        namespaces = self._namespaces_of(registered)
         if any(self._sources.slices.find_unsynced(one) for one in namespaces):
             return frozenset()
-        missing = find_vanished(held, self._slices_in(namespaces))
+        missing = find_instances_of_vanished_pods(registered, self._slices_in(namespaces))
         before = self._existing_in_last_search.get(key, frozenset())
         # Pods that existed in the last search are read again after all others.
         rest = [one for one in missing if one.instance_id not in before]
@@ -69,11 +69,11 @@ class EndedPods:
         self._existing_in_last_search[key] = there | before if rest else there
         return frozenset(asked - there)
 
-    def pods_reusing_addresses(self, key: SyncerKey, held: Collection[Instance]) -> dict[str, str]:
+    def pods_reusing_addresses(self, key: SyncerKey, registered: Collection[Instance]) -> dict[str, str]:
         """Return the pods, as namespace/name, that are proven to have the address of a syncer's instance now
         in place of its own pod, by instance id.
 
-        :param held: the syncer's instances in Eureka.
+        :param registered: the syncer's instances in Eureka.
         """
         own = self._sources.slices_of_syncer(key)
         there = {
@@ -81,7 +81,7 @@ class EndedPods:
         }
         missing = {
             one.instance_id: one
-            for one in held
+            for one in registered
             if (pod_and_namespace_of_id(one.instance_id)[0], one.ip_address) not in there
         }
         if not missing or any(map(self._sources.slices.find_unsynced, self._namespaces_of(missing.values()))):
@@ -94,30 +94,32 @@ class EndedPods:
                     proven[instance_id] = "/".join(place)
         return proven
 
-    def find_restorable_instances(self, key: SyncerKey, registry: Registry, owner: str) -> list[Instance]:
+    def lost_instances_with_ready_endpoints(
+        self, key: SyncerKey, registry: Registry, owner: str
+    ) -> list[Instance]:
         """Return the instances of a syncer that a registry lost and whose endpoints are ready, as they were
         registered.
         """
         forgotten = registry.lost_instances(owner)
-        lost = [one for one in forgotten if not self._sources.was_seen_terminating(one.instance_id)]
+        lost = [one for one in forgotten if not self._sources.was_instance_seen_terminating(one.instance_id)]
         if not lost:
             return []
-        to_restore = find_restorable(lost, self._sources.slices_of_syncer(key))
+        to_restore = find_instances_to_restore(lost, self._sources.slices_of_syncer(key))
         if len(to_restore) < len(lost):
-            to_restore = find_restorable(lost, self._slices_in(self._namespaces_of(lost)))
+            to_restore = find_instances_to_restore(lost, self._slices_in(self._namespaces_of(lost)))
         return to_restore
 
     def _pod_exists(self, instance_id: str) -> bool:
         name, namespace = pod_and_namespace_of_id(instance_id)
-        return bool(objects_named(self._access, PODS, name, namespace))
+        return bool(list_objects_by_name(self._access, PODS, name, namespace))
 
     def _pod_has_address(self, namespace: str, name: str, address: str) -> bool:
         """Return whether the API server has a pod of this name that alone has this address and is not
         being deleted.
         """
         return any(
-            has_own_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
-            for pod in objects_named(self._access, PODS, name, namespace)
+            has_unshared_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
+            for pod in list_objects_by_name(self._access, PODS, name, namespace)
         )
 
     def _namespaces_of(self, instances: Iterable[Instance]) -> set[str]:

@@ -86,7 +86,7 @@ class GatedPods(ReflectorGroup):
             opening = [pod for pod in self._opening.values() if not pod["is_ready"]]
         return [*self.waiting_pods(), *opening]
 
-    def waiting_on_ready_nodes(self) -> list[tuple[Object, float]]:
+    def waiting_pods_on_ready_nodes(self) -> list[tuple[Object, float]]:
         """Return the pods of :meth:`waiting_pods` on ready nodes, each with the seconds that it has waited.
 
         A pod on a node that is not ready is left out: the kubelet's last report may be outdated.
@@ -104,7 +104,7 @@ class GatedPods(ReflectorGroup):
         with self._lock:
             opening = list(self._opening.items())
         seen = {key for key, pod in opening if pod["is_ready"] or self._is_node_ready(pod["node"])}
-        return frozenset(seen.union(key_of(pod) for pod, _ in self.waiting_on_ready_nodes()))
+        return frozenset(seen.union(key_of(pod) for pod, _ in self.waiting_pods_on_ready_nodes()))
 
     def _update_pod(self, old: Object | None, new: Object | None) -> None:
         subject = new or old

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 SECONDS_BETWEEN_PASSES = 1.0
 """Seconds between two checks of the pods that wait for their gate."""
 
-SHOWN_POD_READ_SECONDS = 5.0
+SECONDS_BETWEEN_SHOWN_POD_READS = 5.0
 """Seconds between two readings of a pod that every server shows; other pods are read every
 :data:`SECONDS_BETWEEN_PASSES`.
 """
@@ -76,13 +76,14 @@ ReadingKey = tuple[str, str, InstanceKey]
 class _LastDecision:
     """The last decision on a syncer.
 
-    :ivar is_in_doubt: True if the syncer's desired instances are uncertain, or the brake holds removals.
+    :ivar is_registration_uncertain: True if the syncer's desired instances are uncertain, or the brake holds
+        removals.
     :ivar wanted_by_pod: the instance that the syncer's registry must show, by pod name.
     :ivar newly_up: the instances that this replica made UP and that callers did not find before.
     """
 
     situation: SyncerSituation
-    is_in_doubt: bool
+    is_registration_uncertain: bool
     wanted_by_pod: Mapping[str, Instance]
     newly_up: frozenset[InstanceKey]
 
@@ -92,7 +93,7 @@ class _PodReadings:
     """The readings of one pod's instance from all servers of a Eureka; all times are monotonic.
 
     :ivar wanted_instance: the instance that each server must show, with its address, as UP.
-    :ivar needed_seconds: for how long each server must show the instance before the gate opens.
+    :ivar required_shown_seconds: for how long each server must show the instance before the gate opens.
     :ivar shown_since: the time since which each reading has shown the instance, by server.
     :ivar answered_at: the time of the last answer, by server.
     :ivar last_answers: True for a server that showed the instance in the last reading, by server that
@@ -105,7 +106,7 @@ class _PodReadings:
     """
 
     wanted_instance: Instance
-    needed_seconds: float
+    required_shown_seconds: float
     shown_since: dict[str, float] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
     last_answers: dict[str, bool] = field(default_factory=dict)
@@ -116,7 +117,7 @@ class _PodReadings:
     def record_reading(self, reading: UncachedReading, began: float, ended: float) -> None:
         """Record the answers of a reading, which are empty if no server answered."""
         key = self.wanted_instance.key
-        found = {server: there.get(key) for server, there in reading.by_server.items()}
+        found = {server: there.get(key) for server, there in reading.instances_by_server.items()}
         answers = {server: self._is_wanted_instance_up(one) for server, one in found.items()}
         for server, at in list(self.answered_at.items()):
             if began - at > LONGEST_SILENCE_SECONDS:  # however long this reading took
@@ -145,8 +146,8 @@ class _PodReadings:
         times = [self.shown_since.get(server) for server in self.last_answers]
         if self.read_at is None or not times or None in times:
             return True
-        opens_at = max(one for one in times if one is not None) + self.needed_seconds
-        return now - self.read_at >= SHOWN_POD_READ_SECONDS or self.read_at < opens_at <= now
+        opens_at = max(one for one in times if one is not None) + self.required_shown_seconds
+        return now - self.read_at >= SECONDS_BETWEEN_SHOWN_POD_READS or self.read_at < opens_at <= now
 
     @property
     def shown_since_of_last_answers(self) -> dict[str, float | None]:
@@ -232,13 +233,17 @@ class GateOpener:
             pod_and_namespace_of_id(one.instance_id)[0]: refused.get(one.key, one)
             for one in situation.desired.instances
         }
-        is_in_doubt = situation.desired.is_in_doubt or decision.brake.held is not None
+        is_registration_uncertain = (
+            situation.desired.may_be_incomplete or decision.brake.held_removals is not None
+        )
         steps = decision.steps_by_registry.get(situation.home_registry)
         begun = {one.instance.key for one in steps.plan.changes if _makes_newly_up(one)} if steps else set()
         with self._lock:
             before = self._asked.get(situation.key)
             lasting = {*begun, *(before.newly_up if before else ())} & {one.key for one in wanted.values()}
-            self._asked[situation.key] = _LastDecision(situation, is_in_doubt, wanted, frozenset(lasting))
+            self._asked[situation.key] = _LastDecision(
+                situation, is_registration_uncertain, wanted, frozenset(lasting)
+            )
             for (home_registry, _, key), shown in self._shown.items():
                 if home_registry == situation.home_registry and key in begun:
                     shown.shown_since.clear()
@@ -267,39 +272,41 @@ class GateOpener:
             self._active_at = time.monotonic()
             try:
                 if self._may_write():
-                    self.check_waiting_pods()
+                    self.update_gates_of_waiting_pods()
             except LeadershipLost:
                 continue  # the new leader continues
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 if not self._stopped.is_set():
                     _log.exception("failed to check readiness gates, leaving them as they are and retrying")
 
-    def check_waiting_pods(self) -> None:
+    def update_gates_of_waiting_pods(self) -> None:
         """Decide once about the gate of each waiting pod, write the conditions, and start the due
         readings.
         """
-        if not self._sources.is_settled:
+        if not self._sources.is_synced_or_forbidden:
             return
         self._wanted = {}
         waiting = (
             self._sources.gated_pods.waiting_pods()
         )  # before: a pod that comes between is on no dead node
-        held = self._sources.gated_pods.waiting_on_ready_nodes()
+        held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
         views = {key_of(pod): self._views_of_pod(pod) for pod, _ in held}
-        self._start_due_readings({place for them in views.values() for _, place in them if place is not None})
+        self._start_due_readings(
+            {reading_key for them in views.values() for _, reading_key in them if reading_key is not None}
+        )
         self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
                 del self._refused[gone]
         for pod in waiting:
             if key_of(pod) not in views:
-                self._write_condition(pod, _NODE_NOT_READY_STEP, None)
+                self._write_condition(pod, _NODE_NOT_READY_DECISION, None)
         waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
         unread = self._sources.unread_namespaces()
         for pod, held_seconds in held:
             if not views[key_of(pod)] and any(self._may_select(one, key_of(pod)[0]) for one in unread):
                 continue  # a syncer that wants it may be in a namespace that was not read
-            seen = [self._with_reading(view, place) for view, place in views[key_of(pod)]]
+            seen = [self._with_reading(view, reading_key) for view, reading_key in views[key_of(pod)]]
             step = decide_gate(seen, held_seconds)
             self._write_condition(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
             if step.syncer is not None and not step.reason.opens_gate:
@@ -336,10 +343,10 @@ class GateOpener:
         wanted, desired = self._wanted_instances(key, syncer)
         return replace(
             self._view_of_endpoints(key, [service], pod),
-            state=SyncerState.PAUSED if syncer.is_paused else SyncerState.SERVED,
+            state=SyncerState.PAUSED if syncer.is_paused else SyncerState.COMPLETE,
             mode=syncer.mode,
             is_desired=key_of(pod)[1] in wanted,
-            is_in_doubt=desired.is_in_doubt,
+            is_registration_uncertain=desired.may_be_incomplete,
         )
 
     def _view_of_endpoints(self, key: SyncerKey, services: Collection[Object], pod: Object) -> GateView:
@@ -360,6 +367,7 @@ class GateOpener:
     def _view_of_syncer(
         self, key: SyncerKey, services: Collection[Object], pod: Object
     ) -> tuple[GateView, ReadingKey | None]:
+        """Return a syncer's view of a pod, with the key of the reading that it needs, if any."""
         with self._lock:
             asked = self._asked.get(key)
         item = self._sources.syncers.get(*key)
@@ -369,7 +377,8 @@ class GateOpener:
         syncer: Syncer | None = self._sources.parse_spec_or_none(item) or situation.syncer
         view = self._view_of_endpoints(key, services, pod)
         instance = asked.wanted_by_pod.get(name)
-        is_in_doubt, has_instances = asked.is_in_doubt, bool(situation.all_instances)
+        is_registration_uncertain = asked.is_registration_uncertain
+        has_instances = bool(situation.all_instances)
         if (
             instance is None
             and view.is_in_slices
@@ -378,17 +387,20 @@ class GateOpener:
         ):
             # It may have come since, and its worker waits for a Eureka that does not answer.
             wanted, desired = self._wanted_instances(key, syncer)
-            instance, is_in_doubt = wanted.get(name), is_in_doubt or desired.is_in_doubt
-            if is_in_doubt and not (desired.awaits_reading or has_instances):
+            instance, is_registration_uncertain = (
+                wanted.get(name),
+                is_registration_uncertain or desired.may_be_incomplete,
+            )
+            if is_registration_uncertain and not (desired.has_unread_objects or has_instances):
                 # As where none has the port: only a person can change that, and callers know no other pod.
-                is_in_doubt = self._may_have_registered(situation.owner, item)
+                is_registration_uncertain = self._may_have_instances_in_eureka(situation.owner, item)
         elif situation.state is SyncerState.REFUSED:
-            has_instances = has_instances or self._may_have_registered(situation.owner, item)
+            has_instances = has_instances or self._may_have_instances_in_eureka(situation.owner, item)
         view = replace(
             view,
             state=SyncerState.DELETED if is_deleted(item) else situation.state,
             is_desired=instance is not None,
-            is_in_doubt=is_in_doubt,
+            is_registration_uncertain=is_registration_uncertain,
             has_instances=has_instances,
         )
         if syncer is None:
@@ -398,29 +410,31 @@ class GateOpener:
             view,
             mode=syncer.mode,
             gate=syncer.readiness_gate,
-            needed_seconds=self._computed_seconds if seconds is None else seconds,
+            required_shown_seconds=self._computed_seconds if seconds is None else seconds,
         )
         if instance is None or syncer.eureka not in self._registries or syncer.mode is Mode.SERVICE:
             return view, None
-        place = (syncer.eureka, str(pod["metadata"]["uid"]), instance.key)
+        reading_key = (syncer.eureka, str(pod["metadata"]["uid"]), instance.key)
         with self._lock:
-            if place not in self._shown:
-                begins = place[1] in self._lapsed or instance.key in asked.newly_up
-                self._shown[place] = (
+            if reading_key not in self._shown:
+                begins = reading_key[1] in self._lapsed or instance.key in asked.newly_up
+                self._shown[reading_key] = (
                     _PodReadings(instance, 0.0) if begins else _readings_from_condition(key, pod, instance)
                 )
-            shown = self._shown[place]
-            shown.wanted_instance, shown.needed_seconds = instance, view.needed_seconds
-        return view, place
+            shown = self._shown[reading_key]
+            shown.wanted_instance, shown.required_shown_seconds = instance, view.required_shown_seconds
+        return view, reading_key
 
-    def _may_have_registered(self, owner: str, item: Object) -> bool:
+    def _may_have_instances_in_eureka(self, owner: str, item: Object) -> bool:
         """Return whether an owner has instances in Eureka, or may have instances in a registry that was not
         read yet.
         """
         named = self._registries.get(connection_name(item))
         conditions = [one.condition() for one in ([named] if named else self._registries.values())]
-        awaits_reading = any(isinstance(one, NeverRead) for one in conditions)
-        return awaits_reading or any(one.known_instances(owner=owner) for one in self._registries.values())
+        has_unread_objects = any(isinstance(one, NeverRead) for one in conditions)
+        return has_unread_objects or any(
+            one.known_instances(owner=owner) for one in self._registries.values()
+        )
 
     def _wanted_instances(
         self, key: SyncerKey, syncer: Syncer
@@ -434,13 +448,13 @@ class GateOpener:
             self._wanted[key] = by_pod, desired
         return self._wanted[key]
 
-    def _with_reading(self, view: GateView, place: ReadingKey | None) -> GateView:
+    def _with_reading(self, view: GateView, reading_key: ReadingKey | None) -> GateView:
         """Return the view with the readings of Eureka added; its state is None before the first reading."""
-        if place is None:
+        if reading_key is None:
             return view
-        condition = self._registries[place[0]].condition()
+        condition = self._registries[reading_key[0]].condition()
         with self._lock:
-            shown = self._shown.get(place)
+            shown = self._shown.get(reading_key)
             if shown is None or shown.read_at is None:
                 return replace(view, state=None)
             is_silent = shown.silent_since is not None
@@ -457,15 +471,15 @@ class GateOpener:
                 read_at=shown.read_at,
             )
 
-    def _start_due_readings(self, places: Collection[ReadingKey]) -> None:
+    def _start_due_readings(self, reading_keys: Collection[ReadingKey]) -> None:
         """Start the readings that are due, each registry's on a thread of its own: a registry that hangs
         delays no other. Forget the readings of all other keys.
 
-        :param places: the keys of the readings that the waiting pods need.
+        :param reading_keys: the keys of the readings that the waiting pods need.
         """
         now = time.monotonic()
         with self._lock:
-            for gone in self._shown.keys() - set(places):
+            for gone in self._shown.keys() - set(reading_keys):
                 del self._shown[gone]
                 self._lapsed.add(gone[1])
             due: dict[str, list[_PodReadings]] = {}
@@ -473,19 +487,21 @@ class GateOpener:
                 if name not in self._readings and shown.is_read_due(now):
                     due.setdefault(name, []).append(shown)
             self._readings |= due.keys()
-        for name, those in due.items():
-            self._executor.submit(self._read_instances, name, those)
+        for name, pod_readings in due.items():
+            self._executor.submit(self._read_instances, name, pod_readings)
 
-    def _read_instances(self, name: str, those: Collection[_PodReadings]) -> None:
+    def _read_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
         began = time.monotonic()
         reading = UncachedReading({})
         try:
-            reading = self._registries[name].read_everywhere([one.wanted_instance.key for one in those])
+            reading = self._registries[name].read_everywhere(
+                [one.wanted_instance.key for one in pod_readings]
+            )
         except RegistryError as error:
             _log.info("failed to read the instances of gated pods, retrying", extra={"error": str(error)})
         finally:
             with self._lock:
-                for one in those:
+                for one in pod_readings:
                     one.record_reading(reading, began, time.monotonic())
                 self._readings.discard(name)
 
@@ -530,7 +546,7 @@ class GateOpener:
                     body=body,
                     content_type=STRATEGIC_MERGE_PATCH,
                 )
-                self._record_written(pod, step)
+                self._report_written_condition(pod, step)
         except LeadershipLost:
             pass  # the new leader continues
         except KubernetesError as error:
@@ -543,7 +559,7 @@ class GateOpener:
             with self._lock:
                 self._writing.discard((namespace, name))
 
-    def _record_written(self, pod: Object, step: GateDecision) -> None:
+    def _report_written_condition(self, pod: Object, step: GateDecision) -> None:
         """Record an Event, and for an opened gate a log line, after a condition was written."""
         namespace, name = key_of(pod)
         with self._lock:
@@ -581,11 +597,11 @@ class GateOpener:
                 self._changed(key)
 
 
-_NODE_NOT_READY_STEP = GateDecision(GateReason.NODE_NOT_READY, "the pod's node is not ready")
+_NODE_NOT_READY_DECISION = GateDecision(GateReason.NODE_NOT_READY, "the pod's node is not ready")
 
 _CONDITION_FIELDS = ("status", "reason", "message")
 
-_REGISTERING_STATES = (SyncerState.SERVED, SyncerState.INCOMPLETE)
+_REGISTERING_STATES = (SyncerState.COMPLETE, SyncerState.INCOMPLETE)
 
 
 def _makes_newly_up(change: Change) -> bool:

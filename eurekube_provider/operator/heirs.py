@@ -20,7 +20,7 @@ from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.sources import ClusterCache
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 LONGEST_WAIT_SECONDS = 5.0
 """Most seconds that given-up instances wait until the pods or nodes that another syncer needs are read.
@@ -59,7 +59,7 @@ class NextOwnerSearch:
         self._unread: dict[SyncerKey, tuple[float, float]] = {}  # waited for since when, and last asked for
 
     def forget(self, key: SyncerKey) -> None:
-        """End the wait for what a syncer needs."""
+        """End the wait for the pods or nodes that a syncer needs."""
         self._unread.pop(key, None)
 
     def on_leadership_lost(self) -> None:
@@ -72,25 +72,25 @@ class NextOwnerSearch:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
         want one; None while a candidate's pods or nodes are not read yet.
 
-        :param key: the syncer that gives them up.
+        :param key: the syncer that gives the instances up.
         """
         while True:
             found: dict[RegistryAndKey, NextOwner] = {}
             is_awaited = False
             for name, instances in given_up.items():
-                there = {one.key: one for one in instances}
+                instances_by_key = {one.key: one for one in instances}
                 for other, syncer in self._candidate_syncers(key, name, instances):
                     desired = keep_registered_ids(
                         self._sources.desired(syncer), instances, self._cluster.name
                     )
                     wanted = desired.instances
-                    if desired.awaits_reading:
-                        is_awaited |= self._must_wait_for(other)
-                        wanted = self._instances_selected_by(syncer, there)
+                    if desired.has_unread_objects:
+                        is_awaited |= self._must_wait_for_reads_of(other)
+                        wanted = self._instances_selected_by(syncer, instances_by_key)
                     else:
                         self.forget(other)
                     for one in wanted:
-                        if one.key in there:
+                        if one.key in instances_by_key:
                             found.setdefault((name, one.key), NextOwner(other, one))
             if not is_awaited:
                 return found
@@ -114,11 +114,11 @@ class NextOwnerSearch:
                 if self._permissions.refusal(syncer, claimed_names(item)) is None:
                     yield other, syncer
 
-    def _must_wait_for(self, other: SyncerKey) -> bool:
+    def _must_wait_for_reads_of(self, other: SyncerKey) -> bool:
         """Return whether to wait longer for the pods or nodes that a syncer needs; begin the wait if
         necessary.
         """
-        now = elapsed_seconds()
+        now = boot_clock_seconds()
         since, asked = self._unread.get(other, (now, now))
         if now - asked > ABANDONED_WAIT_SECONDS:
             since = now
@@ -126,23 +126,25 @@ class NextOwnerSearch:
         return now - since < LONGEST_WAIT_SECONDS
 
     def _instances_selected_by(
-        self, syncer: Syncer, there: Mapping[InstanceKey, Instance]
+        self, syncer: Syncer, instances_by_key: Mapping[InstanceKey, Instance]
     ) -> tuple[Instance, ...]:
-        """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: the pods
-        were not read.
+        """Return those of the given-up instances that a syncer selects, unchanged but for their owner: the
+        pods were not read.
         """
         readable = Advertise.AUTO if syncer.mode is Mode.POD else Advertise.CLUSTER_DNS
         asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=(), advertise=readable))
-        selected = keep_registered_ids(asked, there.values(), self._cluster.name)
+        selected = keep_registered_ids(asked, instances_by_key.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
-        held: Iterable[Instance] = (there[one.key] for one in selected.instances if one.key in there)
+        held: Iterable[Instance] = (
+            instances_by_key[one.key] for one in selected.instances if one.key in instances_by_key
+        )
         if syncer.advertise is not readable:  # then the ids may have other ports
             places = {
                 (one.application, pod_and_namespace_of_id(one.instance_id)) for one in selected.instances
             }
             held = (
                 one
-                for one in there.values()
+                for one in instances_by_key.values()
                 if (one.application, pod_and_namespace_of_id(one.instance_id)) in places
             )
         return tuple(replace(one, metadata={**one.metadata, **owner}) for one in held)

@@ -28,7 +28,7 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
 
-MOST_DIFFERENCES = 50
+MOST_KEPT_DIFFERENCES = 50
 """Most differences that are kept of one reconcile; the others are only counted."""
 
 MOST_RECENT_CHANGES = 100
@@ -55,7 +55,7 @@ class LastReconcile:
     :param ended_at: Unix time at which the reconcile ended.
     :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
     :param differing_count: number of instances that differ, including refused ones.
-    :param differences: the first :data:`MOST_DIFFERENCES` differences.
+    :param differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
     """
 
     ended_at: float
@@ -147,10 +147,10 @@ class ReconcileHistory:
                 report=report,
                 removals_held_since=now - held.held_seconds if held else None,
                 differing_count=len(rest),
-                differences=tuple(rest[:MOST_DIFFERENCES]),
+                differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
             )
 
-    def count_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
+    def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
         """Count a reconcile that has ended, by its result."""
         self.durations.observe(seconds)
         with self._lock:
@@ -196,7 +196,7 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _remaining_differences(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
+def _remaining_differences(plan: Plan, outcome: Outcome, why_held: str) -> list[Difference]:
     """Return the differences that remain after a plan: changes that were refused, failed or held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}
@@ -204,7 +204,7 @@ def _remaining_differences(plan: Plan, outcome: Outcome, held: str) -> list[Diff
     for change in plan.changes:
         error = errors.get(id(change))
         if error is not None or change.instance.key not in done:
-            rest.setdefault(change.instance.key, difference_of_change(change, error or held))
+            rest.setdefault(change.instance.key, difference_of_change(change, error or why_held))
     return list(rest.values())
 
 

@@ -24,7 +24,7 @@ from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.objects import qualified_name
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.served import (
-    MAX_INSTANCES_READ,
+    MAX_INSTANCES_READ_UNCACHED,
     UNRENEWED_LIMIT_SECONDS,
     filter_instances_of_syncer,
     last_renewed_unix,
@@ -49,13 +49,13 @@ class NameFinding:
     :ivar check: ``name`` for the cluster's or an operator's name, or ``namespace``.
     :ivar subject: the name that the finding is about.
     :ivar detail: the present state, and the remedy.
-    :ivar hampers: True for a warning, False for a mere note.
+    :ivar is_warning: True for a warning, False for a mere note.
     """
 
     check: str
     subject: str
     detail: str
-    hampers: bool = True
+    is_warning: bool = True
 
 
 def cluster_name_findings(
@@ -100,10 +100,10 @@ def cluster_name_findings(
             f" the Kubernetes API does not answer would renew nothing, and {format_count(counts[name])} would"
             f" {LAPSE_TIME_TEXT}. --cluster-name {name} changes nothing else"
         )
-        yield NameFinding("name", name, said, hampers=False)
+        yield NameFinding("name", name, said, is_warning=False)
 
 
-def renewer_findings(
+def unrenewed_registration_findings(
     operator_name: str, instances: Iterable[Instance], read: ReadInstances
 ) -> Iterator[NameFinding]:
     """Yield findings on stacks' registrations that ask another operator to renew them and that nobody
@@ -116,7 +116,7 @@ def renewer_findings(
             by_renewer.setdefault(one.renewer, []).append(one)
     now = time.time()
     for renewer, those in sorted(by_renewer.items()):
-        found = read([one.key for one in those[:MAX_INSTANCES_READ]])
+        found = read([one.key for one in those[:MAX_INSTANCES_READ_UNCACHED]])
         times = [at for one in found if (at := last_renewed_unix(one)) is not None]
         if times and now - max(times) > UNRENEWED_LIMIT_SECONDS:
             said = (
@@ -152,7 +152,7 @@ def check_names(
             said = f"what the Lease remembers cannot be read: {error}"
             yield NameFinding("name", "/".join(lease), said)
     yield from cluster_name_findings(settings, uid, notes, instances)
-    yield from renewer_findings(settings.operator_name, instances, read)
+    yield from unrenewed_registration_findings(settings.operator_name, instances, read)
     if settings.watch_namespaces:
         cluster = Cluster(settings.cluster_name or default_cluster_name(uid), uid)
         yield from _namespace_findings(settings.watch_namespaces, access, cluster, notes, instances, read)
@@ -180,14 +180,17 @@ def _namespace_findings(
             near = suggest_name(namespace, known) if known else "no namespace has a syncer"
             said = f"the cluster has no such namespace: is it misspelt in --watch-namespace? {near}"
             yield NameFinding("namespace", namespace, said)
-    dropped_namespaces = {*notes.with_namespaces(tuple(watched)).dropped_namespaces}
+    dropped_namespaces = {*notes.with_watched_namespaces(tuple(watched)).dropped_namespaces}
     now = time.time()
     for item in syncers_not_watched(items, watched):
         namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified_name(item)}"
         there = read(
-            [one.key for one in filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ]]
+            [
+                one.key
+                for one in filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ_UNCACHED]
+            ]
         )
-        why = not_served_problem(item, there, now, was_there=namespace in dropped_namespaces)
+        why = not_served_problem(item, there, now, had_instances_there=namespace in dropped_namespaces)
         if why is not None:
             yield NameFinding("namespace", subject, why.text)
         elif namespace in dropped_namespaces:

@@ -28,7 +28,7 @@ class OperatorTasks:
         self._sources = sources
         self._triggers = triggers
 
-    def is_copy_current(self) -> bool:
+    def is_cluster_copy_current(self) -> bool:
         """Return whether this replica's copy of the cluster is current, so that it may act on the copy."""
         return self._sources.is_current
 

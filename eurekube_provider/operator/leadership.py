@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
 from eurekube_provider.core.objects import parse_api_time
-from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
+from eurekube_provider.kube.access import LEASES, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.elector import Elector
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class LeaderTasks(Protocol):
     def start_renewals(self) -> None:
         """Begin to renew the instances that are in Eureka."""
 
-    def is_copy_current(self) -> bool:
+    def is_cluster_copy_current(self) -> bool:
         """Return whether the local copy of the objects to reconcile is current."""
 
     def lead(self) -> None:
@@ -133,18 +133,18 @@ class Leadership:
             )
 
     def run_tasks(
-        self, tasks: LeaderTasks, stop: threading.Event, on_settled: Callable[[], None] = lambda: None
+        self, tasks: LeaderTasks, stop: threading.Event, on_leader_known: Callable[[], None] = lambda: None
     ) -> None:
         """Begin, pause and end the leader's tasks as the Lease says, until ``stop`` is set.
 
-        :param on_settled: called once this replica leads, or reads that a live replica leads.
+        :param on_leader_known: called once this replica leads, or reads that a live replica leads.
         """
         if self._elector is None:
             tasks.start_renewals()
-            while not tasks.is_copy_current() and not stop.wait(POLL_SECONDS):
+            while not tasks.is_cluster_copy_current() and not stop.wait(POLL_SECONDS):
                 pass
             tasks.lead()
-            on_settled()
+            on_leader_known()
             stop.wait()
             return
         self._elector.start()
@@ -153,7 +153,7 @@ class Leadership:
             self.step(self._elector, tasks)
             if not is_settled and (self._term or self._elector.is_renewed_by_another):
                 is_settled = True
-                on_settled()
+                on_leader_known()
             stop.wait(POLL_SECONDS)
 
     def step(self, elector: Elector, tasks: LeaderTasks) -> None:
@@ -179,7 +179,7 @@ class Leadership:
             if begins:
                 self._renews_for_all = False
                 tasks.start_renewals()
-            if tasks.is_copy_current():
+            if tasks.is_cluster_copy_current():
                 self._term = term
                 tasks.lead()
                 _log.info("became the leader, reconciling everything", extra={"term": term})
@@ -196,7 +196,7 @@ def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:
     :raises ConfigurationError: several namespaces have such a Lease, or the Leases may not be listed.
     """
     try:
-        listed = objects_named(access, LEASES, name)
+        listed = list_objects_by_name(access, LEASES, name)
     except KubernetesError as error:
         if error.status_code != 403:
             raise
@@ -254,7 +254,7 @@ class DuplicateOperatorCheck:
         :raises KubernetesError: the Leases could not be listed.
         """
         try:
-            listed = objects_named(self._access, LEASES, self._name)
+            listed = list_objects_by_name(self._access, LEASES, self._name)
         except KubernetesError as error:
             if error.status_code != 403:
                 raise
@@ -312,8 +312,8 @@ class DuplicateOperatorCheck:
                 _log.exception("failed to check Leases in other namespaces, retrying")
 
     def _own_lease_exists(self) -> bool:
-        """Return whether this operator's own Lease exists: then the operator has served before, and must not
-        stop.
+        """Return whether this operator's own Lease exists: then the operator has led before, and this process
+        must not stop.
         """
         try:
             self._access.get(LEASES.path(self._namespace, self._name))

@@ -19,7 +19,7 @@ from eurekube_provider.core.lease_notes import (
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 MOST_ERROR_LETTERS = 200
 """Number of letters of a server's error that the notes keep."""
@@ -30,7 +30,7 @@ class LeaseMemory:
     threads may share it.
 
     :param registries: the registries by their connections' names.
-    :param goes_on: False for a single pass, which does not record the watched namespaces.
+    :param is_long_running: False for a single pass, which does not record the watched namespaces.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class LeaseMemory:
         cluster: Cluster,
         registries: Mapping[str, Registry],
         *,
-        goes_on: bool = True,
+        is_long_running: bool = True,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._registries = registries
-        self._goes_on = goes_on
+        self._is_long_running = is_long_running
         self._lock = threading.Lock()
         self._notes = self._with_settings(LeaseNotes())
 
@@ -76,21 +76,21 @@ class LeaseMemory:
         settings = self._settings
         with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
         return replace(
-            with_cluster_name.with_namespaces(settings.watch_namespaces)
-            if self._goes_on
+            with_cluster_name.with_watched_namespaces(settings.watch_namespaces)
+            if self._is_long_running
             else with_cluster_name,
             # A label has no more letters; a longer name is found by the Lease's own.
             operator=re.sub(r"[^A-Za-z0-9._-]", "-", settings.operator_name)[:63].strip("-._"),
             is_cluster_name_given=settings.cluster_name is not None,
-            servers=tuple(self._server_reads()),
+            servers=tuple(self._server_notes()),
         )
 
-    def _server_reads(self) -> list[ServerNote]:
+    def _server_notes(self) -> list[ServerNote]:
         found = []
         for name, registry in self._registries.items():
             figures = registry.figures()
-            read_at = "" if figures.read_at is None else utc_time(figures.read_at)
+            read_at = "" if figures.read_at is None else format_utc_time(figures.read_at)
             for one in figures.servers:
-                answered_at = "" if one.answered_at is None else utc_time(one.answered_at)
+                answered_at = "" if one.answered_at is None else format_utc_time(one.answered_at)
                 found.append(ServerNote(name, one.url, read_at, answered_at, one.error[:MOST_ERROR_LETTERS]))
         return found

@@ -53,7 +53,7 @@ class Option:
     :ivar help: half a sentence.
     :ivar default_text: the default in words for the help; empty to show the value itself.
     :ivar value_if_empty: the value for an empty text; None for the default.
-    :ivar has_variable: True if the option is also read from its environment variable.
+    :ivar has_environment_variable: True if the option is also read from its environment variable.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Option:
     help: str
     default_text: str = ""
     value_if_empty: Any = None
-    has_variable: bool = True
+    has_environment_variable: bool = True
 
     def read(self, given: SourcedText | None) -> Any:
         """Return the parsed value, or the default where no text is given.
@@ -132,7 +132,7 @@ def help_of(option: Option) -> str:
     argparse.
     """
     default = f" [{option.default_in_help}]" if option.default_in_help else ""
-    also = f"; {environment_variable(option.name)}" if option.has_variable else ""
+    also = f"; {environment_variable(option.name)}" if option.has_environment_variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")
 
 
@@ -147,7 +147,9 @@ def flag_or_environment_texts(
     """
     found: dict[str, SourcedText] = {}
     for option in options:
-        from_environment = environment.get(environment_variable(option.name)) if option.has_variable else None
+        from_environment = (
+            environment.get(environment_variable(option.name)) if option.has_environment_variable else None
+        )
         for text, where in (
             (flags.get(option.name.replace("-", "_")), f"--{option.name}"),
             (from_environment, environment_variable(option.name)),

@@ -34,13 +34,13 @@ class Permissions:
         self._sources = sources
         self._reservations = settings.reservations
         self._address_policy = AddressPolicy(
-            settings.advertise_cidrs, settings.cluster_cidrs, option_name="--advertise-cidrs"
+            settings.advertise_cidrs, settings.cluster_cidrs, allowed_networks_option="--advertise-cidrs"
         )
 
-    def refusal(self, syncer: Syncer, names_before: frozenset[str]) -> Problem | None:
+    def refusal(self, syncer: Syncer, previously_claimed_names: frozenset[str]) -> Problem | None:
         """Return the reason why a syncer may not register as its spec asks; None if it may.
 
-        :param names_before: names that the syncer has used before, and so may keep.
+        :param previously_claimed_names: names that the syncer has used before, and so may keep.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
         refusal = self._configuration_refusal(syncer)
@@ -53,7 +53,7 @@ class Permissions:
                 f" that name; there are {', '.join(sorted(self._registries))}",
             )
         self._registries.require_read(syncer.eureka)
-        return self._name_conflict(syncer, names_before)
+        return self._name_conflict(syncer, previously_claimed_names)
 
     def _configuration_refusal(self, syncer: Syncer) -> Problem | None:
         target = syncer.selector.namespace
@@ -95,7 +95,7 @@ class Permissions:
                     f"take another name, or allow it with --reserve {syncer.namespace}={name}",
                 )
         if self._settings.strict_names:
-            for name in self._names_of_no_selected_service(syncer):
+            for name in self._names_that_no_service_has(syncer):
                 if not self._settings.may_publish(syncer.namespace, name):
                     return Problem(
                         Reason.NOT_ALLOWED,
@@ -117,22 +117,22 @@ class Permissions:
             return ""
         return "is none of the hosts that the operator's configuration allows (--advertise-hosts)"
 
-    def _names_of_no_selected_service(self, syncer: Syncer) -> list[str]:
+    def _names_that_no_service_has(self, syncer: Syncer) -> list[str]:
         """Return the syncer's names that none of its Services has, sorted; empty while it has no Service."""
         others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
-        own = self._sources.service_names(syncer.selector) if others else frozenset[str]()
+        own = self._sources.service_names_and_apps(syncer.selector) if others else frozenset[str]()
         return sorted(others - own) if own else []
 
-    def _name_conflict(self, syncer: Syncer, names_before: frozenset[str]) -> Problem | None:
+    def _name_conflict(self, syncer: Syncer, previously_claimed_names: frozenset[str]) -> Problem | None:
         """Return a conflict for a name that only another namespace of this cluster uses.
 
         A syncer that has had instances under a name keeps the name as long as it exists.
         """
-        for name in sorted(syncer.names - names_before):
+        for name in sorted(syncer.names - previously_claimed_names):
             if self._reservations.allow(syncer.namespace, name):
                 continue
             called = self._registries[syncer.eureka].owners(lookup_name=name)
-            owners = [self._cluster.parse_own_syncer(owner) for owner in called]
+            owners = [self._cluster.parse_syncer_of_this_cluster(owner) for owner in called]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
             claimants = {
                 key_of(item)
@@ -170,14 +170,16 @@ class Permissions:
         :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
-        others = frozenset(self._names_of_no_selected_service(syncer))
+        others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name):
                 continue
             if self._settings.may_publish(syncer.namespace, name):
                 continue
             owners = self._registries[syncer.eureka].owners(lookup_name=name)
-            if strangers := self._other_users_of_name(syncer, name, owners, unowned, own_instance_ids):
+            if strangers := self._describe_other_users_of_name(
+                syncer, name, owners, unowned, own_instance_ids
+            ):
                 reasons[name] = f"{strangers} under the name {name!r} as well: callers come to both"
             elif name in others:
                 reasons[name] = f"{name!r} is not the name of its Services"
@@ -191,7 +193,7 @@ class Permissions:
             "another name",
         )
 
-    def _other_users_of_name(
+    def _describe_other_users_of_name(
         self,
         syncer: Syncer,
         name: str,

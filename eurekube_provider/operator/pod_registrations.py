@@ -21,13 +21,17 @@ from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
 from eurekube_provider.core.endpoint_presence import pods_in_slices
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.objects import Object, has_own_address, is_mirrored, pod_addresses
+from eurekube_provider.core.objects import Object, has_unshared_address, is_mirrored, pod_addresses
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.self_registered import PodNameAndAddress, SelfRegistration, is_unrenewed
-from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, KubeAccess, objects_named
+from eurekube_provider.core.self_registered import (
+    PodNameAndAddress,
+    SelfRegistration,
+    is_unchanged_and_unrenewed,
+)
+from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import ClusterCache
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class SelfRegistrationCheck:
         for memory in (self._own, self._gone, self._looked, self._unrenewed):
             memory.pop(key, None)
 
-    def pods_with_own_address(
+    def pods_with_address_other_than_node(
         self, key: SyncerKey, namespace: str, suspects: Collection[PodNameAndAddress]
     ) -> frozenset[PodNameAndAddress]:
         """Return the pods whose address is their own and not their node's, without pods that cannot be read.
@@ -74,7 +78,7 @@ class SelfRegistrationCheck:
         if not suspects:
             self._own.pop(key, None)
             return frozenset()
-        before, now = self._own.get(key, {}), elapsed_seconds()
+        before, now = self._own.get(key, {}), boot_clock_seconds()
         known = {one: before[one] for one in suspects if one in before and now < before[one][1]}
         asked = sorted(set(suspects) - known.keys())
         pods: dict[str, Object] = {}
@@ -87,23 +91,23 @@ class SelfRegistrationCheck:
                 "failed to read pods that may have registered themselves, not matching addresses, retrying",
                 extra={"syncer": "/".join(key), "error": str(error)},
             )
-        soon = elapsed_seconds() + BLOCKED_RECHECK_SECONDS
+        soon = boot_clock_seconds() + BLOCKED_RECHECK_SECONDS
         for one in asked:
             pod = pods.get(one[0])
-            known[one] = (has_own_address(pod, one[1]), inf) if pod else (False, soon)
+            known[one] = (has_unshared_address(pod, one[1]), inf) if pod else (False, soon)
         self._own[key] = known
         return frozenset(one for one, (is_own, _) in known.items() if is_own)
 
     def registrations_of_gone_pods(
         self, key: SyncerKey, namespace: str, registrations: Iterable[SelfRegistration]
     ) -> tuple[list[SelfRegistration], str]:
-        """Return registrations whose pods are no endpoints any more, and are not known to live on unselected.
+        """Return registrations whose pods are no endpoints any more and, as far as known, do not exist.
 
         :returns: the registrations, and why the pods could not be read; empty where they could.
         """
         slices = self._sources.slices_of_syncer(key)
         near = pods_in_slices(slices)
-        addresses = _addresses_of_slices(slices)
+        addresses = _addresses_of_unmirrored_slices(slices)
         missing = [
             one
             for one in registrations
@@ -112,7 +116,7 @@ class SelfRegistrationCheck:
         if not missing:
             self._gone.pop(key, None)
             return [], ""
-        before, now = self._gone.get(key, {}), elapsed_seconds()
+        before, now = self._gone.get(key, {}), boot_clock_seconds()
         known = {one: before[one] for one in missing if one in before and now < before[one][2]}
         asked = [one for one in missing if one not in known]
         pods, why = list[Object](), ""
@@ -125,7 +129,7 @@ class SelfRegistrationCheck:
             for pod in pods
             for address in _pod_and_node_addresses(pod)
         }
-        soon = elapsed_seconds() + BLOCKED_RECHECK_SECONDS
+        soon = boot_clock_seconds() + BLOCKED_RECHECK_SECONDS
         known |= {one: ((one.pod, one.pod_address) not in alive, why, soon) for one in asked}
         self._gone[key] = known
         dead = [one for one in missing if known[one][0]]
@@ -148,10 +152,10 @@ class SelfRegistrationCheck:
             self._looked.pop(key, None)
             return [], ""
         why, until = self._looked.get(key, ("", -inf))
-        if elapsed_seconds() < until:
+        if boot_clock_seconds() < until:
             return [], why
         found, why = self._find_removable(key, registry, dead, application)
-        self._looked[key] = (why, elapsed_seconds() + BLOCKED_RECHECK_SECONDS)
+        self._looked[key] = (why, boot_clock_seconds() + BLOCKED_RECHECK_SECONDS)
         return found, why
 
     def _find_removable(
@@ -163,10 +167,10 @@ class SelfRegistrationCheck:
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
         try:
-            registry.refresh([key for key in keys if key not in odd], known_too=True)
+            registry.refresh([key for key in keys if key not in odd], include_known=True)
         except RegistryError as error:
             return [], f"Eureka could not be asked for it: {error}"
-        before, now = self._unrenewed.get(key, {}), elapsed_seconds()
+        before, now = self._unrenewed.get(key, {}), boot_clock_seconds()
         known: dict[InstanceKey, tuple[Instance, float]] = {}
         due: list[tuple[Instance, set[str]]] = []
         for one in dead:
@@ -174,7 +178,7 @@ class SelfRegistrationCheck:
             if held is None or held.key in odd or not one.matches_instance(held):
                 continue
             first, since = before.get(held.key, (held, now))
-            if not is_unrenewed(held, first):
+            if not is_unchanged_and_unrenewed(held, first):
                 first, since = held, now
             known[held.key] = (first, since)
             interval = held.lease.renewal_interval_seconds
@@ -185,7 +189,7 @@ class SelfRegistrationCheck:
         if not due:
             return [], why or "it is removed once nobody has renewed it for a while"
         try:
-            with self._guard_api_requests():
+            with self._fail_fast_if_api_was_silent():
                 used = self._addresses_in_use({address for _, addresses in due for address in addresses})
         except KubernetesError as error:
             return [], f"the cluster's pods and EndpointSlices could not be read: {error}"
@@ -201,17 +205,19 @@ class SelfRegistrationCheck:
         """
         if not names:
             return []
-        with self._guard_api_requests():
+        with self._fail_fast_if_api_was_silent():
             if len(names) > MOST_SINGLE_POD_READS:
                 wanted = set(names)
                 found = (pod for page in self._access.pages(PODS.path(namespace)) for pod in page["items"])
                 return [pod for pod in found if pod["metadata"]["name"] in wanted]
-            return [pod for name in names for pod in objects_named(self._access, PODS, name, namespace)]
+            return [
+                pod for name in names for pod in list_objects_by_name(self._access, PODS, name, namespace)
+            ]
 
     @contextmanager
-    def _guard_api_requests(self) -> Iterator[None]:
-        """Let the block send requests to the API server, unless the server has just left one without an
-        answer.
+    def _fail_fast_if_api_was_silent(self) -> Iterator[None]:
+        """Let the block send requests to the API server, unless the server left a request without an answer
+        a short while ago.
 
         Each unanswered request takes 15 seconds, and a syncer's changes must not wait for that again and
         again.
@@ -219,13 +225,13 @@ class SelfRegistrationCheck:
         :raises KubernetesError: the error of the requests, or the last error again.
         """
         message, until = self._unanswered
-        if elapsed_seconds() < until:
+        if boot_clock_seconds() < until:
             raise KubernetesError(message)
         try:
             yield
         except KubernetesError as error:
             if error.status_code is None:
-                self._unanswered = (str(error), elapsed_seconds() + BLOCKED_RECHECK_SECONDS)
+                self._unanswered = (str(error), boot_clock_seconds() + BLOCKED_RECHECK_SECONDS)
             raise
 
     def _addresses_in_use(self, addresses: set[str]) -> set[str]:
@@ -236,7 +242,7 @@ class SelfRegistrationCheck:
 
         :raises KubernetesError: the cluster cannot be read completely.
         """
-        used = addresses & _addresses_of_slices(self._sources.slices.objects())
+        used = addresses & _addresses_of_unmirrored_slices(self._sources.slices.objects())
         for address in addresses - used:
             query = {"fieldSelector": f"status.podIP={address}"}
             if self._access.get(PODS.path(), query)["items"]:
@@ -246,7 +252,7 @@ class SelfRegistrationCheck:
         for page in self._access.pages(PODS.path()):
             used |= addresses & {address for pod in page["items"] for address in _pod_and_node_addresses(pod)}
         for page in self._access.pages(ENDPOINT_SLICES.path()):
-            used |= addresses & _addresses_of_slices(page["items"])
+            used |= addresses & _addresses_of_unmirrored_slices(page["items"])
         return used
 
 
@@ -257,7 +263,7 @@ def _pod_and_node_addresses(pod: Object) -> set[str]:
     return pod_addresses(pod) | ({str(status.get("hostIP") or ""), *several} - {""})
 
 
-def _addresses_of_slices(slices: Iterable[Object]) -> set[str]:
+def _addresses_of_unmirrored_slices(slices: Iterable[Object]) -> set[str]:
     """Return the addresses of endpoints, without those of mirrors, which come from Eureka and prove
     nothing.
     """

@@ -41,7 +41,7 @@ STUCK_REASONS = frozenset(
 )
 """Reasons of a EurekaSyncer that last until a person acts."""
 
-SETTLED_REASONS = frozenset(
+INTENDED_STATE_REASONS = frozenset(
     {ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED}
 )
 """Reasons of a EurekaSyncer that last as long as a person wants them."""
@@ -62,7 +62,7 @@ def progress_conditions(
     if is_stuck and is_stalled(item, why):
         return {STALLED: why}
     waits = conditions_of(item).get(RECONCILING)
-    if is_stuck and waits is not None and _holds_for_reason(waits, why):
+    if is_stuck and waits is not None and _is_true_for_reason(waits, why):
         since = parse_api_time(waits.get("lastTransitionTime"))
         if since is not None and (now - since).total_seconds() >= STALLED_AFTER_SECONDS:
             return {STALLED: why}
@@ -71,8 +71,8 @@ def progress_conditions(
 
 def is_stalled(item: Mapping[str, Any], why: Problem) -> bool:
     """Return whether the status already says Stalled for this reason."""
-    return _holds_for_reason(conditions_of(item).get(STALLED), why)
+    return _is_true_for_reason(conditions_of(item).get(STALLED), why)
 
 
-def _holds_for_reason(condition: Mapping[str, Any] | None, why: Problem) -> bool:
+def _is_true_for_reason(condition: Mapping[str, Any] | None, why: Problem) -> bool:
     return condition is not None and condition["status"] == "True" and condition["reason"] == why.reason

@@ -138,7 +138,7 @@ class WorkQueue(Generic[K]):
             if group is not None:
                 self._add_locked(key, group)
 
-    def pause(self) -> bool:
+    def pause_and_check_idle(self) -> bool:
         """Hand out no key until :meth:`resume`; return whether no worker has a key any more."""
         with self._lock:
             for group in self._groups.values():

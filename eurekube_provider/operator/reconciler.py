@@ -47,7 +47,7 @@ from eurekube_provider.operator.reports import DecidedSituation, SyncerDeletion,
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.situations import SituationReader
 from eurekube_provider.operator.sources import ClusterCache
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -101,23 +101,23 @@ class Reconciler:
         self._reported_names: set[str] = set()
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
-    def reconcile(self, key: SyncerKey, served_registry: str = "") -> SyncerResult:
+    def reconcile(self, key: SyncerKey, worker_registry: str = "") -> SyncerResult:
         """Decide for one syncer and carry the decision out; see :meth:`decide`."""
-        decided = self.decide(key, served_registry)
+        decided = self.decide(key, worker_registry)
         return self.carry_out(decided) if isinstance(decided, DecidedSituation) else decided
 
-    def decide(self, key: SyncerKey, served_registry: str = "") -> DecidedSituation | SyncerResult:
+    def decide(self, key: SyncerKey, worker_registry: str = "") -> DecidedSituation | SyncerResult:
         """Read a syncer's situation and decide; return a result at once where that fails.
 
-        :param served_registry: the name of the registry whose workers ask: they do not wait for another
+        :param worker_registry: the name of the registry whose workers ask: they do not wait for another
             registry that fails. Empty for a caller that waits for all.
         :raises LeadershipLost: this replica may not change anything any more.
         """
         if not self._may_write():
             raise LeadershipLost("another replica may lead by now")
-        registries = self._registries[served_registry]
+        registries = self._registries[worker_registry]
         try:
-            if (done := self._reconcile_namespace_syncer(key, registries)) is not None:
+            if (done := self._reconcile_if_namespace_or_derived(key, registries)) is not None:
                 return done
             item, situation = self._reader.read(key, registries)
         except LeadershipLost:
@@ -127,14 +127,16 @@ class Reconciler:
         self._log_unknown_cluster_names(situation)
         return DecidedSituation(item, situation, decide(situation), registries)
 
-    def _reconcile_namespace_syncer(self, key: SyncerKey, registries: Registries) -> SyncerResult | None:
+    def _reconcile_if_namespace_or_derived(
+        self, key: SyncerKey, registries: Registries
+    ) -> SyncerResult | None:
         """Reconcile a namespace's syncer, or a syncer derived from it; return None for all others.
 
         A namespace's syncer that has instances itself, as by an older CRD, is refused like an invalid one.
         """
         item = self._sources.syncers.get(*key)
         if item is None or not is_namespace_syncer(item):
-            return self._derived.ensure(key)
+            return self._derived.sync_with_service(key)
         owner = str(ClusterOwner(self._cluster.name, *key))
         return None if any(registries.instances_of_owner(owner).values()) else self._derived.reconcile(item)
 
@@ -142,7 +144,7 @@ class Reconciler:
         """Log, once for each name, that the cluster has instances under a name which no setting lists as one
         of its former names.
         """
-        for one in (one for there in situation.under_undeclared_names.values() for one in there):
+        for one in (one for there in situation.under_undeclared_cluster_names.values() for one in there):
             name = cluster_name_of_owner(one.owner) or ""
             if name not in self._reported_names:
                 self._reported_names.add(name)
@@ -191,7 +193,7 @@ class Reconciler:
             return False
         if decided.decision.brake.is_released:
             self._remove_release_annotation(key)
-        if situation.state is SyncerState.SERVED:
+        if situation.state is SyncerState.COMPLETE:
             for registry in decided.registries.values():
                 registry.drop_lost_instances(situation.owner, situation.desired.keys)
         return True
@@ -252,7 +254,7 @@ class Reconciler:
             situation.syncer,
             decision.home_differences if situation.syncer is not None else None,
             outcome,
-            decision.brake.held,
+            decision.brake.held_removals,
             None,
             frozenset(concerned),
             min((one for one in waits if one is not None), default=None),
@@ -304,7 +306,7 @@ class Reconciler:
         for name, there in registries.instances_of_owner(situation.owner).items():
             steps = decided.decision.steps_by_registry[name]
             lapsing = {one.key for one in steps.instances_to_lapse}
-            known = {one.key for one in situation.held[name]}
+            known = {one.key for one in situation.instances_by_registry[name]}
             known |= {change.instance.key for change in steps.plan.changes}
             for one in there:
                 has_news |= one.key not in known
@@ -314,8 +316,8 @@ class Reconciler:
                     registries[name].keep_registered(one)
             renewed = {one.key for one in steps.instances_to_renew}
             others = (
-                *situation.under_former_names.get(name, ()),
-                *situation.under_undeclared_names.get(name, ()),
+                *situation.under_former_cluster_names.get(name, ()),
+                *situation.under_undeclared_cluster_names.get(name, ()),
             )
             for one in others:
                 if one.key in renewed:
@@ -356,7 +358,7 @@ class Reconciler:
         elif is_done or not is_ours:
             self._undone.pop(key, None)
         elif error is not None:  # a round that only waits for others lets the time go on
-            now = elapsed_seconds()
+            now = boot_clock_seconds()
             waited = now - self._undone.setdefault(key, now)
             left_seconds = self._release_after_seconds - waited
             if left_seconds > 0:

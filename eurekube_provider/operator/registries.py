@@ -60,28 +60,28 @@ def instances_under_other_cluster_names(
 
 
 class Registries(dict[str, Registry]):
-    """All registries by connection, as the workers of one of them use them: without waiting for others that
-    fail.
+    """All registries by connection name, as the workers of one connection use them: without waiting for
+    other connections that fail.
 
-    :param served: the connection whose workers these are; empty for callers that wait for any.
+    :param worker_registry: the name of the workers' connection; empty for callers that wait for any.
     :param same_eureka_pairs: the pairs that are known to lead to one Eureka, which all workers share.
     """
 
     def __init__(
         self,
         registries: Mapping[str, Registry],
-        served: str = "",
+        worker_registry: str = "",
         same_eureka_pairs: set[frozenset[str]] | None = None,
     ) -> None:
         super().__init__(registries)
-        self._served = served
+        self._worker_registry = worker_registry
         self._same_eureka_pairs = set[frozenset[str]]() if same_eureka_pairs is None else same_eureka_pairs
 
     @property
-    def is_served_registry_unread(self) -> bool:
-        """True if the registry whose workers these are has never been read."""
-        served = self.get(self._served)
-        return served is not None and isinstance(served.condition(), NeverRead)
+    def is_worker_registry_unread(self) -> bool:
+        """True if the workers' own registry has never been read."""
+        worker_registry = self.get(self._worker_registry)
+        return worker_registry is not None and isinstance(worker_registry.condition(), NeverRead)
 
     def instances_of_owner(self, owner: str) -> dict[str, list[Instance]]:
         """Return an owner's instances at each connection."""
@@ -138,7 +138,8 @@ class Registries(dict[str, Registry]):
         written at the same moment, since a syncer that moves registers its instances anew. A proven pair is
         remembered, since a later change may be sent to one of them first.
 
-        :param home: where the instances of these keys shall be; at ``other`` they are.
+        :param home: the connection at which the syncer wants the instances of these keys.
+        :param other: the connection that has the instances now.
         :returns: None where that is not known yet: an instance was changed just now, or only one of them has
             it.
         :raises RegistryError: one of them cannot be read.
@@ -151,7 +152,7 @@ class Registries(dict[str, Registry]):
             raise failure
         compared = sorted(keys, key=lambda key: self[home].get(key) is None)[:MOST_COMPARED_INSTANCES]
         for name in (home, other):
-            self[name].refresh(compared, known_too=True)
+            self[name].refresh(compared, include_known=True)
         versions = [(self[home].get(key), self[other].get(key)) for key in compared]
         both = [(one.written_at_ms, two.written_at_ms) for one, two in versions if one and two]
         if any(at and at == there for at, there in both):
@@ -166,7 +167,7 @@ class Registries(dict[str, Registry]):
 
     def _failure_of_other_registry(self, name: str) -> RegistryError | None:
         """Return the error for which another connection's registry is not asked; None if it is asked."""
-        return reading_error(self[name].condition()) if self._served not in ("", name) else None
+        return reading_error(self[name].condition()) if self._worker_registry not in ("", name) else None
 
     def require_read(self, name: str) -> None:
         """Raise an error until a registry has been read once.

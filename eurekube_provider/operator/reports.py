@@ -77,7 +77,7 @@ class DecidedSituation:
     """The situation of a syncer, and the decision on it.
 
     :ivar item: the custom resource; None where it does not exist.
-    :ivar registries: the registries as the worker that carries it out uses them.
+    :ivar registries: the registries, as the worker that carries out the decision uses them.
     """
 
     item: Object | None
@@ -128,8 +128,8 @@ class SyncerReporter:
             return self.early_end_report(item, problem_of(error), decided.registries) if error else None
         registry = decided.registries[situation.home_registry]
         held = registry.known_instances(owner=situation.owner)
-        if not RULES_BY_STATE[situation.state].takes_over_former_names:
-            held += situation.under_former_names.get(situation.home_registry, ())
+        if not RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
+            held += situation.under_former_cluster_names.get(situation.home_registry, ())
         condition = registry.condition()
         if error is None and isinstance(condition, Failing) and condition.lasts:
             error = condition.error
@@ -143,27 +143,30 @@ class SyncerReporter:
                 desired=situation.desired,
                 plan=decision.home_differences,
                 outcome=outcome,
-                waiting_changes=decision.paused_change_count,
-                brake_problem=decision.brake.held.problem if decision.brake.held else None,
+                waiting_change_count=decision.paused_change_count,
+                brake_problem=decision.brake.held_removals.problem if decision.brake.held_removals else None,
                 read_error=error,
-                claimed_names=situation.names_before,
+                claimed_names=situation.previously_claimed_names,
                 instances_under_other_name=[
-                    one for there in situation.under_undeclared_names.values() for one in there
+                    one for there in situation.under_undeclared_cluster_names.values() for one in there
                 ],
-                pods_reusing_addresses=situation.taken_by_pod
+                pods_reusing_addresses=situation.address_taker_by_id
                 if situation.state is SyncerState.PAUSED
                 else {},
-                other_owner_problems=situation.foreign_problems,
+                other_owner_problems=situation.problems_with_foreign_instances,
                 self_registered=situation.self_registered,
                 gate_problem=self._waiting_pods(situation.key),
             )
         )
 
-    def result_while_waiting(self, decided: DecidedSituation, error: RegistryError) -> SyncerResult:
+    def result_while_changes_wait(self, decided: DecidedSituation, error: RegistryError) -> SyncerResult:
         """Return a result whose report says that changes wait for a registry that does not answer."""
         decision, said = decided.decision, self.reconcile_report(decided, _NO_OUTCOME, error)
         return SyncerResult(
-            decided.item, said, all_differences=decision.home_differences, held_back=decision.brake.held
+            decided.item,
+            said,
+            all_differences=decision.home_differences,
+            held_back=decision.brake.held_removals,
         )
 
     def result_while_unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
@@ -191,7 +194,7 @@ class SyncerReporter:
     ) -> Report:
         """Return the report on a reconcile that ended early.
 
-        :param registries: as its workers use them.
+        :param registries: the registries, as the syncer's worker uses them.
         :param error: why Eureka cannot be asked, beside the failure.
         """
         key, before = key_of(item), item.get("status") or {}
@@ -199,7 +202,7 @@ class SyncerReporter:
         held = [one for there in owned.values() for one in there]
         application, desired = before.get("application", ""), before.get("desired", len(held))
         registered = None
-        if failure.reason in EUREKA_ERROR_REASONS and registries.is_served_registry_unread:
+        if failure.reason in EUREKA_ERROR_REASONS and registries.is_worker_registry_unread:
             held, registered = [], before.get("registered", 0)
         drain = self._drain_check.problem(key)
         return build_report(

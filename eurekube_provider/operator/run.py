@@ -25,7 +25,7 @@ from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Misconfigured, NeverRead, Registry, reading_error
-from eurekube_provider.core.syncer import awaits_release
+from eurekube_provider.core.syncer import awaits_finalizer_removal
 from eurekube_provider.kube.access import LEASES, NAMESPACES, KubeAccess, is_api_unavailable
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder, EventType
@@ -54,9 +54,9 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
-from eurekube_provider.operator.unserved import UnservedSyncers
+from eurekube_provider.operator.unserved import UnservedSyncerSearch
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
-from eurekube_provider.operator.web.routes import Routes
+from eurekube_provider.operator.web.routes import WebRoutes
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.garbage_collection import freeze_present_objects
 from eurekube_provider.version import __version__
@@ -85,7 +85,7 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
         operator ends once everything was reconciled. With a report there is no web server and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
-    routes = Routes(has_status_page=settings.status_page)
+    routes = WebRoutes(has_status_page=settings.status_page)
     address = parse_address(settings.web_address) if run_report is None else None
     web = WebServer(address, routes) if address else None
     if web:
@@ -157,11 +157,11 @@ class _OperatorParts:
     """The operator's parts, connected with each other.
 
     :ivar table: all parts, in the order of the start.
-    :ivar work: reconciles until the operator is asked to stop, or once.
+    :ivar main_task: reconciles until the operator is asked to stop, or once.
     """
 
     table: tuple[OperatorPart, ...]
-    work: Callable[[], None]
+    main_task: Callable[[], None]
     sources: ClusterCache
     registries: Mapping[str, Registry]
     duplicates: DuplicateOperatorCheck | None
@@ -176,8 +176,8 @@ class _OperatorParts:
                 freeze_present_objects()
                 sys.setswitchinterval(THREAD_SWITCH_SECONDS)
                 _log.info("operator is ready", extra={"syncers": len(self.sources.syncer_keys())})
-                self.work()
-            self._raise_refusal()
+                self.main_task()
+            self._raise_if_misconfigured_or_duplicate()
         finally:
             _log.info("stopping the operator, no instance is deregistered")
             for part in sorted(self.table, key=lambda one: STOP_ORDER.index(one.name)):
@@ -188,7 +188,7 @@ class _OperatorParts:
             if part.start_moment is when:
                 part.start()
 
-    def _raise_refusal(self) -> None:
+    def _raise_if_misconfigured_or_duplicate(self) -> None:
         for one in self.registries.values():
             if isinstance(condition := one.condition(), Misconfigured):
                 raise condition.why
@@ -199,7 +199,7 @@ class _OperatorParts:
 def _assemble_parts(
     settings: Settings,
     stop: threading.Event,
-    routes: Routes,
+    routes: WebRoutes,
     run_report: RunReport | None,
     self_check: selfcheck.BackgroundSelfCheck,
     blind: RenewalsWithoutKubernetes | None,
@@ -216,7 +216,7 @@ def _assemble_parts(
     try:
         cluster = _read_cluster(settings, access, stop, give_up_at, blind)
     except KubernetesError:
-        self_check.run_at_once(LONGEST_READ_WAIT_SECONDS)
+        self_check.run_now_and_wait(LONGEST_READ_WAIT_SECONDS)
         raise
     if cluster is None:
         return None
@@ -231,12 +231,12 @@ def _assemble_parts(
     duplicates = None
     if run_report is None and is_elected and may_be_elsewhere:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
-        if not _check_duplicates_until_read(duplicates, stop):
+        if not _check_duplicates_until_api_answers(duplicates, stop):
             return None
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
-    memory = LeaseMemory(settings, cluster, registries, goes_on=run_report is None)
+    memory = LeaseMemory(settings, cluster, registries, is_long_running=run_report is None)
     _read_lease_annotations(memory, access, lease)
     elector = None
     if is_elected:
@@ -267,7 +267,7 @@ def _assemble_parts(
             access,
             sources,
             registries,
-            settings.callers_know_after_seconds,
+            settings.seconds_until_callers_know_pods,
             events,
             queue.add,
             leadership.may_write,
@@ -306,7 +306,7 @@ def _assemble_parts(
     unserved = None
     if settings.watch_namespaces and run_report is None:
         watched, may_write = settings.watch_namespaces, leadership.may_write
-        unserved = UnservedSyncers(
+        unserved = UnservedSyncerSearch(
             watched, cluster, access, registries, events, memory.dropped_namespaces, may_write
         )
     operator = RunningOperator(
@@ -345,12 +345,12 @@ def _assemble_parts(
         for one in registries.values():
             one.stop()
 
-    def serve() -> None:
+    def run_until_stopped() -> None:
         drain_check.start()
-        is_settled = blind.stop if blind else lambda: None
-        leadership.run_tasks(OperatorTasks(controller, sources, triggers, mirrors), stop, is_settled)
+        on_leader_known = blind.stop if blind else lambda: None
+        leadership.run_tasks(OperatorTasks(controller, sources, triggers, mirrors), stop, on_leader_known)
 
-    def finish_writes(of: StatusWriter | EventRecorder) -> None:
+    def write_remaining(of: StatusWriter | EventRecorder) -> None:
         of.stop(longest_final_write_seconds(run_report, stop))
 
     def reconcile_once(run_report: RunReport) -> None:
@@ -358,12 +358,12 @@ def _assemble_parts(
             return
         _reconcile_once(run_report, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
-            finish_writes(one)
+            write_remaining(one)
 
     at_once, once_read = StartMoment.AT_ONCE, StartMoment.ONCE_READ
     rows = (
-        OperatorPart("events", at_once, events.start, lambda: finish_writes(events)),
-        OperatorPart("statuses", at_once, statuses.start, lambda: finish_writes(statuses)),
+        OperatorPart("events", at_once, events.start, lambda: write_remaining(events)),
+        OperatorPart("statuses", at_once, statuses.start, lambda: write_remaining(statuses)),
         OperatorPart("sources", at_once, sources.start, sources.stop),
         OperatorPart("duplicates", at_once, duplicates.start, duplicates.stop) if duplicates else None,
         OperatorPart("registries", at_once, start_registries, stop_registries),
@@ -377,12 +377,12 @@ def _assemble_parts(
         OperatorPart("unserved", once_read, unserved.start, unserved.stop) if unserved else None,
         OperatorPart("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
     )
-    work: Callable[[], None] = serve
+    main_task: Callable[[], None] = run_until_stopped
     if run_report and run_report.is_once:
-        work = partial(reconcile_once, run_report)
+        main_task = partial(reconcile_once, run_report)
     return _OperatorParts(
         table=tuple(row for row in rows if row),
-        work=work,
+        main_task=main_task,
         sources=sources,
         registries=registries,
         duplicates=duplicates,
@@ -404,9 +404,9 @@ def _create_registries(
             settings.resync_seconds,
             may_write=(lambda: False) if is_dry else leadership.may_write,
             # A single pass ends before a server that was left behind could be determined.
-            waits_for_all=run_report is not None and run_report.is_once,
+            waits_for_all_servers=run_report is not None and run_report.is_once,
             check_cluster=not settings.take_over_cluster,
-            follows_another=leadership.had_earlier_leader,
+            may_follow_another_leader=leadership.had_earlier_leader,
         )
         registries[name] = RecordingRegistry(registry, name, run_report) if run_report else registry
     return registries
@@ -472,7 +472,7 @@ def _reconcile_once(
 
     :raises EurekubeError: the Lease was lost meanwhile.
     """
-    deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_release(one))
+    deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_finalizer_removal(one))
     controller.start_renewals()
     controller.lead()
     mirror_keys = mirrors.reconcile_all_once(stop, give_up_at) if mirrors else []
@@ -503,20 +503,21 @@ class _RegistryListener:
         stop: threading.Event,
         mirrors: MirrorController | None,
     ) -> None:
-        self.owner_changed = controller.enqueue_owner
-        self._create_mirrors = mirrors
+        self.instances_of_owner_changed = controller.enqueue_owner
+        self._mirrors = mirrors
         self._name, self._registry = name, registry
         self._controller = controller
         self._stop = stop
 
     def condition_changed(self) -> None:
-        """Queue the syncers and mirrors of the registry; end the operator if its condition is Refused."""
+        """Queue the syncers and mirrors of the registry; end the operator if the
+        registry is misconfigured."""
         if isinstance(self._registry.condition(), Misconfigured):
             self._stop.set()
         else:
             self._controller.enqueue_syncers_of_eureka(self._name)
-            if self._create_mirrors:
-                self._create_mirrors.enqueue_mirrors_of(self._name)
+            if self._mirrors:
+                self._mirrors.enqueue_mirrors_of_eureka(self._name)
 
 
 def _read_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
@@ -532,7 +533,7 @@ def _read_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tupl
             )
 
 
-def _check_duplicates_until_read(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
+def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Check once for another operator of this name, as soon as the API answers; return False when asked to
     stop.
 
@@ -611,7 +612,7 @@ def wait_until_read(
     while True:
         conditions = {name: one.condition() for name, one in registries.items()}
         unread = {name: one for name, one in conditions.items() if isinstance(one, NeverRead | Misconfigured)}
-        is_known = sources.is_synced if needs_answers else sources.is_settled
+        is_known = sources.is_synced if needs_answers else sources.is_synced_or_forbidden
         is_silent = read_seconds >= SILENT_EUREKA_WAIT_SECONDS
         if is_known and all(
             not needs_answers and (reading_error(one) or is_silent) for one in unread.values()

@@ -182,7 +182,7 @@ def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers
         return found
 
     for one in check_names(settings, access, settings.lease(access.namespace), instances, read_instances):
-        verdict = Verdict.WARNING if one.hampers else Verdict.NOTE
+        verdict = Verdict.WARNING if one.is_warning else Verdict.NOTE
         yield CheckResult(one.check, one.subject, verdict, one.detail)
 
 
@@ -200,7 +200,7 @@ def check_kubernetes(
 
     :param namespaces: the namespaces to check; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
-    :param stacks: those that are targets.
+    :param stacks: the Pulumi Stacks that are targets.
     :param serves_mirrors: True to check the requirements of mirrors, too.
     :param gate_namespaces: the namespaces whose pods may declare the readiness gate; None among them for all.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
@@ -441,8 +441,10 @@ class BackgroundSelfCheck:
         self._thread = threading.Thread(target=self._run, name="self-check", daemon=True)
         self._thread.start()
 
-    def run_at_once(self, timeout_seconds: float) -> None:
-        """Check without further delay: the operator does not start, and the log shall say what is missing."""
+    def run_now_and_wait(self, timeout_seconds: float) -> None:
+        """Begin the check now and wait for its end, at most for the time-out: the operator does not start,
+        and the log must say what is missing.
+        """
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
 

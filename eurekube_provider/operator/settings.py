@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
 from eurekube_provider.core.reservations import Reservations
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, ROUTED_ADVERTISE_KINDS, Advertise
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, ROUTED_ADVERTISE_KINDS, Advertise
 from eurekube_provider.eureka.connection import SECRET_SETTINGS, Connection
 from eurekube_provider.kube.elector import ElectionTiming
 from eurekube_provider.operator.options import (
@@ -60,7 +60,7 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
     return not allowed.isdisjoint(((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
-def _checked_web_address(text: str) -> str:
+def _parse_web_address(text: str) -> str:
     parse_address(text)
     return text
 
@@ -159,7 +159,7 @@ class Settings:
         metavar="FILE",
         default_text="in-cluster, else KUBECONFIG",
         # KUBECONFIG may list several files: that is the Kubernetes client's to read.
-        has_variable=False,
+        has_environment_variable=False,
     )
     context: str | None = option_field(
         TEXT_TYPE, None, "the kubeconfig's context", default_text="its current one"
@@ -252,7 +252,7 @@ class Settings:
         default_text="what the API tells",
     )
     web_address: str = option_field(
-        ValueType(_checked_web_address, metavar="HOST:PORT"),
+        ValueType(_parse_web_address, metavar="HOST:PORT"),
         ":8080",
         "where to serve health, metrics and the status page; empty for nowhere",
         value_if_empty="",
@@ -291,7 +291,7 @@ class Settings:
         return Drain(take_over_seconds=take_over_seconds).prestop_seconds
 
     @property
-    def callers_know_after_seconds(self) -> int:
+    def seconds_until_callers_know_pods(self) -> int:
         """Seconds that callers need to learn of a pod that every server of Eureka shows.
 
         If ``drain-seconds`` is set: those seconds less the times of a take-over and of replication.
@@ -398,7 +398,7 @@ def load_settings(
 
     connections = {}
     if needs_eureka or "eureka-url" in given:
-        connections[DEFAULT_CONNECTION] = build_connection(
+        connections[DEFAULT_CONNECTION_NAME] = build_connection(
             {one.name: given.get(f"eureka-{one.name}") for one in CONNECTION_OPTIONS},
             {name: find_secret(f"eureka-{name}") for name in SECRET_SETTINGS},
             _MISSING_URL_MESSAGE,
@@ -459,7 +459,7 @@ def _parse_config_file(
         name: texts_from_mapping(f"{place}: {name}", entries, CONNECTION_OPTIONS, SECRET_SETTINGS)
         for name, entries in connections.items()
     }
-    for key, given in others.pop(DEFAULT_CONNECTION, {}).items():
+    for key, given in others.pop(DEFAULT_CONNECTION_NAME, {}).items():
         if f"eureka-{key}" in written:
             raise ConfigurationError(f"{given.where}: eureka-{key} says the same once more: keep one of them")
         written[f"eureka-{key}"] = given

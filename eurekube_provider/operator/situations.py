@@ -36,7 +36,7 @@ from eurekube_provider.core.syncer import (
 )
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.brake_memory import BrakeMemory
-from eurekube_provider.operator.ended_pods import EndedPods
+from eurekube_provider.operator.ended_pods import EndedPodSearch
 from eurekube_provider.operator.heirs import NextOwnerSearch
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
@@ -69,7 +69,7 @@ class SituationReader:
         self._permissions = permissions
         self._brake = brake
         self._previous_names = previous_names
-        self._pods = EndedPods(access, sources)
+        self._pods = EndedPodSearch(access, sources)
         self._registrations = SelfRegistrationCheck(access, sources)
         self._next_owners = NextOwnerSearch(cluster, sources, permissions, waits_at_once=reads_each_instance)
         self._reads_each = reads_each_instance
@@ -93,36 +93,41 @@ class SituationReader:
         owner = str(ClusterOwner(self._cluster.name, *key))
         if item is None and not self._sources.knows_syncers_of(key[0]):
             unknown = SyncerSituation(key, owner, SyncerState.UNKNOWN, registries.instances_of_owner(owner))
-            return None, self._with_former_instances(unknown, registries)
+            return None, self._with_instances_of_other_cluster_names(unknown, registries)
         if item is None or is_deleted(item):
-            return item, self._read_deleted(key, item, owner, registries)
-        names_before = claimed_names(item)
+            return item, self._read_deleted_syncer(key, item, owner, registries)
+        previously_claimed_names = claimed_names(item)
         try:
             syncer = self._sources.parse_spec(item)
-            refusal = self._permissions.refusal(syncer, names_before)
+            refusal = self._permissions.refusal(syncer, previously_claimed_names)
         except ConfigurationError as error:
             refusal = Problem(Reason.NOT_ALLOWED, str(error))
         if refusal is not None:
-            situation = self._read_refused(key, item, owner, registries, refusal)
+            situation = self._read_refused_syncer(key, item, owner, registries, refusal)
         else:
-            situation = self._read_served(key, syncer, owner, registries, names_before)
-        situation = self._with_neighbours_and_brake(situation, item, registries)
-        return item, self._with_unowned_instances(situation, item, registries)
+            situation = self._read_accepted_syncer(key, syncer, owner, registries, previously_claimed_names)
+        situation = self._with_other_instances_and_brake(situation, item, registries)
+        return item, self._with_self_registered_and_name_users(situation, item, registries)
 
-    def _read_served(
-        self, key: SyncerKey, syncer: Syncer, owner: str, registries: Registries, names_before: frozenset[str]
+    def _read_accepted_syncer(
+        self,
+        key: SyncerKey,
+        syncer: Syncer,
+        owner: str,
+        registries: Registries,
+        previously_claimed_names: frozenset[str],
     ) -> SyncerSituation:
         desired = self._sources.desired(syncer)
         home_registry = registries[syncer.eureka]
         home_registry.refresh([(syncer.application.upper(), one) for one in desired.terminating_ids])
-        self._refresh_former_instances(key, home_registry, desired.instances)
+        self._refresh_instances_of_former_names(key, home_registry, desired.instances)
         if self._reads_each:
             there = (*desired.instances, *home_registry.known_instances(owner=owner))
-            home_registry.refresh([one.key for one in there], known_too=True)
-        state = SyncerState.INCOMPLETE if desired.is_in_doubt else SyncerState.SERVED
+            home_registry.refresh([one.key for one in there], include_known=True)
+        state = SyncerState.INCOMPLETE if desired.may_be_incomplete else SyncerState.COMPLETE
         if syncer.is_paused:
             state = SyncerState.PAUSED
-        situation = self._with_former_instances(
+        situation = self._with_instances_of_other_cluster_names(
             SyncerSituation(
                 key,
                 owner,
@@ -130,30 +135,30 @@ class SituationReader:
                 registries.instances_of_owner(owner),
                 home_registry=syncer.eureka,
                 syncer=syncer,
-                names_before=names_before,
+                previously_claimed_names=previously_claimed_names,
                 policy=syncer.policy,
             ),
             registries,
             desired.instances,
         )
-        desired = self._under_registered_ids(situation, desired)
-        same_eureka, uncertain_connections = frozenset[str](), dict[str, RegistryError | None]()
-        if state is SyncerState.SERVED:
-            same_eureka, uncertain_connections = registries.connections_to_same_eureka(
+        desired = self._with_registered_ids(situation, desired)
+        same_eureka, connections_to_maybe_same_eureka = frozenset[str](), dict[str, RegistryError | None]()
+        if state is SyncerState.COMPLETE:
+            same_eureka, connections_to_maybe_same_eureka = registries.connections_to_same_eureka(
                 syncer.eureka, owner, desired.instances
             )
         situation = replace(
             situation,
             desired=desired,
             connections_to_same_eureka=same_eureka,
-            uncertain_connections=uncertain_connections,
+            connections_to_maybe_same_eureka=connections_to_maybe_same_eureka,
         )
-        asks = state is SyncerState.INCOMPLETE and not desired.awaits_reading
-        if asks or state is SyncerState.PAUSED:
-            situation = self._with_taken_addresses(situation)
-        return self._with_next_owners(self._with_ended_endpoints(situation, asks=asks))
+        asks_api_server = state is SyncerState.INCOMPLETE and not desired.has_unread_objects
+        if asks_api_server or state is SyncerState.PAUSED:
+            situation = self._with_addresses_taken_by_pods(situation)
+        return self._with_next_owners(self._with_ended_endpoints(situation, asks_api_server=asks_api_server))
 
-    def _read_refused(
+    def _read_refused_syncer(
         self, key: SyncerKey, item: Object, owner: str, registries: Registries, refusal: Problem
     ) -> SyncerSituation:
         """Return the situation of a refused syncer: of its spec only the two fields that limit removals
@@ -164,12 +169,12 @@ class SituationReader:
         policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
         held = registries.instances_of_owner(owner)
         refused = SyncerSituation(key, owner, SyncerState.REFUSED, held, refusal=refusal, policy=policy)
-        situation = self._with_former_instances(refused, registries)
+        situation = self._with_instances_of_other_cluster_names(refused, registries)
         if spec.get("paused"):  # so that what leaves is not removed
-            return self._with_taken_addresses(replace(situation, policy=Policy.UPSERT_ONLY))
-        return self._with_ended_endpoints(self._with_taken_addresses(situation), asks=True)
+            return self._with_addresses_taken_by_pods(replace(situation, policy=Policy.UPSERT_ONLY))
+        return self._with_ended_endpoints(self._with_addresses_taken_by_pods(situation), asks_api_server=True)
 
-    def _read_deleted(
+    def _read_deleted_syncer(
         self, key: SyncerKey, item: Object | None, owner: str, registries: Registries
     ) -> SyncerSituation:
         self._next_owners.forget(key)
@@ -184,28 +189,28 @@ class SituationReader:
         asked = self._sources.desired(syncer) if syncer is not None and home_registry else DesiredInstances()
         if home_registry:
             with suppress(RegistryError):  # which the removal meets as well
-                self._refresh_former_instances(key, registries[home_registry], asked.instances)
+                self._refresh_instances_of_former_names(key, registries[home_registry], asked.instances)
         deleted = SyncerSituation(key, owner, SyncerState.DELETED, registries.instances_of_owner(owner))
-        deleted = self._with_former_instances(deleted, registries, asked.instances)
-        desired = self._under_registered_ids(deleted, asked).instances
-        home_error = None
+        deleted = self._with_instances_of_other_cluster_names(deleted, registries, asked.instances)
+        desired = self._with_registered_ids(deleted, asked).instances
+        home_registry_error = None
         if home_registry:
             with suppress(RegistryError):  # which the removal meets as well
                 registries[home_registry].refresh(one.key for one in desired)
             try:
                 registries.require_read(home_registry)
             except RegistryError as error:
-                home_error = error
+                home_registry_error = error
         situation = replace(
             deleted,
-            held=registries.instances_of_owner(owner),
+            instances_by_registry=registries.instances_of_owner(owner),
             home_registry=home_registry,
             unlisted_instances=[one for one in desired if registries[home_registry].get(one.key) is None],
-            home_error=home_error,
+            home_registry_error=home_registry_error,
         )
-        return self._with_next_owners(self._with_ended_endpoints(situation, asks=False))
+        return self._with_next_owners(self._with_ended_endpoints(situation, asks_api_server=False))
 
-    def _refresh_former_instances(
+    def _refresh_instances_of_former_names(
         self, key: SyncerKey, home_registry: Registry, wanted: Iterable[Instance]
     ) -> None:
         """Read instances that the syncer may have under former names of its cluster, though no list shows
@@ -229,7 +234,7 @@ class SituationReader:
             (one.key[0], id_with_cluster(one.instance_id, name)) for one in missing for name in previous
         )
 
-    def _with_former_instances(
+    def _with_instances_of_other_cluster_names(
         self, situation: SyncerSituation, registries: Registries, wanted: Iterable[Instance] = ()
     ) -> SyncerSituation:
         """Add the syncer's instances under other names of its cluster.
@@ -241,55 +246,61 @@ class SituationReader:
         if not found:
             return situation
         previous = self._previous_names()
-        if RULES_BY_STATE[situation.state].takes_over_former_names:
+        if RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
             endpoints = {id_without_cluster(one.instance_id) for one in wanted}
             for name, there in found.items():
-                lacking = endpoints - {id_without_cluster(one.instance_id) for one in situation.held[name]}
+                lacking = endpoints - {
+                    id_without_cluster(one.instance_id) for one in situation.instances_by_registry[name]
+                }
                 ended = [one.key for one in there if id_without_cluster(one.instance_id) not in lacking]
                 with suppress(RegistryError):  # which the take-over meets as well
-                    registries[name].refresh(ended, known_too=True)
+                    registries[name].refresh(ended, include_known=True)
             found = registries.instances_under_other_cluster_names(self._cluster, situation.key)
-        under_former_names, under_undeclared_names = {}, {}
+        under_former_cluster_names, under_undeclared_cluster_names = {}, {}
         for name, there in found.items():
-            under_former_names[name] = [one for one in there if cluster_name_of_owner(one.owner) in previous]
-            under_undeclared_names[name] = [
+            under_former_cluster_names[name] = [
+                one for one in there if cluster_name_of_owner(one.owner) in previous
+            ]
+            under_undeclared_cluster_names[name] = [
                 one for one in there if cluster_name_of_owner(one.owner) not in previous
             ]
         return replace(
-            situation, under_former_names=under_former_names, under_undeclared_names=under_undeclared_names
+            situation,
+            under_former_cluster_names=under_former_cluster_names,
+            under_undeclared_cluster_names=under_undeclared_cluster_names,
         )
 
-    def _under_registered_ids(
-        self, situation: SyncerSituation, desired: DesiredInstances
-    ) -> DesiredInstances:
+    def _with_registered_ids(self, situation: SyncerSituation, desired: DesiredInstances) -> DesiredInstances:
         """Return the desired instances under the ids by which the syncer has registered them."""
-        ours = (situation.held, situation.under_former_names)
+        ours = (situation.instances_by_registry, situation.under_former_cluster_names)
         held = [one for by_name in ours for there in by_name.values() for one in there]
         return keep_registered_ids(limited_to_registered_ports(desired, held), held, self._cluster.name)
 
-    def _with_taken_addresses(self, situation: SyncerSituation) -> SyncerSituation:
+    def _with_addresses_taken_by_pods(self, situation: SyncerSituation) -> SyncerSituation:
         """Add the syncer's addresses that other pods have now."""
         held = situation.all_instances
-        taken_by_pod = self._pods.pods_reusing_addresses(situation.key, held) if held else {}
-        return replace(situation, taken_by_pod=taken_by_pod) if taken_by_pod else situation
+        address_taker_by_id = self._pods.pods_reusing_addresses(situation.key, held) if held else {}
+        return (
+            replace(situation, address_taker_by_id=address_taker_by_id) if address_taker_by_id else situation
+        )
 
-    def _with_ended_endpoints(self, situation: SyncerSituation, *, asks: bool) -> SyncerSituation:
+    def _with_ended_endpoints(self, situation: SyncerSituation, *, asks_api_server: bool) -> SyncerSituation:
         """Add the syncer's endpoints that have ended.
 
-        :param asks: True to ask the API server for pods that were not seen terminating.
+        :param asks_api_server: True to ask the API server for pods that were not seen terminating.
         """
         instances_not_desired_up = situation.instances_not_desired_up
-        if not (instances_not_desired_up or asks):
+        if not (instances_not_desired_up or asks_api_server):
             return situation
         seen = {
             one.instance_id
             for one in instances_not_desired_up
-            if self._sources.was_seen_terminating(one.instance_id)
+            if self._sources.was_instance_seen_terminating(one.instance_id)
         }
         seen |= situation.desired.terminating_ids & {one.instance_id for one in instances_not_desired_up}
         ended_ids = (
             self._pods.find_ended_instance_ids(situation.key, situation.all_instances)
-            if asks
+            if asks_api_server
             else frozenset[str]()
         )
         if not (seen or ended_ids):
@@ -304,7 +315,7 @@ class SituationReader:
         next_owners = self._next_owners.find_next_owners(situation.key, available_to_next_owners)
         return replace(situation, next_owners=next_owners or {}, awaits_next_owners=next_owners is None)
 
-    def _with_unowned_instances(
+    def _with_self_registered_and_name_users(
         self, situation: SyncerSituation, item: Object, registries: Registries
     ) -> SyncerSituation:
         """Add the instances that the syncer's own pods registered, and other users of its names."""
@@ -323,16 +334,25 @@ class SituationReader:
         else:
             self._registrations.forget(key)
         joins = None
-        if situation.state is not SyncerState.PAUSED or situation.held[situation.home_registry]:
+        if (
+            situation.state is not SyncerState.PAUSED
+            or situation.instances_by_registry[situation.home_registry]
+        ):
             own_ids = {one.instance_id for one in situation.self_registered}
-            own_ids |= {one.instance_id for one in situation.own_client_instances.values()}
+            own_ids |= {one.instance_id for one in situation.self_registered_by_key.values()}
             joins = self._permissions.unreserved_names_note(syncer, unowned, own_ids)
         odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
         found = (joins, self_registered.unreadable_instances_problem(odd))
-        foreign_problems = tuple(one for one in found if one is not None)
+        problems_with_foreign_instances = tuple(one for one in found if one is not None)
         return (
-            replace(situation, foreign_problems=(*situation.foreign_problems, *foreign_problems))
-            if foreign_problems
+            replace(
+                situation,
+                problems_with_foreign_instances=(
+                    *situation.problems_with_foreign_instances,
+                    *problems_with_foreign_instances,
+                ),
+            )
+            if problems_with_foreign_instances
             else situation
         )
 
@@ -353,30 +373,30 @@ class SituationReader:
             return situation
         application, namespace = syncer.application.upper(), syncer.selector.namespace
         pods = self_registered.find_pods_to_verify(wanted, unowned)
-        own = self._registrations.pods_with_own_address(key, namespace, pods)
-        own_client_instances = self_registered.find_own_client_instances(wanted, unowned, own)
-        seen = self_registered.merge_self_registrations(own_client_instances, before, wanted, unowned)
+        own = self._registrations.pods_with_address_other_than_node(key, namespace, pods)
+        self_registered_by_key = self_registered.find_self_registered_instances(wanted, unowned, own)
+        seen = self_registered.merge_self_registrations(self_registered_by_key, before, wanted, unowned)
         # Before the namespace was read nothing is an endpoint.
         dead, why = self._registrations.registrations_of_gone_pods(
-            key, namespace, () if situation.desired.awaits_reading else seen
+            key, namespace, () if situation.desired.has_unread_objects else seen
         )
-        removable_registrations = list[Instance]()
-        if syncer.removes_dead_self_registered and situation.state is SyncerState.SERVED:
-            removable_registrations, why = self._registrations.removable_instances(
+        removable_dead_registrations = list[Instance]()
+        if syncer.removes_dead_self_registered and situation.state is SyncerState.COMPLETE:
+            removable_dead_registrations, why = self._registrations.removable_instances(
                 key, registry, dead, application
             )
-        foreign_problems = (
+        problems_with_foreign_instances = (
             (self_registered.dead_registrations_problem(dead, application, why),) if dead else ()
         )
         return replace(
             situation,
-            own_client_instances=own_client_instances,
-            removable_registrations=removable_registrations,
+            self_registered_by_key=self_registered_by_key,
+            removable_dead_registrations=removable_dead_registrations,
             self_registered=seen,
-            foreign_problems=foreign_problems,
+            problems_with_foreign_instances=problems_with_foreign_instances,
         )
 
-    def _with_neighbours_and_brake(
+    def _with_other_instances_and_brake(
         self, situation: SyncerSituation, item: Object, registries: Registries
     ) -> SyncerSituation:
         """Add instances that registries lost, other instances of the same applications, and the brake's
@@ -384,9 +404,10 @@ class SituationReader:
         """
         key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
         forgotten_by_registry = {}
-        if state is not SyncerState.SERVED:
+        if state is not SyncerState.COMPLETE:
             forgotten_by_registry = {
-                name: self._pods.find_restorable_instances(key, at, owner) for name, at in registries.items()
+                name: self._pods.lost_instances_with_ready_endpoints(key, at, owner)
+                for name, at in registries.items()
             }
         names = {name: {one.application for one in lost} for name, lost in forgotten_by_registry.items()}
         if syncer is not None:

@@ -36,7 +36,7 @@ from eurekube_provider.core.objects import (
     service_name_of_slice,
 )
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY, adapt_to_registry
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY_ANNOTATION, adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
     Advertise,
@@ -58,7 +58,7 @@ from eurekube_provider.kube.access import (
     SYNCERS,
     ApiResource,
     KubeAccess,
-    objects_named,
+    list_objects_by_name,
 )
 from eurekube_provider.kube.reflector import ChangeListener, Reflector, ReflectorGroup, TrimFunction
 from eurekube_provider.operator.gated_pods import GatedPods
@@ -80,10 +80,10 @@ from eurekube_provider.operator.watches import (
 MOST_SINGLE_POD_READS = 20
 """Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
-SUMMARY_DELAY_SECONDS = 1.0
+NAMESPACE_SYNCER_DELAY_SECONDS = 1.0
 """Seconds for which changes of Services are gathered before their namespace's syncer is reconciled."""
 
-_GATES_AS_USER: SyncerKey = ("", "readiness gates")
+_WATCH_USER_KEY_OF_GATES: SyncerKey = ("", "readiness gates")
 """Key by which the readiness gates count as a user of the watched nodes, like a syncer."""
 
 
@@ -171,7 +171,7 @@ class ClusterCache:
         for group in self._groups.values():
             group.start()
         if self.gated_pods.reflectors:
-            self._nodes.set_needed_scopes(_GATES_AS_USER, {None})
+            self._nodes.set_needed_scopes(_WATCH_USER_KEY_OF_GATES, {None})
 
     def stop(self) -> None:
         """Stop reporting changes."""
@@ -187,9 +187,9 @@ class ClusterCache:
     def is_current(self) -> bool:
         """True if all copies are as new as the last :meth:`retry_now`, except objects that may not be read.
 
-        A copy counts even if no watch follows it at this moment: a proxy may end each watch at once. Routes
-        do not count: their lists may fail for days, since others wrote the kinds, and the syncers that need
-        them wait for them alone.
+        A copy counts even if no watch follows it at this moment: a proxy may end each watch at once.
+        Ingresses, Gateways and HTTPRoutes do not count: their lists may fail for days, since others wrote
+        the kinds, and only the syncers that need them wait for them.
         """
         routes = self._routes.groups
         return all(group.is_usable_by_new_leader for name, group in self._all.items() if name not in routes)
@@ -203,7 +203,7 @@ class ClusterCache:
         )
 
     @property
-    def is_settled(self) -> bool:
+    def is_synced_or_forbidden(self) -> bool:
         """True if all first lists are complete, except those of single namespaces that may not be read.
 
         Such a namespace must not stop the others: most likely it was deleted, with the operator's rights in
@@ -213,12 +213,12 @@ class ClusterCache:
 
     def unread_namespaces(self) -> dict[str, str]:
         """Return the namespaces whose objects have not all been read, each with the reason."""
-        find_on_host: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for group in self._groups.values():
             for one in group.reflectors:
                 if one.namespace is not None and not one.is_synced:
-                    find_on_host.setdefault(one.namespace, str(one.failure or "no answer yet"))
-        return find_on_host
+                    reasons.setdefault(one.namespace, str(one.failure or "no answer yet"))
+        return reasons
 
     def knows_syncers_of(self, namespace: str) -> bool:
         """Return whether all syncers of this namespace are known, so that an unknown one does not exist."""
@@ -297,7 +297,7 @@ class ClusterCache:
         """Return one Service."""
         return self._index.service(namespace, name)
 
-    def service_names(self, selector: Selector) -> frozenset[str]:
+    def service_names_and_apps(self, selector: Selector) -> frozenset[str]:
         """Return the names and the ``app`` labels, in lower case, of the Services that a selector matches."""
         services, _ = self._index.services_and_slices(selector)
         return frozenset(
@@ -309,7 +309,7 @@ class ClusterCache:
     def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         namespace = syncer.selector.namespace
-        unread = self._reflector_without_list(namespace)
+        unread = self._find_unsynced_reflector(namespace)
         if unread is not None:
             sentence = (
                 f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
@@ -334,19 +334,19 @@ class ClusterCache:
             self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
-            find_pod=self._host_port_finder(syncer, asks=True),
+            find_pod=self._host_port_finder(syncer, asks_api_server=True),
             mapped=None
             if syncer.needs_host_ports
             else self._mapping_cache_of((syncer.namespace, syncer.name), slices),
             routes=self._routes.routes(syncer) if syncer.needs_routes else None,
         )
-        failure = self._failure_of_further_objects(syncer)
-        if not failure or not desired.awaits_reading:
+        failure = self._failure_of_on_demand_objects(syncer)
+        if not failure or not desired.has_unread_objects:
             return desired
         with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=with_failure)
 
-    def _failure_of_further_objects(self, syncer: Syncer) -> KubernetesError | str | None:
+    def _failure_of_on_demand_objects(self, syncer: Syncer) -> KubernetesError | str | None:
         """Return the error of the objects, beside Services and EndpointSlices, that a syncer needs."""
         if syncer.needs_routes:
             return self._routes.failure(syncer)
@@ -356,18 +356,18 @@ class ClusterCache:
             self._pods_on_hosts.failure if syncer.needs_host_ports else None
         )
 
-    def _host_port_finder(self, syncer: Syncer, *, asks: bool) -> FindPodOnHost | None:
+    def _host_port_finder(self, syncer: Syncer, *, asks_api_server: bool) -> FindPodOnHost | None:
         """Return the function that finds the host ports of a syncer's pods; None where it needs none, or
         before they were read.
 
-        :param asks: True to ask the API server for pods that the watch has not brought yet: old pods may
-            leave meanwhile, and nobody would register the new ones.
+        :param asks_api_server: True to ask the API server for pods that the watch has not brought yet: old
+            pods may leave meanwhile, and nobody would register the new ones.
         """
         namespace = syncer.selector.namespace
         pods = self._pods_on_hosts.reflector(namespace) if syncer.needs_host_ports else None
         if pods is None:
             return None
-        left = MOST_SINGLE_POD_READS if asks else 0
+        left = MOST_SINGLE_POD_READS if asks_api_server else 0
 
         def find_on_host(name: str, address: str) -> PodOnHost | None:
             nonlocal left
@@ -376,7 +376,7 @@ class ClusterCache:
             if on_host is None and left:
                 left -= 1
                 try:
-                    there = objects_named(self._access, PODS, name, namespace)
+                    there = list_objects_by_name(self._access, PODS, name, namespace)
                 except KubernetesError:
                     left = 0
                 else:
@@ -397,7 +397,8 @@ class ClusterCache:
 
         :raises ConfigurationError: see :meth:`Syncer.from_object`, and :func:`.registry.adapt_to_registry`.
         """
-        key, read_of = key_of(syncer), (syncer.get("spec"), has_annotation(syncer, REGISTER_BEFORE_READY))
+        key = key_of(syncer)
+        read_of = (syncer.get("spec"), has_annotation(syncer, REGISTER_BEFORE_READY_ANNOTATION))
         known = self._parsed.get(key)
         if known is not None and known[0] == read_of:
             return known[1]
@@ -424,7 +425,7 @@ class ClusterCache:
             return []
         slices = self._with_gated_pods_ready(self._index.services_and_slices(selector)[1])
         syncer = self.parse_spec_or_none(self.syncers.get(*key))
-        find_pod = self._host_port_finder(syncer, asks=False) if syncer is not None else None
+        find_pod = self._host_port_finder(syncer, asks_api_server=False) if syncer is not None else None
         return with_host_ports(slices, find_pod) if find_pod is not None else slices
 
     def _with_gated_pods_ready(self, slices: list[Object]) -> list[Object]:
@@ -453,7 +454,7 @@ class ClusterCache:
         """Return the syncers that select a Service."""
         return self._selectors.keys_selecting(service)
 
-    def was_seen_terminating(self, instance_id: str) -> bool:
+    def was_instance_seen_terminating(self, instance_id: str) -> bool:
         """Return whether an instance's endpoint was lately seen terminating, and has not come back since."""
         return self.was_pod_seen_terminating(*pod_and_namespace_of_id(instance_id))
 
@@ -468,7 +469,7 @@ class ClusterCache:
 
         :raises KubernetesError: not all of them have been read.
         """
-        unread = self._reflector_without_list(selector.namespace)
+        unread = self._find_unsynced_reflector(selector.namespace)
         if unread is not None:
             raise KubernetesError(
                 f"the Services or EndpointSlices of the namespace {selector.namespace} have not been read"
@@ -480,7 +481,7 @@ class ClusterCache:
         """Return the EndpointSlices of a Service, without those of mirrors, as far as they were read."""
         return self._index.slices_of(namespace, service)
 
-    def _reflector_without_list(self, namespace: str) -> Reflector | None:
+    def _find_unsynced_reflector(self, namespace: str) -> Reflector | None:
         return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)
 
     def syncers_at_eureka(self, eureka: str) -> list[SyncerKey]:
@@ -495,16 +496,16 @@ class ClusterCache:
         """Return about how many instances the syncers want at each connection, counting Services or
         endpoints.
         """
-        find_on_host: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for item in self.syncers.objects():
             syncer = None if item["metadata"].get("deletionTimestamp") else self.parse_spec_or_none(item)
             if syncer is not None:
                 services, slices = self._index.services_and_slices(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
-                find_on_host[syncer.eureka] += (
+                counts[syncer.eureka] += (
                     sum(len(one["endpoints"]) for one in slices) if is_pod else len(services)
                 )
-        return find_on_host
+        return counts
 
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
         subject = new or old
@@ -519,7 +520,7 @@ class ClusterCache:
             self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
             self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
-            self.enqueue_later((key[0], parent), SUMMARY_DELAY_SECONDS)
+            self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and user_intent(old) == user_intent(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
@@ -550,7 +551,7 @@ class ClusterCache:
         namespace, name = key_of(subject)
         for _, parent in self._namespace_syncers_in(namespace):
             self._concerned((namespace, derived_name(parent, name)))
-            self.enqueue_later((namespace, parent), SUMMARY_DELAY_SECONDS)
+            self.enqueue_later((namespace, parent), NAMESPACE_SYNCER_DELAY_SECONDS)
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
@@ -567,7 +568,7 @@ class ClusterCache:
             self._report_nodes_changed(key)
 
     def _report_nodes_changed(self, user: SyncerKey) -> None:
-        if user != _GATES_AS_USER:
+        if user != _WATCH_USER_KEY_OF_GATES:
             self._concerned(user)
             return
         for pod in self.gated_pods.pods_depending_on_nodes():

@@ -18,7 +18,7 @@ from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS, Conditio
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.mapping import UNREAD_REASONS
+from eurekube_provider.core.mapping import NOT_READ_YET_REASONS
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.problem import Problem
@@ -34,7 +34,7 @@ from eurekube_provider.kube.rate_limiter import (
 )
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.progress import SETTLED_REASONS, STUCK_REASONS, progress_conditions
+from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STUCK_REASONS, progress_conditions
 from eurekube_provider.operator.reports import SyncerDeletion
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def syncer_status(syncer: Mapping[str, Any], report: Report, now: datetime) -> d
         make_condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
     problems = {**report.problems, **_progress_problems(syncer, report, now)}
-    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unknown_types)
+    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unchecked_condition_types)
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -81,7 +81,7 @@ def syncer_status(syncer: Mapping[str, Any], report: Report, now: datetime) -> d
 
 
 def _progress_problems(syncer: Mapping[str, Any], report: Report, now: datetime) -> Mapping[str, Problem]:
-    why = None if report.is_synced or report.synced.reason in SETTLED_REASONS else report.synced
+    why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
     if ConditionType.PAUSED in report.problems:
         why = None
     return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_REASONS)
@@ -167,8 +167,8 @@ def _resource_version(item: Mapping[str, Any]) -> int:
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
-def _urgent_fields(wanted: _PendingStatus) -> object:
-    """Return all that a status says except counts and wording."""
+def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
+    """Return the fields of a status whose changes are written soon: all but counts and wording."""
     report = wanted.report
     return (
         wanted.syncer["metadata"].get("generation"),
@@ -225,7 +225,7 @@ class StatusWriter:
             before = self._wanted.get(key)
             write_by = before.write_by if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
             self._wanted[key] = _PendingStatus(syncer, report, write_by)
-            if self._limiter.schedule_turn(key, self._may_write_at(key)):
+            if self._limiter.schedule_turn(key, self._write_allowed_at(key)):
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
@@ -298,13 +298,13 @@ class StatusWriter:
             while (key := self._limiter.pop_due_key(now)) is not None:
                 if key not in self._wanted:
                     continue
-                if (due_at := self._may_write_at(key)) <= now:
+                if (due_at := self._write_allowed_at(key)) <= now:
                     return key
                 self._limiter.schedule_turn(key, due_at)  # what was written meanwhile puts it off
             self._condition.wait(self._limiter.seconds_until_next_turn(now))
         return next(iter(self._wanted), None)
 
-    def _may_write_at(self, key: SyncerKey) -> float:
+    def _write_allowed_at(self, key: SyncerKey) -> float:
         """Return when the pending status may be written: mere counts wait longer. The caller holds the
         lock.
         """
@@ -337,7 +337,7 @@ class StatusWriter:
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
                         self._limiter.block_until(key, time.monotonic() + RETRY_SECONDS)
-                        self._limiter.schedule_turn(key, self._may_write_at(key))
+                        self._limiter.schedule_turn(key, self._write_allowed_at(key))
             return
         with self._condition:
             if self._is_forgotten:
@@ -355,7 +355,7 @@ def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
-_REASONS_WITHOUT_EVENT = UNREAD_REASONS | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
+_REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
 
 
 class StatusPublisher:

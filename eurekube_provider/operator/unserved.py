@@ -22,7 +22,7 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Healthy, Registry
 from eurekube_provider.core.served import (
-    MAX_INSTANCES_READ,
+    MAX_INSTANCES_READ_UNCACHED,
     UNRENEWED_LIMIT_SECONDS,
     not_served_problem,
     not_served_status,
@@ -33,7 +33,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 _log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ SEARCH_PERIOD_SECONDS = 30.0
 LONGEST_SEARCH_SECONDS = 120.0
 
 
-class UnservedSyncers:
+class UnservedSyncerSearch:
     """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
     into the syncer's status.
 
-    :param namespaces: those that this operator watches.
-    :param dropped: returns the namespaces that it watched before.
+    :param namespaces: the namespaces that this operator watches.
+    :param dropped: returns the namespaces that this operator watched before and does not any more.
     :param may_write: returns True if this replica leads.
     """
 
@@ -116,8 +116,10 @@ class UnservedSyncers:
                 self._served.add(key)
             if key in self._served:
                 continue
-            was_there = key in self._since or key[0] in self._dropped()
-            why = not_served_problem(item, self._read_instances(key), now, was_there=was_there)
+            had_instances_there = key in self._since or key[0] in self._dropped()
+            why = not_served_problem(
+                item, self._read_instances(key), now, had_instances_there=had_instances_there
+            )
             if why is not None:
                 found[key] = item, why
         self._since = {key: self._since.get(key, now) for key in found}
@@ -172,8 +174,8 @@ class UnservedSyncers:
                 *registry.known_instances(owner=owner),
                 *instances_under_other_cluster_names(registry, self._cluster, key),
             )
-            keys = [one.key for one in there[:MAX_INSTANCES_READ]]
-            registry.refresh(keys, known_too=True)
+            keys = [one.key for one in there[:MAX_INSTANCES_READ_UNCACHED]]
+            registry.refresh(keys, include_known=True)
             found += [one for each in keys if (one := registry.get(each)) is not None]
         return found
 
@@ -213,7 +215,7 @@ class UnservedSyncers:
     def _report_unserved(self, item: Object, why: Problem, now: float) -> None:
         """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
-        status = not_served_status(item, why, utc_time(now))
+        status = not_served_status(item, why, format_utc_time(now))
         if status is None:
             return
         metadata = item["metadata"]

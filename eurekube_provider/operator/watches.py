@@ -272,15 +272,15 @@ class MappingCaches:
         self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
         self._recent_endpoints = 0
 
-    def cache_for(self, key: SyncerKey, endpoints: int) -> MappingCache:
+    def cache_for(self, key: SyncerKey, endpoint_count: int) -> MappingCache:
         """Return the cache of a syncer that has this number of endpoints."""
         with self._lock:
             cache = self._remove(key) or MappingCache()
-            if endpoints >= LARGE_SYNCER_ENDPOINTS:
+            if endpoint_count >= LARGE_SYNCER_ENDPOINTS:
                 self._large[key] = cache
                 return cache
-            self._recent[key] = (cache, endpoints)
-            self._recent_endpoints += endpoints
+            self._recent[key] = (cache, endpoint_count)
+            self._recent_endpoints += endpoint_count
             while self._recent_endpoints > MOST_CACHED_ENDPOINTS:
                 self._remove(next(iter(self._recent)))
             return cache
@@ -329,13 +329,13 @@ class TerminatingEndpoints:
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
                     self._at[name] = now  # the last, so that the oldest is the first
-                    self._forget_the_oldest(now)
+                    self._forget_expired_and_surplus(now)
 
     def __contains__(self, name: EndpointKey) -> bool:
         with self._lock:
             return name in self._at
 
-    def _forget_the_oldest(self, now: float) -> None:
+    def _forget_expired_and_surplus(self, now: float) -> None:
         while (
             now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
             or len(self._at) > MOST_TERMINATING_REMEMBERED

@@ -32,11 +32,11 @@ class ArgumentType:
     choices: tuple[str, ...] = ()
 
 
-def argument_types(kind: type[Any]) -> dict[str, ArgumentType]:
+def argument_types(arguments_class: type[Any]) -> dict[str, ArgumentType]:
     """Return the type of each argument of a class, inherited ones included."""
     # The SDK's Input names Output and its variable as texts.
-    hints = get_type_hints(kind, localns={"Output": pulumi.Output, "T": TypeVar("T")})
-    return {item.name: _argument_type(hints[item.name]) for item in fields(kind)}
+    hints = get_type_hints(arguments_class, localns={"Output": pulumi.Output, "T": TypeVar("T")})
+    return {item.name: _argument_type(hints[item.name]) for item in fields(arguments_class)}
 
 
 def _argument_type(hint: Any) -> ArgumentType:
@@ -80,10 +80,10 @@ def _is_awaitable(hint: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, Awaitable)
 
 
-def nested_argument_names(kind: type[Any]) -> frozenset[str]:
+def nested_argument_names(arguments_class: type[Any]) -> frozenset[str]:
     """Return the names of a class's arguments and of all nested arguments."""
     found: set[str] = set()
-    for name, argument in argument_types(kind).items():
+    for name, argument in argument_types(arguments_class).items():
         found.add(name)
         shape: ArgumentType | None = argument
         while shape is not None:

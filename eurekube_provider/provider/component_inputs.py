@@ -37,31 +37,33 @@ class ComponentInputs:
     plain_argument_names: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, kind: type[Any], message: Any, later: Mapping[str, Any]) -> ComponentInputs:
+    def read(cls, arguments_class: type[Any], message: Any, sdk_inputs: Mapping[str, Any]) -> ComponentInputs:
         """Read a request's inputs.
 
-        :param kind: the class of the component's arguments.
+        :param arguments_class: the class of the component's arguments.
         :param message: the inputs as the engine sent them.
-        :param later: the same inputs as the SDK reads them, with outputs.
+        :param sdk_inputs: the same inputs as the SDK reads them, with outputs.
         :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear in
             the objects.
         """
-        shapes = {camel_case(argument): shape for argument, shape in argument_types(kind).items()}
+        shapes = {camel_case(argument): shape for argument, shape in argument_types(arguments_class).items()}
         found = cls()
         for name, value in message.fields.items():
             shape = shapes.get(name)
             if shape is not None:
                 _refuse_wrong_kind(shape, value, name)
             if shape is None or shape.may_be_output:
-                found.values[name] = later.get(name)
+                found.values[name] = sdk_inputs.get(name)
             else:
                 found.plain_argument_names.append(name)
-                read = found._read(shape, value, name)
+                read = found._read_known(shape, value, name)
                 if read is not None:
                     found.values[name] = read
         return found
 
-    def _read(self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False) -> Any:
+    def _read_known(
+        self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False
+    ) -> Any:
         """Return the value of an argument that must be known; note its path where it is unknown.
 
         :param within_secret: True if a secret contains the value.
@@ -95,7 +97,7 @@ class ComponentInputs:
     def _read_nested(self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool) -> Any:
         """Return a value within a list, map or object; it may be unknown where its type allows an output."""
         if not shape.may_be_output:
-            return self._read(shape, message, where, within_secret=within_secret)
+            return self._read_known(shape, message, where, within_secret=within_secret)
         read = _deserialize(message)
         if rpc.is_rpc_secret(read):
             return pulumi.Output.secret(rpc.unwrap_rpc_secret(read))

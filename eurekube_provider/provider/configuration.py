@@ -89,7 +89,7 @@ CONFIGURATION_KEYS: Mapping[str, ConfigurationKey] = {
     "context": ConfigurationKey("Which of its contexts."),
 }
 
-PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
+KEYS_OF_PROJECT_PROGRAM = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
 """Keys of a stack's configuration that belong to this project's program, in the same namespace."""
 
 
@@ -160,7 +160,7 @@ class Configuration:
 
     def problems(self) -> list[CheckFailure]:
         """Return the unusable values, with their remedies; no message repeats a secret."""
-        known = {*CONFIGURATION_KEYS, *(PROGRAM_KEYS if self.is_default_provider else ())}
+        known = {*CONFIGURATION_KEYS, *(KEYS_OF_PROJECT_PROGRAM if self.is_default_provider else ())}
         found = [
             CheckFailure(key, f"there is no such key; {suggest_name(key, CONFIGURATION_KEYS)}")
             for key in self.values

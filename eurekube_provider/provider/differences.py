@@ -19,7 +19,7 @@ from eurekube_provider.registrations.properties import (
 _COMPARED_BY_KEY = ("metadata", INSTANCES_PROPERTY)
 """Properties that are compared key by key."""
 
-_NEVER_WRITTEN = (ID_IS_DEFAULT, ID_BASE_PROPERTY, "service_url")
+_NEVER_WRITTEN_BY_PROGRAM = (ID_IS_DEFAULT, ID_BASE_PROPERTY, "service_url")
 """Properties that the check adds, beside defaults, and that no program writes."""
 
 _PROPERTIES_BY_NAME = {each.name: each for each in PROPERTIES}
@@ -66,7 +66,9 @@ def _is_filled_in_by_check(path: tuple[str, ...], properties: Properties) -> boo
     name, *within = path
     if within:
         return False
-    if name in _NEVER_WRITTEN or (name == "instance_id" and with_defaults(properties)[ID_IS_DEFAULT]):
+    if name in _NEVER_WRITTEN_BY_PROGRAM or (
+        name == "instance_id" and with_defaults(properties)[ID_IS_DEFAULT]
+    ):
         return True
     described = _PROPERTIES_BY_NAME.get(name)
     if described is None:

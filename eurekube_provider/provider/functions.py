@@ -8,7 +8,7 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.provider.configuration import Configuration
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME, configured_connection
 from eurekube_provider.registrations.discovered import (
     FieldMapping,
     find_application,
@@ -22,7 +22,7 @@ from eurekube_provider.registrations.servers import SHARED_PEERS
 
 
 def invoke(
-    token: str, given: Mapping[str, Any], configuration: Configuration, *, is_preview: bool
+    token: str, arguments: Mapping[str, Any], configuration: Configuration, *, is_preview: bool
 ) -> Properties:
     """Call a function of the package, and return its result; no value in it is an output.
 
@@ -36,17 +36,17 @@ def invoke(
             f"there is no function {token!r} (there are {', '.join(FUNCTIONS_BY_TOKEN)})"
         )
     if is_preview and configuration.is_offline:
-        return _offline_answer(token, given)
-    return function(given, configuration)
+        return _offline_answer(token, arguments)
+    return function(arguments, configuration)
 
 
-def _offline_answer(token: str, given: Mapping[str, Any]) -> Properties:
+def _offline_answer(token: str, arguments: Mapping[str, Any]) -> Properties:
     """Return the argument ``offline`` as the function's result in an offline preview; missing fields are
     empty.
 
     The engine takes no unknown value from a function.
     """
-    answer = given.get("offline")
+    answer = arguments.get("offline")
     if not isinstance(answer, Mapping):
         raise ConfigurationError(
             f"{token} asks nobody in an offline preview (eurekube:offline or EUREKUBE_OFFLINE): give it what"
@@ -59,7 +59,9 @@ def _offline_answer(token: str, given: Mapping[str, Any]) -> Properties:
         raise ConfigurationError(
             f"offline: {token} answers no {unknown[0]!r}; {suggest_name(unknown[0], nothing)}"
         )
-    return {name: answer.get(name, given.get(name, empty)) for name, empty in nothing.items()} | dict(answer)
+    return {name: answer.get(name, arguments.get(name, empty)) for name, empty in nothing.items()} | dict(
+        answer
+    )
 
 
 def _in_camel_case(found: Any) -> Any:
@@ -69,34 +71,36 @@ def _in_camel_case(found: Any) -> Any:
     return [_in_camel_case(item) for item in found] if isinstance(found, tuple) else to_plain_data(found)
 
 
-def _get_application(given: Mapping[str, Any], configuration: Configuration) -> Properties:
-    found = find_application(_peers(given, configuration), _required_text(given, "name"))
+def _get_application(arguments: Mapping[str, Any], configuration: Configuration) -> Properties:
+    found = find_application(_peers(arguments, configuration), _required_text(arguments, "name"))
     return {**_in_camel_case(found), "up": _in_camel_case(found.up)}
 
 
-def _get_instance(given: Mapping[str, Any], configuration: Configuration) -> Properties:
-    peers = _peers(given, configuration)
-    found = find_instance(peers, _required_text(given, "application"), _required_text(given, "instance_id"))
+def _get_instance(arguments: Mapping[str, Any], configuration: Configuration) -> Properties:
+    peers = _peers(arguments, configuration)
+    found = find_instance(
+        peers, _required_text(arguments, "application"), _required_text(arguments, "instance_id")
+    )
     return {"exists": found is not None, "instance": _in_camel_case(found)}
 
 
-def _get_endpoints(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+def _get_endpoints(arguments: Mapping[str, Any], configuration: Configuration) -> Properties:
     found = find_endpoints(
-        _required_text(given, "service"),
-        _required_text(given, "namespace"),
-        given.get("kubeconfig") or configuration("kubeconfig"),
-        given.get("context") or configuration("context"),
+        _required_text(arguments, "service"),
+        _required_text(arguments, "namespace"),
+        arguments.get("kubeconfig") or configuration("kubeconfig"),
+        arguments.get("context") or configuration("context"),
     )
     return {**_in_camel_case(found), "ready": _in_camel_case(found.ready)}
 
 
-def _peers(given: Mapping[str, Any], configuration: Configuration) -> Any:
-    name = given.get("connection") or DEFAULT_CONNECTION
+def _peers(arguments: Mapping[str, Any], configuration: Configuration) -> Any:
+    name = arguments.get("connection") or DEFAULT_CONNECTION_NAME
     return SHARED_PEERS.get(configured_connection(configuration, name=name))
 
 
-def _required_text(given: Mapping[str, Any], name: str) -> str:
-    value = given.get(name)
+def _required_text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name)
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{name} is required: a text that is not empty")
     return value

@@ -19,7 +19,7 @@ from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyn
 
 
 class NativeOperatorGuard(pulumi.CustomResource):
-    """The guard of an operator, served by the native provider."""
+    """The guard of an operator, as a resource of the native provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         opts.aliases = [pulumi.Alias(type_=OPERATOR_GUARD_TYPE)]
@@ -27,7 +27,7 @@ class NativeOperatorGuard(pulumi.CustomResource):
 
 
 class NativeOperator(EurekubeOperator):
-    """An EurekubeOperator, served to programs in every language."""
+    """An EurekubeOperator for programs in every language."""
 
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
@@ -40,14 +40,14 @@ class NativeOperator(EurekubeOperator):
 
 
 class NativeMirror(EurekaMirror):
-    """A EurekaMirror, served to programs in every language."""
+    """A EurekaMirror for programs in every language."""
 
     TYPE = "eurekube:index:Mirror"
     ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
 
 class NativeSyncer(EurekaSyncer):
-    """A EurekaSyncer, served to programs in every language."""
+    """A EurekaSyncer for programs in every language."""
 
     TYPE = "eurekube:index:Syncer"
     ARGS: ClassVar[type[Any]] = EurekaSyncerArgs

@@ -12,8 +12,8 @@ from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.resources.guarded_operator import (
     changed_properties,
+    clean_guard_properties,
     guard_id,
-    guard_properties,
     refuse_deletion_while_needed,
 )
 
@@ -37,7 +37,7 @@ def _check(request: Any) -> Any:
 def _diff(request: Any) -> Any:
     """Compare the guard's properties; a change is an update."""
     olds, news = (
-        guard_properties(decode_properties(each).properties) for each in (request.olds, request.news)
+        clean_guard_properties(decode_properties(each).properties) for each in (request.olds, request.news)
     )
     is_changed = bool(changed_properties(olds, news)) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
@@ -47,7 +47,7 @@ def _diff(request: Any) -> Any:
 def _create(request: Any) -> Any:
     """Store the properties that the deletion needs; ask no cluster."""
     given = decode_properties(request.properties)
-    properties = encode_properties(guard_properties(given.properties), given.secrets)
+    properties = encode_properties(clean_guard_properties(given.properties), given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)
     return proto.CreateResponse(id=id_, properties=properties)
 
@@ -61,7 +61,7 @@ def _update(request: Any) -> Any:
     """Store the properties that the deletion needs."""
     given = decode_properties(request.news)
     return proto.UpdateResponse(
-        properties=encode_properties(guard_properties(given.properties), given.secrets)
+        properties=encode_properties(clean_guard_properties(given.properties), given.secrets)
     )
 
 

@@ -20,7 +20,7 @@ from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.stateless_owner import stateless_owner
 from eurekube_provider.provider.wire import PropertyPath, ReceivedProperties
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME, configured_connection
 from eurekube_provider.registrations.defaults import (
     DERIVABLE_INPUTS,
     DERIVABLE_OUTPUTS,
@@ -28,16 +28,16 @@ from eurekube_provider.registrations.defaults import (
     without_derivable,
     without_fixed_defaults,
 )
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_OUTPUTS, instance_ids
+from eurekube_provider.registrations.members import APPLICATION_OUTPUTS, ID_BASE_PROPERTY, instance_ids
 from eurekube_provider.registrations.names import path_in_camel_case
 from eurekube_provider.registrations.properties import (
-    APPLICATION_DERIVED_FROM,
+    APPLICATION_DERIVATION_SOURCES,
     BOOKKEEPING_NAMES,
     ID_IS_DEFAULT,
     INCARNATION,
-    INSTANCE_DERIVED_FROM,
+    INSTANCE_DERIVATION_SOURCES,
     LEFTOVER_MARKS,
-    MEMBER_DERIVED_FROM,
+    MEMBER_DERIVATION_SOURCES,
     OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
     SECRET_PLACEHOLDER,
@@ -60,7 +60,7 @@ state.
 _UNCHANGED_BY_UPDATES = (INCARNATION, "created")
 """Outputs that no update changes."""
 
-ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
+NAMES_ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
 """Properties that the provider adds and a program must not write."""
 
 
@@ -103,7 +103,7 @@ INSTANCE_RESOURCE_TYPE = NativeResourceType(
     DERIVABLE_OUTPUTS,
 )
 APPLICATION_RESOURCE_TYPE = NativeResourceType(
-    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_TYPE, MEMBER_OUTPUTS
+    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_TYPE, APPLICATION_OUTPUTS
 )
 RESOURCE_TYPES_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_TYPE, APPLICATION_RESOURCE_TYPE)}
 
@@ -130,10 +130,10 @@ class NativeResource:
         :returns: the inputs, and the paths of the secrets in them, derived ones included.
         """
         given = dict(news.properties)
-        kept = _pop_engine_values(given, olds.properties)
+        kept = _pop_values_from_state(given, olds.properties)
         if self._configuration.is_stateless:
             kept.clear()  # of any read, no matter whose it is
-        own = [name for name in ADDED_BY_PROVIDER if name in given]
+        own = [name for name in NAMES_ADDED_BY_PROVIDER if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
             return CheckedProperties({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
@@ -154,7 +154,7 @@ class NativeResource:
             checked, problems=tuple(_hide_secret_in_problem(each, secrets) for each in checked.problems)
         ), secrets
 
-    def preview_state(self, olds: Properties, news: Properties) -> Properties:
+    def preview_outputs(self, olds: Properties, news: Properties) -> Properties:
         """Return the outputs of a preview, in which values that only the update can know are unknown."""
         known = without_fixed_defaults(with_defaults(news)) if self._kind is INSTANCE_RESOURCE_TYPE else {}
         follows = self._kind.derivable_outputs if olds else ()
@@ -189,12 +189,12 @@ class NativeResource:
                 found.add((INSTANCE_IDS_OUTPUT, within[0]))
         return frozenset(found)
 
-    def is_older_state(self, olds: Properties) -> bool:
+    def is_state_of_earlier_release(self, olds: Properties) -> bool:
         """Return whether an earlier release wrote the state, which then lacks ``instance_ids``."""
         return self._kind is APPLICATION_RESOURCE_TYPE and INSTANCE_IDS_OUTPUT not in olds
 
     def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
-        connection = given.get("connection") or DEFAULT_CONNECTION
+        connection = given.get("connection") or DEFAULT_CONNECTION_NAME
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
         urls = configured_connection(self._configuration, name=connection).service_urls
@@ -224,16 +224,16 @@ class NativeResource:
     ) -> Iterable[PropertyPath]:
         """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
         sources = (
-            INSTANCE_DERIVED_FROM
+            INSTANCE_DERIVATION_SOURCES
             if self._kind.registration_type is INSTANCE_REGISTRATION_TYPE
-            else APPLICATION_DERIVED_FROM
+            else APPLICATION_DERIVATION_SOURCES
         )
         for name, others in sources.items():
             if given.get(name) is None and any(news.contains_secret(other) for other in others):
                 yield (name,)
         instances = given.get("instances")
         for key, member in instances.items() if isinstance(instances, dict) else ():
-            for name, others in MEMBER_DERIVED_FROM.items():
+            for name, others in MEMBER_DERIVATION_SOURCES.items():
                 is_secret = any(
                     path[:3] == ("instances", key, other) for path in news.secrets for other in others
                 )
@@ -241,14 +241,16 @@ class NativeResource:
                     yield ("instances", key, name)
 
 
-def _pop_engine_values(given: Properties, olds: Properties) -> Properties:
+def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
     """Remove from ``given``, and return, the values that no program writes.
 
     Such values come back from the state with `ignoreChanges`, which may name every property. Marks of
     leftovers are removed from ``given``, too, since the check looks for leftovers again.
     """
     kept = {
-        name: given.pop(name) for name in ADDED_BY_PROVIDER if name in given and given[name] == olds.get(name)
+        name: given.pop(name)
+        for name in NAMES_ADDED_BY_PROVIDER
+        if name in given and given[name] == olds.get(name)
     }
     for name in (*LEFTOVER_MARKS, SECRET_ID_MARK):
         if name in given and name in olds:

@@ -1,4 +1,5 @@
-"""The package's schema, as it is committed and served; ``scripts/provider_schema.py`` makes it.
+"""The package's schema, as it is committed and as the engine gets it. ``scripts/provider_schema.py`` makes
+it.
 
 Only the package's metadata, which ``hatch_build.py`` writes, name the repository of the release.
 """
@@ -14,7 +15,7 @@ from eurekube_provider.version import __version__
 COMMITTED_SCHEMA = Path(__file__).with_name("schema.json")
 
 
-def served_schema(repository: str | None = None) -> str:
+def package_schema_json(repository: str | None = None) -> str:
     """Return the schema of the package, as JSON.
 
     :param repository: the URL of the repository that released it, by default the one in the installed

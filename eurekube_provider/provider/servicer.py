@@ -26,7 +26,7 @@ from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider import listing, native_guard
-from eurekube_provider.provider.configuration import PROGRAM_KEYS, Configuration
+from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Configuration
 from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import (
@@ -44,12 +44,12 @@ from eurekube_provider.provider.protocol import (
     status_pb2,
 )
 from eurekube_provider.provider.protocol import provider_pb2 as proto
-from eurekube_provider.provider.served_schema import served_schema
+from eurekube_provider.provider.served_schema import package_schema_json
 from eurekube_provider.provider.stateless_owner import (
+    refuse_stack_shared_by_everybody,
     require_default_connection,
     require_do_owner,
     require_instance_id,
-    require_own_stack,
     stateless_owner,
 )
 from eurekube_provider.provider.wire import (
@@ -62,9 +62,9 @@ from eurekube_provider.provider.wire import (
 from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import (
-    DEFAULT_CONNECTION,
+    DEFAULT_CONNECTION_NAME,
     configured_connection,
-    must_fail_unread_refresh,
+    must_fail_unreadable_refresh,
 )
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.importing import (
@@ -153,7 +153,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_answer_errors
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return the schema of the package."""
-        return proto.GetSchemaResponse(schema=served_schema())
+        return proto.GetSchemaResponse(schema=package_schema_json())
 
     @_answer_errors
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -165,7 +165,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
         inputs = mark_secrets(request.news, configuration.secret_keys())
-        for key in PROGRAM_KEYS & inputs.fields.keys():
+        for key in KEYS_OF_PROJECT_PROGRAM & inputs.fields.keys():
             del inputs.fields[key]
         # Of a named property the engine shows the value, and any may hold a credential.
         found = [
@@ -209,7 +209,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
         olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
-        require_own_stack(self._configuration, Urn.parse(request.urn).project)
+        refuse_stack_shared_by_everybody(self._configuration, Urn.parse(request.urn).project)
         if self._configuration.is_stateless:
             require_do_owner(self._configuration, _resource_token(request.urn, request.type))
             require_default_connection(news.properties)
@@ -228,18 +228,18 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written again, under this one's names.
-        is_moved, is_older_state = (
+        is_moved, is_state_of_earlier_release = (
             native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields,
-            resource.is_older_state(olds),
+            resource.is_state_of_earlier_release(olds),
         )
-        is_changed = found.changes or is_moved or is_older_state
+        is_changed = found.changes or is_moved or is_state_of_earlier_release
         details: dict[str, Any] = {}
         if is_changed:
             before = (
                 decode_properties(request.old_inputs).properties if request.HasField("old_inputs") else olds
             )
             details = detailed_diff(before, news, found.replaces)
-            if is_older_state:
+            if is_state_of_earlier_release:
                 details[to_camel_case(INSTANCE_IDS_OUTPUT)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
@@ -266,7 +266,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if self._configuration.is_stateless:
             self._require_unregistered(request, news.properties)
         if request.preview:
-            foreseen = resource.preview_state({}, news.properties)
+            foreseen = resource.preview_outputs({}, news.properties)
             secrets = resource.output_secret_paths(news.secrets)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
         with (
@@ -333,11 +333,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            olds = replace(olds, properties=self._read_own_registration(request))
+            olds = replace(olds, properties=self._read_stateless_registration(request))
             if news.properties.get("owner") != olds.properties["owner"]:
                 raise ConfigurationError(f"{request.id} keeps application and instanceId: create another one")
         if request.preview:
-            foreseen = resource.preview_state(olds.properties, news.properties)
+            foreseen = resource.preview_outputs(olds.properties, news.properties)
             secrets = resource.output_secret_paths(news.secrets)
             return proto.UpdateResponse(properties=encode_properties(foreseen, secrets))
         partial_resource = _attach_half_made_state(olds.secrets, request.id, refresh=self._asks_for_refresh)
@@ -357,7 +357,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         state = decode_properties(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            state = self._read_own_registration(request)
+            state = self._read_stateless_registration(request)
         with CANCELLATION.limit_waits(request.timeout):
             resource.registration.delete(state)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
@@ -409,7 +409,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         be automatic.
         """
         is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
-        return is_unasked and not must_fail_unread_refresh()
+        return is_unasked and not must_fail_unreadable_refresh()
 
     def _read(self, resource: NativeResource, state: Properties) -> FoundResource | None:
         if self._may_skip_failed_read and self._configuration.is_offline:
@@ -473,7 +473,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """
         require_do_owner(self._configuration, _resource_token(request.urn, request.type))
         require_instance_id(news)
-        name = news.get("connection") or DEFAULT_CONNECTION
+        name = news.get("connection") or DEFAULT_CONNECTION_NAME
         peers = SHARED_PEERS.get(configured_connection(self._configuration, name=name))
         held = peers.read(str(news["application"]), str(news["instance_id"]))
         if held is not None:
@@ -482,7 +482,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                 f"{key} {describe_owner(held)}, and was left as it is: patch changes what is yours"
             )
 
-    def _read_own_registration(self, request: Any) -> Properties:
+    def _read_stateless_registration(self, request: Any) -> Properties:
         """Read the registration of a request from Eureka, which this owner must have made without a state.
 
         :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.

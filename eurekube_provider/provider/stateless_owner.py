@@ -13,7 +13,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE, StackOwner
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
 from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.properties import ID_IS_DEFAULT, Properties
 
@@ -37,7 +37,7 @@ def stateless_owner(configuration: Configuration, application: str, instance_id:
     return StackOwner(organization, _STATELESS_PROJECT, configuration.do_owner or "nobody", name)
 
 
-def require_own_stack(configuration: Configuration, project: str) -> None:
+def refuse_stack_shared_by_everybody(configuration: Configuration, project: str) -> None:
     """Refuse ``pulumi do`` outside of a project without an organization, where everybody has the same stack.
 
     :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
@@ -80,7 +80,7 @@ def require_default_connection(properties: Properties) -> None:
 
     :raises ConfigurationError: the registration names another connection.
     """
-    if properties.get("connection") not in (None, DEFAULT_CONNECTION):
+    if properties.get("connection") not in (None, DEFAULT_CONNECTION_NAME):
         raise ConfigurationError(
             "without a state nothing remembers a connection: leave it out, and give the provider the URL of"
             " that Eureka (--eurekube:url URL), for each command alike"

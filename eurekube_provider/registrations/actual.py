@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWER_VALUE
+from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY, SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka.batches import read_and_renew_everywhere
 from eurekube_provider.eureka.peers import Peers
@@ -81,7 +81,7 @@ def read_actual(
         return each.owner in owners or (desired.incarnation is not None and desired.has_registered(each))
 
     places = dict.fromkeys((*own, *extra_keys))
-    members = [each for each in listed if is_owned(each) and MEMBER_KEY in each.metadata]
+    members = [each for each in listed if is_owned(each) and APPLICATION_MEMBER_KEY in each.metadata]
     suggested = [each.key for each in members if each.key not in places] if desired.has_members else []
     reads, refused = None, RefusalByKey()
     if len(places) == 1 and not from_all_servers and not desired.has_members:
@@ -92,7 +92,7 @@ def read_actual(
         if found is None or not found.enforced or found.is_status_enforced:
             reads = UncachedReads({"": {place: found}}, {})
     if reads is None:
-        reads = _read_keys(
+        reads = _read_keys_and_renew(
             peers, list(places), _select_safely_renewable(desired, owners, listed) if for_writing else []
         )
     if suggested:
@@ -104,7 +104,7 @@ def read_actual(
             for key, found in held.items()
             # At a place that the program does not ask for, only instances that were registered as members
             # count.
-            if is_owned(found) and (key in own or MEMBER_KEY in found.metadata)
+            if is_owned(found) and (key in own or APPLICATION_MEMBER_KEY in found.metadata)
         },
         owned_by_others={key: found for key, found in held.items() if not is_owned(found)},
         failed_servers=reads.failures,
@@ -125,7 +125,9 @@ def _select_safely_renewable(
     return [instance for instance in wanted if instance.key not in kept]
 
 
-def _read_keys(peers: Peers, keys: Sequence[InstanceKey], to_renew: Sequence[Instance]) -> UncachedReads:
+def _read_keys_and_renew(
+    peers: Peers, keys: Sequence[InstanceKey], to_renew: Sequence[Instance]
+) -> UncachedReads:
     """Read ``keys`` past the servers' caches; renew and read the ``to_renew`` instances in batches if they
     are many.
     """

@@ -7,20 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.identity import MEMBER_KEY
+from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    findings_of_refresh,
     has_leftovers,
-    has_other_servers,
     has_stale_enforced_mark,
-    refresh_findings,
+    have_no_url_in_common,
 )
 from eurekube_provider.registrations.draining import without_drain_mark
 from eurekube_provider.registrations.instance_fields import instance_to_properties
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, MEMBER_INPUTS, member_inputs_matching
+from eurekube_provider.registrations.members import (
+    APPLICATION_INPUTS,
+    ID_BASE_PROPERTY,
+    member_inputs_matching,
+)
 from eurekube_provider.registrations.properties import (
     INCARNATION,
     LEAVING_MARK,
@@ -41,7 +45,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = ["application"] if olds.get("application") != news.get("application") else []
-    if has_other_servers(olds, news):
+    if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
     changes = changes or SEEN_INCARNATION in olds or has_leftovers(olds, news)
@@ -62,7 +66,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
     :param properties: checked properties, or an earlier state.
     """
-    kept = {key: properties[key] for key in MEMBER_INPUTS if key in properties}
+    kept = {key: properties[key] for key in APPLICATION_INPUTS if key in properties}
     instances: dict[str, Properties] = {}
     statuses: dict[str, str] = {}
     found_before = properties.get("statuses") or {}
@@ -116,7 +120,7 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
     """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
     shows drift.
     """
-    return {**{key: outs[key] for key in MEMBER_INPUTS if key in outs}, **refresh_findings(outs)}
+    return {**{key: outs[key] for key in APPLICATION_INPUTS if key in outs}, **findings_of_refresh(outs)}
 
 
 def resource_id(desired: DesiredState, properties: Mapping[str, Any]) -> str:
@@ -126,7 +130,7 @@ def resource_id(desired: DesiredState, properties: Mapping[str, Any]) -> str:
 
 def _member_properties(actual: Instance, *, with_status: bool) -> Properties:
     full = instance_to_properties(actual)
-    full["metadata"].pop(MEMBER_KEY, None)
+    full["metadata"].pop(APPLICATION_MEMBER_KEY, None)
     if not with_status:
         del full["status"]
     return full
@@ -137,7 +141,7 @@ def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: properties[key] for key in MEMBER_INPUTS if properties.get(key) not in (None, {})}
+    return {key: properties[key] for key in APPLICATION_INPUTS if properties.get(key) not in (None, {})}
 
 
 def _differs(have: Registration, want: Registration) -> bool:

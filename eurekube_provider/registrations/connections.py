@@ -33,13 +33,13 @@ CONFIG_NAMESPACE = "eurekube"
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 """The environment variable for ``eurekube:offline``: a preview then asks no server."""
 
-FAIL_UNREAD_REFRESH_VARIABLE = "EUREKUBE_MUST_READ"
+FAIL_UNREADABLE_REFRESH_VARIABLE = "EUREKUBE_MUST_READ"
 """The environment variable that makes every refresh fail where Eureka cannot be read."""
 
 DEFAULT_OPERATOR_NAME = "eurekube"
 """The renewer of a registration where neither the registration nor ``eurekube:operatorName`` names one."""
 
-DEFAULT_CONNECTION = "default"
+DEFAULT_CONNECTION_NAME = "default"
 """The name of the connection that ``eurekube:url`` and the keys beside it describe."""
 
 CONNECTION_FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in SETTING_NAMES}
@@ -65,11 +65,11 @@ made once and kept there, unless its secret is in a file, whose content may chan
 """
 
 
-def must_fail_unread_refresh() -> bool:
+def must_fail_unreadable_refresh() -> bool:
     """Return whether each refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ is set, not to
     false or 0.
     """
-    return os.environ.get(FAIL_UNREAD_REFRESH_VARIABLE, "").lower() not in ("", "false", "0")
+    return os.environ.get(FAIL_UNREADABLE_REFRESH_VARIABLE, "").lower() not in ("", "false", "0")
 
 
 def _environment(setting: SettingLookup) -> Mapping[str, str]:
@@ -78,7 +78,7 @@ def _environment(setting: SettingLookup) -> Mapping[str, str]:
 
 
 def configured_connection(
-    setting: SettingLookup, *, service_url: str | None = None, name: str = DEFAULT_CONNECTION
+    setting: SettingLookup, *, service_url: str | None = None, name: str = DEFAULT_CONNECTION_NAME
 ) -> Connection:
     """Return the connection that the configuration and the environment describe.
 
@@ -105,7 +105,7 @@ def configured_connection(
 def _build_named_connection(
     setting: SettingLookup, environment: Mapping[str, str], service_url: str | None, name: str
 ) -> Connection:
-    written = setting if name == DEFAULT_CONNECTION else _entry_lookup(setting, environment, name)
+    written = setting if name == DEFAULT_CONNECTION_NAME else _entry_lookup(setting, environment, name)
     return _build_connection(written, environment, service_url, name)
 
 
@@ -127,7 +127,7 @@ def _build_connection(
         return said[part]
 
     url = field_value("url") or ""
-    if name != DEFAULT_CONNECTION and not url and not service_url:
+    if name != DEFAULT_CONNECTION_NAME and not url and not service_url:
         raise ConfigurationError(
             f"the connection {name!r} has no URL: pulumi config set --path"
             f" {CONFIG_NAMESPACE}:connections.{name}.url http://eureka.example.com:8761/eureka"
@@ -262,17 +262,17 @@ def connection_names(setting: SettingLookup) -> list[str]:
     :raises ConfigurationError: ``eurekube:connections`` is no object.
     """
     default = setting("url") or setting_from_environment(
-        "url", _environment(setting), _variable_prefix(DEFAULT_CONNECTION)
+        "url", _environment(setting), _variable_prefix(DEFAULT_CONNECTION_NAME)
     )
     named = _parse_json_object(setting("connections") or "{}", f"{CONFIG_NAMESPACE}:connections")
-    return [*([DEFAULT_CONNECTION] if default else []), *sorted(named)]
+    return [*([DEFAULT_CONNECTION_NAME] if default else []), *sorted(named)]
 
 
 def _has_url(setting: SettingLookup, name: str) -> bool:
     """Return whether the configuration or the environment gives a connection its URL."""
     if setting_from_environment("url", _environment(setting), _variable_prefix(name)):
         return True
-    if name == DEFAULT_CONNECTION:
+    if name == DEFAULT_CONNECTION_NAME:
         return bool(setting("url"))
     is_there = _is_configured(setting, name)
     return is_there and bool(_entry_lookup(setting, _environment(setting), name)("url"))
@@ -280,7 +280,7 @@ def _has_url(setting: SettingLookup, name: str) -> bool:
 
 def _is_configured(setting: SettingLookup, name: str) -> bool:
     """Return whether the configuration or the environment has a connection of this name."""
-    if name == DEFAULT_CONNECTION or setting_from_environment(
+    if name == DEFAULT_CONNECTION_NAME or setting_from_environment(
         "url", _environment(setting), _variable_prefix(name)
     ):
         return True
@@ -303,7 +303,7 @@ def _entry_lookup(setting: SettingLookup, environment: Mapping[str, str], name: 
     connections = _parse_json_object(setting("connections") or "{}", where)
     _refuse_default_name(connections)
     if name not in connections and not setting_from_environment("url", environment, _variable_prefix(name)):
-        known = ", ".join([DEFAULT_CONNECTION, *sorted(connections)])
+        known = ", ".join([DEFAULT_CONNECTION_NAME, *sorted(connections)])
         raise ConfigurationError(
             f"there is no connection {name!r} (there are {known}): pulumi config set --path"
             f" {where}.{name}.url http://eureka.example.com:8761/eureka"
@@ -312,10 +312,10 @@ def _entry_lookup(setting: SettingLookup, environment: Mapping[str, str], name: 
 
 
 def _refuse_default_name(connections: Mapping[str, Any]) -> None:
-    if DEFAULT_CONNECTION in connections:
+    if DEFAULT_CONNECTION_NAME in connections:
         raise ConfigurationError(
-            f"{CONFIG_NAMESPACE}:connections: {DEFAULT_CONNECTION!r} is the name of {CONFIG_NAMESPACE}:url "
-            "and the keys beside it; call this connection otherwise"
+            f"{CONFIG_NAMESPACE}:connections: {DEFAULT_CONNECTION_NAME!r} is the name of"
+            f" {CONFIG_NAMESPACE}:url and the keys beside it; call this connection otherwise"
         )
 
 
@@ -324,7 +324,7 @@ def _parse_entry(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
     unknown.
     """
     where = f"{CONFIG_NAMESPACE}:connections.{name}"
-    if name == DEFAULT_CONNECTION:
+    if name == DEFAULT_CONNECTION_NAME:
         _refuse_default_name(connections)
     written = connections.get(name) or {}
     if written is UNKNOWN:
@@ -370,6 +370,6 @@ def _parse_json_object(value: Any, where: str) -> dict[str, Any]:
 
 def _variable_prefix(name: str) -> str:
     """Return the prefix of a connection's environment variables: EUREKA_, or EUREKA_EU_1_ for ``eu-1``."""
-    if name == DEFAULT_CONNECTION:
+    if name == DEFAULT_CONNECTION_NAME:
         return "EUREKA_"
     return f"EUREKA_{re.sub('[^A-Za-z0-9]', '_', name).upper()}_"

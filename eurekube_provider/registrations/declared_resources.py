@@ -1,5 +1,5 @@
-"""Resources that this run's program declares, and their registration again where a removed resource had
-replaced them.
+"""The resources that this run's program declares. Where a resource to be removed has taken the place of a
+declared one, the declared one is registered again.
 
 A move in a program that was taken back leaves two resources in the state for a while: the engine finds the
 first one unchanged, and has the second one removed, which may have registered itself in the first one's
@@ -39,17 +39,17 @@ class DeclaredResources:
         self._wanted: dict[InstanceKey, list[DesiredState]] = {}
         self.addresses = ProgramAddresses()
 
-    def add_remaining(self, state: Properties) -> None:
+    def record_not_replaced(self, state: Properties) -> None:
         """Add the state of a resource that the engine compared with the program and does not replace."""
         with self._lock:
             self._states.append(state)
 
-    def record_checked(self, properties: Properties) -> None:
+    def record_declared(self, properties: Properties) -> None:
         """Record a resource that the program of this run has, by its checked properties."""
         with self._lock:
             self._checked.add(_resource_key(properties))
 
-    def is_checked(self, properties: Properties) -> bool:
+    def is_declared(self, properties: Properties) -> bool:
         """Return whether the program of this run has declared the resource so far.
 
         The engine calls diff twice, with arguments of one form: to compare a refresh's findings with the
@@ -59,7 +59,7 @@ class DeclaredResources:
         with self._lock:
             return _resource_key(properties) in self._checked
 
-    def record_wanted(self, properties: Properties) -> None:
+    def record_declared_and_in_state(self, properties: Properties) -> None:
         """Record a resource that both the program of this run and the state have, by its checked
         properties.
         """
@@ -74,7 +74,7 @@ class DeclaredResources:
         registration is then removed with the last copy only. Refreshes and removals check no properties.
         """
         with self._lock:
-            _index_by_place(self._asked_for, self._wanted)
+            _move_states_into_index(self._asked_for, self._wanted)
             return frozenset(
                 place
                 for place in leaving.program_keys
@@ -95,7 +95,7 @@ class DeclaredResources:
         def restore_one(pair: tuple[DesiredState, DesiredState]) -> None:
             remaining, leaver = pair
             peers = find_peers(remaining)
-            held = peers.read(*remaining.only.instance.key)
+            held = peers.read(*remaining.single_registration.instance.key)
             if held is not None and leaver.has_registered(held) and not remaining.has_registered(held):
                 update(leaver, remaining, peers)
 
@@ -113,14 +113,14 @@ class DeclaredResources:
         ``leaving``.
         """
         with self._lock:
-            _index_by_place(self._states, self._places)
+            _move_states_into_index(self._states, self._places)
             others = self._places.get(place, ())
             # The same incarnation under another owner is the same resource, renamed by an update since.
             return [other for other in others if other.incarnation != leaving.incarnation]
 
 
 DECLARED_RESOURCES = DeclaredResources()
-"""The declared resources of the run that this process serves."""
+"""The declared resources of this process's run of Pulumi."""
 
 
 def _resource_key(properties: Properties) -> tuple[str, bool]:
@@ -128,7 +128,7 @@ def _resource_key(properties: Properties) -> tuple[str, bool]:
     return str(properties.get("owner")), "instances" in properties
 
 
-def _index_by_place(states: list[Properties], places: dict[InstanceKey, list[DesiredState]]) -> None:
+def _move_states_into_index(states: list[Properties], places: dict[InstanceKey, list[DesiredState]]) -> None:
     """Move ``states`` into ``places``, under each application and instance id that they register."""
     while states:
         desired = DesiredState.from_properties(states.pop())

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from eurekube_provider.core.enforcement import InstancePolicy
+from eurekube_provider.core.enforcement import StackInstancePolicy
 from eurekube_provider.core.identity import (
+    APPLICATION_MEMBER_KEY,
     ENFORCED_KEY,
     INCARNATION_KEY,
-    MEMBER_KEY,
     SELF_RENEWER_VALUE,
     are_of_same_stack,
 )
@@ -91,10 +91,10 @@ class Registration:
         A state's ``status`` came from Eureka. It counts as enforced only where ``status_is_enforced`` says
         so. Properties with a fixed default may be missing.
         """
-        return cls.from_complete(with_defaults(properties), more_metadata)
+        return cls.from_complete_properties(with_defaults(properties), more_metadata)
 
     @classmethod
-    def from_complete(
+    def from_complete_properties(
         cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY_MAPPING
     ) -> Registration:
         """Read the properties of an instance, none of which may be missing."""
@@ -127,7 +127,7 @@ class Registration:
             )
         )
 
-    def reset_dropped_status(self, previous: Registration, have: Instance | None) -> Registration:
+    def lift_no_longer_enforced_status(self, previous: Registration, have: Instance | None) -> Registration:
         """Set UP as the status to enforce once, where the program no longer asks for the status that it
         enforced.
 
@@ -171,7 +171,9 @@ class DesiredState:
         incarnation = str(properties.get(INCARNATION) or "")
         if has_members:
             found = {
-                key: Registration.from_properties({**full, INCARNATION: incarnation}, {MEMBER_KEY: key})
+                key: Registration.from_properties(
+                    {**full, INCARNATION: incarnation}, {APPLICATION_MEMBER_KEY: key}
+                )
                 for key, full in member_properties(properties).items()
             }
             for key in (properties.get("statuses") or {}).keys() & found.keys():
@@ -180,7 +182,7 @@ class DesiredState:
             for key in (properties.get("held_by_others") or {}).keys() & found.keys():
                 found[key] = replace(found[key], is_held_by_other=True)
         else:
-            found = {str(properties["instance_id"]): Registration.from_complete(properties)}
+            found = {str(properties["instance_id"]): Registration.from_complete_properties(properties)}
         return cls(
             application=str(properties["application"]),
             owner=str(properties["owner"]),
@@ -199,13 +201,13 @@ class DesiredState:
         )
 
     def __str__(self) -> str:
-        return self.application if self.has_members else str(self.only)
+        return self.application if self.has_members else str(self.single_registration)
 
     @property
-    def only(self) -> Registration:
+    def single_registration(self) -> Registration:
         """The one registration of a EurekaInstance."""
-        (only,) = self.registrations.values()
-        return only
+        (single_registration,) = self.registrations.values()
+        return single_registration
 
     @property
     def program_keys(self) -> dict[InstanceKey, str]:
@@ -230,7 +232,7 @@ class DesiredState:
             bool(self.incarnation) and are_of_same_stack(held.owner, self.owner)
         )
 
-    def registered_again_check(self, previous: DesiredState) -> Callable[[Instance], bool]:
+    def make_registered_again_check(self, previous: DesiredState) -> Callable[[Instance], bool]:
         """Return a predicate: True for a previous instance that its own application has registered again.
 
         :param previous: the properties of a state; without one nothing is known to have been ours.
@@ -246,17 +248,17 @@ class DesiredState:
 
         return is_registered_again if previous.incarnation is not None else lambda _: False
 
-    def policies(self, owned_keys: Iterable[InstanceKey]) -> dict[InstanceKey, InstancePolicy]:
+    def policies(self, owned_keys: Iterable[InstanceKey]) -> dict[InstanceKey, StackInstancePolicy]:
         """Return the policy by which each place (application and id) is planned.
 
         :param owned_keys: the places in which this resource has an instance, under any owner, or takes one
             over.
         """
-        policies = dict.fromkeys(owned_keys, InstancePolicy(adopt=True))
+        policies = dict.fromkeys(owned_keys, StackInstancePolicy(adopt=True))
         for each in self.registrations.values():
             place = each.instance.key
             adopts = self.on_conflict is OnConflict.ADOPT or place in policies
-            policies[place] = InstancePolicy(adopts, each.enforced_status)
+            policies[place] = StackInstancePolicy(adopts, each.enforced_status)
         return policies
 
     def for_any_incarnation(self, owned: Mapping[InstanceKey, Instance] | None = None) -> DesiredState:
@@ -271,7 +273,7 @@ class DesiredState:
                 kept[key] = replace(each, instance=replace(each.instance, metadata=metadata))
         return replace(self, registrations=kept, incarnation=None)
 
-    def reset_dropped_status(
+    def lift_no_longer_enforced_status(
         self, previous: DesiredState, owned: Mapping[InstanceKey, Instance]
     ) -> DesiredState:
         """Set UP as the status to enforce once, at each place whose enforced status the program no longer
@@ -281,10 +283,10 @@ class DesiredState:
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)
             if earlier is not None and earlier.instance.key == each.instance.key:
-                now[key] = each.reset_dropped_status(earlier, owned.get(each.instance.key))
+                now[key] = each.lift_no_longer_enforced_status(earlier, owned.get(each.instance.key))
         return replace(self, registrations=now)
 
 
 def program_key(instance: Instance, keys: Mapping[InstanceKey, str]) -> str:
     """Return the key that the program gives, or once gave, an instance; without one, its instance id."""
-    return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id
+    return keys.get(instance.key) or instance.metadata.get(APPLICATION_MEMBER_KEY) or instance.instance_id

@@ -54,7 +54,7 @@ def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -
     return {**ours, "held_by_others": {**everyone, **(state.get("held_by_others") or {})}}
 
 
-def refresh_findings(state: Mapping[str, Any]) -> Properties:
+def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
     """Return a refresh's findings that an update has to undo and that no other property shows.
 
     A refresh writes them among the inputs, too: no program asks for them, so that a preview shows them, and
@@ -85,7 +85,7 @@ def has_new_finding(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     )
 
 
-def has_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     """Return whether two states have no service URL in common, so that they may name two Eurekas."""
     url = news.get("service_url")
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from eurekube_provider.core.errors import DrainInterrupted, EurekubeError
 from eurekube_provider.core.identity import (
+    APPLICATION_MEMBER_KEY,
     ENFORCED_KEY,
     INCARNATION_KEY,
     LEAVING_KEY,
-    MEMBER_KEY,
     OWNER_KEY,
     RESERVED_PREFIX,
     SELF_RENEWER_VALUE,
@@ -86,7 +86,7 @@ def drain(
             lambda peers, one: newest(peers.read_everywhere(*one.key)[0].values()), leaving
         )
         for (_, instance), have in zip(leaving, held, strict=True):
-            if have is not None and _is_same_creation(have, instance) and not have.is_leaving:
+            if have is not None and _has_same_owner_and_incarnation(have, instance) and not have.is_leaving:
                 raise DrainInterrupted(f"another run has put {instance.instance_id} back into service")
     except BaseException as error:
         failed = _map_concurrently(_try_undo_drain, leaving)
@@ -96,11 +96,11 @@ def drain(
     return frozenset(
         instance.key
         for (_, instance), have in zip(leaving, held, strict=True)
-        if have is not None and not _is_same_creation(have, instance)
+        if have is not None and not _has_same_owner_and_incarnation(have, instance)
     )
 
 
-def leftovers_of_earlier_run(
+def find_leftover_marks_of_earlier_run(
     peers: Peers,
     wanted: Iterable[Instance],
     in_state: Mapping[InstanceKey, Instance] = _NO_INSTANCES,
@@ -141,7 +141,7 @@ def leftovers_of_earlier_run(
         marks |= {HALF_DONE_MARK}
     for key in (key for key, left in found.items() if ABSENT_MARK in left and held[key] is None):
         want, owner = places[key], places[key].owner or ""
-        neighbours = REGISTRY_LISTS.foreign_at_addresses([want], owner, peers)
+        neighbours = REGISTRY_LISTS.foreign_instances_at_addresses([want], owner, peers)
         refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
         if refusals:
             name = f"{want.application} {want.instance_id}"
@@ -163,13 +163,13 @@ def _has_added_member(
         (have.owner, have.application, have.incarnation)
         for key, have in held.items()
         if have is not None and have.owner == places[key].owner and have.incarnation and key in in_state
-        if MEMBER_KEY in have.metadata
+        if APPLICATION_MEMBER_KEY in have.metadata
     }
 
     def is_added_member(each: Instance) -> bool:
         is_named = each.key in places or each.key in in_state
         is_made = (each.owner, each.application, each.incarnation) in made
-        return is_made and not is_named and MEMBER_KEY in each.metadata
+        return is_made and not is_named and APPLICATION_MEMBER_KEY in each.metadata
 
     listed = (
         REGISTRY_LISTS.instances_of_owner(owner, application, peers)
@@ -259,7 +259,7 @@ def _begin_drain(peers: Peers, instance: Instance) -> None:
     writer.set_status(instance, Status.OUT_OF_SERVICE)
 
 
-def _is_same_creation(have: Instance, drained: Instance) -> bool:
+def _has_same_owner_and_incarnation(have: Instance, drained: Instance) -> bool:
     return (have.owner, have.incarnation) == (drained.owner, drained.incarnation)
 
 

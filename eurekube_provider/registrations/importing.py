@@ -22,7 +22,7 @@ from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.instance_state import outputs as instance_outputs
-from eurekube_provider.registrations.members import MEMBER_PROPERTIES, check_members
+from eurekube_provider.registrations.members import MEMBER_PROPERTIES, check_application
 from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES, Properties
 from eurekube_provider.registrations.property_check import CheckedProperties, check
 from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
@@ -76,7 +76,9 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
         "instances": instances,
     }
     # Existing instances may share an address.
-    checked = _require_no_problems(id_, check_members(asked, asked | _owner_properties(owner, service_url)))
+    checked = _require_no_problems(
+        id_, check_application(asked, asked | _owner_properties(owner, service_url))
+    )
     desired = DesiredState.from_properties(checked)
     properties = application_outputs(checked, desired, _to_actual_state(held, desired))
     return FoundResource(properties, asked, id=held[0].application)

@@ -12,10 +12,10 @@ from eurekube_provider.registrations.defaults import with_defaults, without_fixe
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    findings_of_refresh,
     has_leftovers,
-    has_other_servers,
     has_stale_enforced_mark,
-    refresh_findings,
+    have_no_url_in_common,
 )
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.properties import (
@@ -46,7 +46,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = [name for name in IDENTITY_PROPERTIES if olds.get(name) != news.get(name)]
-    if has_other_servers(olds, news):
+    if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
         return StateDifference(changes=True, replaces=tuple(replaces))
@@ -55,9 +55,13 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     changes = (
         bool(replaces)
         or has_leftovers(olds, news)
-        or not same_contents(want.only.instance, have.only.instance)
-        or (want.only.enforced_status is None) != (have.only.enforced_status is None)
-        or (want.only.enforced_status is not None and want.only.enforced_status != olds.get("status"))
+        or not same_contents(want.single_registration.instance, have.single_registration.instance)
+        or (want.single_registration.enforced_status is None)
+        != (have.single_registration.enforced_status is None)
+        or (
+            want.single_registration.enforced_status is not None
+            and want.single_registration.enforced_status != olds.get("status")
+        )
         or olds.get("seen_owner", have.owner) != have.owner
         or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
         or want.management_properties != have.management_properties
@@ -75,7 +79,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
     :param properties: checked properties, or an earlier state.
     """
-    actual = held.all_instances[desired.only.instance.key]
+    actual = held.all_instances[desired.single_registration.instance.key]
     given, properties = properties.keys(), with_defaults(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     asked = properties.get(ASKED_STATUS, properties.get("status"))
@@ -106,12 +110,12 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
     wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT) if key in outs}
     if not with_defaults(outs)["status_is_enforced"]:
         wanted.pop("status", None)
-    return {**without_fixed_defaults(wanted), **refresh_findings(outs)}
+    return {**without_fixed_defaults(wanted), **findings_of_refresh(outs)}
 
 
 def resource_id(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
     """Return the id of the EurekaInstance in Pulumi."""
-    return "/".join(desired.only.instance.key)
+    return "/".join(desired.single_registration.instance.key)
 
 
 def _differing_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:

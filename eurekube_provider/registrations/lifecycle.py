@@ -1,7 +1,7 @@
 """Creation, update, preview, read and removal of a resource's registrations in Eureka.
 
 :func:`~eurekube_provider.core.plan.plan` decides the changes against the contents of Eureka at this moment,
-    never against the state: a call that failed half-way is finished by the next one.
+never against the state: a call that failed half-way is finished by the next one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from eurekube_provider.core.enforcement import status_to_reach, with_pending_marks
+from eurekube_provider.core.enforcement import status_to_reach, with_marks_at_absent_servers
 from eurekube_provider.core.errors import (
     EurekubeError,
     OwnershipConflict,
@@ -109,8 +109,8 @@ def update(
     before = _undo_drains_and_read(wanted, [wanted.owner, previous.owner], peers, previous.program_keys)
     if wanted.incarnation is None:
         wanted = wanted.for_any_incarnation(before.owned)
-    now = wanted.reset_dropped_status(previous, before.owned)
-    is_back = now.registered_again_check(previous)
+    now = wanted.lift_no_longer_enforced_status(previous, before.owned)
+    is_back = now.make_registered_again_check(previous)
     returned = frozenset(place for place, have in before.owned_by_others.items() if is_back(have))
     planned = _plan_registrations(now, before, peers, returned)
     refused = _conflict_errors(planned, wanted)
@@ -257,7 +257,7 @@ def _plan_registrations(
     missing = [each for each in desired if each.key not in before.all_instances]
     there = (
         *before.all_instances.values(),
-        *REGISTRY_LISTS.foreign_at_addresses(missing, wanted.owner, peers),
+        *REGISTRY_LISTS.foreign_instances_at_addresses(missing, wanted.owner, peers),
     )
     policies = wanted.policies({*before.owned, *registered_again})
     return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, policies)
@@ -318,7 +318,7 @@ def _verification_errors(wanted: DesiredState, after: ActualState) -> dict[str, 
     for key, each in wanted.registrations.items():
         held = after.owned.get(each.instance.key)
         is_there = held is not None and same_contents(
-            with_pending_marks(each.instance, each.enforced_status, held), held
+            with_marks_at_absent_servers(each.instance, each.enforced_status, held), held
         )
         if is_there and held is not None and each.enforced_status in (None, held.status):
             continue
@@ -402,7 +402,7 @@ def _drain_and_remove(
     for owner in {each.owner for each in leaving if each.owner}:
         theirs = replace(wanted, owner=owner, registrations={})
         removals = plan([], (each for each in leaving if each.owner == owner), owner)
-        outcome = apply_plan(removals, theirs, peers, is_fresh=not wanted.drain_seconds)
+        outcome = apply_plan(removals, theirs, peers, is_from_uncached_reads=not wanted.drain_seconds)
         failed |= errors_by_key(outcome, theirs)
         for change in outcome.done:
             if change.instance.renewer != SELF_RENEWER_VALUE:

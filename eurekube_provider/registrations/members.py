@@ -50,21 +50,21 @@ MANAGEMENT_PROPERTIES = property_names(PropertyScope.RESOURCE)
 ID_BASE_PROPERTY = "id_base"
 """A bookkeeping property: the end of every default id, kept so that a renamed stack renames no instance."""
 
-MEMBER_INPUTS = (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES, "instances", ID_BASE_PROPERTY)
+APPLICATION_INPUTS = (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES, "instances", ID_BASE_PROPERTY)
 
-MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
+APPLICATION_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
 """Properties that are known after an update only; statuses and owners that differ are given by key."""
 
 
-def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:
+def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:
     """Normalise an application's properties, and refuse instances that cannot be registered; each problem
     names its instance.
 
     :param olds: the checked properties of last time, empty on creation.
     """
     written = {key: value for key, value in news.items() if value is not None}
-    unknown = sorted(set(written) - {*MEMBER_INPUTS, *MEMBER_OUTPUTS})
-    problems = [unknown_property_failure(key, key, MEMBER_INPUTS) for key in unknown]
+    unknown = sorted(set(written) - {*APPLICATION_INPUTS, *APPLICATION_OUTPUTS})
+    problems = [unknown_property_failure(key, key, APPLICATION_INPUTS) for key in unknown]
     result, found, warnings = _check_shared_properties(olds, written)
     problems += found
     base = _id_base(olds, written)

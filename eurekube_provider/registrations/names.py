@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
+from eurekube_provider.registrations.members import APPLICATION_INPUTS, APPLICATION_OUTPUTS
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, Properties
 
 INSTANCES_PROPERTY = "instances"
@@ -20,7 +20,7 @@ INSTANCES_PROPERTY = "instances"
 _CACHED_NAMES = 512
 """The number of names that are remembered: more than exist, so that misspelt names cannot fill the memory."""
 
-_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
+_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUTS, *APPLICATION_OUTPUTS}
 _SNAKE_CASE_NAME_PATTERN = re.compile(
     "|".join(rf"\b{name}\b" for name in sorted(_PROPERTY_NAMES, key=len, reverse=True) if "_" in name)
 )

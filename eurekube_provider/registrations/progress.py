@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 EPHEMERAL_INTERVAL_SECONDS = 1.0
 """Seconds between two sentences where the second replaces the first on the screen."""
@@ -47,7 +47,7 @@ class SentChangesCounter:
     :param total: the number of changes in the plan.
     """
 
-    def __init__(self, total: int, clock: Callable[[], float] = elapsed_seconds) -> None:
+    def __init__(self, total: int, clock: Callable[[], float] = boot_clock_seconds) -> None:
         self._progress = _CURRENT_REPORTER.get()
         self._total, self._clock, self._lock = total, clock, threading.Lock()
         self._sent: Counter[str] = Counter()

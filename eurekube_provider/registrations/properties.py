@@ -340,7 +340,7 @@ BOOKKEEPING_NAMES = frozenset(
 )
 """Bookkeeping properties in a state, which no program or preview shows."""
 
-INSTANCE_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
+INSTANCE_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID_MARK: ("application", "instance_id", "port"),
 }
@@ -348,7 +348,7 @@ INSTANCE_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
 source is.
 """
 
-APPLICATION_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
+APPLICATION_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     "zone": ("metadata",),
     SECRET_ID_MARK: ("application",),
 }
@@ -356,8 +356,8 @@ APPLICATION_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
 are in its state.
 """
 
-MEMBER_DERIVED_FROM: Mapping[str, tuple[str, ...]] = {
-    name: INSTANCE_DERIVED_FROM[name] for name in ("ip_address", "zone")
+MEMBER_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
+    name: INSTANCE_DERIVATION_SOURCES[name] for name in ("ip_address", "zone")
 }
 """Properties that the check of one of a EurekaApplication's instances derives, each with its sources."""
 

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.core.text import metadata_problem, name_problem
+from eurekube_provider.core.text import describe_oversized_metadata, describe_unfit_name
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.defaults import default_instance_id, with_defaults
 from eurekube_provider.registrations.properties import (
@@ -130,7 +130,9 @@ class _PropertyCheck:
 
     def _check_metadata_size(self, metadata: Mapping[str, Any]) -> None:
         """Refuse metadata that are too large; only report metadata that an earlier release registered."""
-        problem = metadata_problem({key: item for key, item in metadata.items() if item is not UNKNOWN})
+        problem = describe_oversized_metadata(
+            {key: item for key, item in metadata.items() if item is not UNKNOWN}
+        )
         if not problem:
             return
         before = {"zone": self._olds.get("zone"), **(self._olds.get("metadata") or {})}
@@ -155,7 +157,7 @@ class _PropertyCheck:
         (described,) = (each for each in PROPERTIES if each.name == "instance_id")
         self._check_value(described, self._default_instance_id())
         value = self._result.get("instance_id")
-        if isinstance(value, str) and (problem := name_problem(value)):
+        if isinstance(value, str) and (problem := describe_unfit_name(value)):
             self._add_problem("instance_id", f"{value!r} {problem}", problem)
 
     def _default_instance_id(self) -> str | UnknownMarker | None:

@@ -50,7 +50,9 @@ class RegistryListCache:
         self._lock = threading.Lock()
         self._entries: WeakKeyDictionary[Peers, _CacheEntry] = WeakKeyDictionary()
 
-    def foreign_at_addresses(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
+    def foreign_instances_at_addresses(
+        self, wanted: Iterable[Instance], owner: str, peers: Peers
+    ) -> list[Instance]:
         """Return other owners' instances at the addresses of ``wanted``: of another stack, a cluster, or
         self-registered.
 
@@ -60,14 +62,14 @@ class RegistryListCache:
 
         :raises RegistryError: an instance at such an address cannot be read.
         """
-        listed = self.listed_at_addresses(wanted, peers)
+        listed = self.other_instances_at_addresses(wanted, peers)
         suggested = {each.key: each for each in listed if not are_of_same_stack(each.owner, owner)}
         refused: RefusalByKey = {}
         found = read_instances(peers, suggested, refused).values()
         there = [each for each in found if each is not None and not are_of_same_stack(each.owner, owner)]
         return [*there, *(suggested[key] for key in refused)]
 
-    def listed_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
+    def other_instances_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
         """Return other listed instances at the addresses of ``instances``; an empty list where Eureka
         gives none.
         """
@@ -96,18 +98,18 @@ class RegistryListCache:
 
         :raises RegistryError: Eureka gives no list.
         """
-        listed = self._cached_list(peers, is_needed=True)
+        listed = self._cached_list(peers, retries_failed=True)
         if listed.error is not None:
             raise listed.error
         return list(listed.instances())
 
-    def _cached_list(self, peers: Peers, *, is_needed: bool = False) -> _CachedList:
+    def _cached_list(self, peers: Peers, *, retries_failed: bool = False) -> _CachedList:
         with self._lock:
             kept = self._entries.setdefault(peers, _CacheEntry())
         with kept.lock:
             listed = kept.listed
             is_old = listed is None or time.monotonic() - listed.read_at > CACHE_SECONDS
-            if listed is None or is_old or (is_needed and listed.error is not None):
+            if listed is None or is_old or (retries_failed and listed.error is not None):
                 listed = kept.listed = _read_list(peers)
             return listed
 

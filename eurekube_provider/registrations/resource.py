@@ -33,13 +33,13 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
     complete_imported_state,
+    findings_of_refresh,
     has_new_finding,
-    has_other_servers,
-    refresh_findings,
+    have_no_url_in_common,
     without_refresh_findings,
 )
-from eurekube_provider.registrations.draining import leftovers_of_earlier_run
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, check_members, member_properties
+from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, check_application, member_properties
 from eurekube_provider.registrations.progress import EPHEMERAL_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
@@ -139,7 +139,7 @@ INSTANCE_REGISTRATION_TYPE = RegistrationType(
 )
 APPLICATION_REGISTRATION_TYPE = RegistrationType(
     ("application", ID_BASE_PROPERTY),
-    check_members,
+    check_application,
     dict,
     application_state.diff,
     application_state.outputs,
@@ -150,12 +150,12 @@ APPLICATION_REGISTRATION_TYPE = RegistrationType(
 
 
 class RegistrationResource:
-    """A EurekaInstance or a EurekaApplication, as any provider serves it.
+    """A EurekaInstance or a EurekaApplication, as every kind of provider handles it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
-    :param tell: shows a person a sentence, and hides secrets in it; without it, sentences on standard error
-        name no address, which may be a secret.
-    :param show: shows a call's progress, and replaces the earlier message; without it, a line goes to
+    :param warn: shows a person a sentence, and hides secrets in it. By default sentences go to standard
+        error, and name no address, which may be a secret.
+    :param show_progress: shows a call's progress in place of the message before. By default a line goes to
         standard error now and then.
     """
 
@@ -192,10 +192,10 @@ class RegistrationResource:
             self._warn(f"{properties.get('owner')}: {one.property}: {reason}")
         if len(checked.warnings) > _MAX_REPORTED:
             self._warn(f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED} more")
-        DECLARED_RESOURCES.record_checked(properties)
+        DECLARED_RESOURCES.record_declared(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._find_leftover_marks(olds, properties)
-            DECLARED_RESOURCES.record_wanted(properties)
+            DECLARED_RESOURCES.record_declared_and_in_state(properties)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
@@ -206,18 +206,18 @@ class RegistrationResource:
         are no properties of a program.
         """
         olds = complete_imported_state(olds, news)
-        if not DECLARED_RESOURCES.is_checked(news):
+        if not DECLARED_RESOURCES.is_declared(news):
             difference = self._kind.diff(
                 without_refresh_findings(self._kind.inputs(olds)), without_refresh_findings(news)
             )
-            is_new = has_new_finding(refresh_findings(olds), refresh_findings(news))
+            is_new = has_new_finding(findings_of_refresh(olds), findings_of_refresh(news))
             return replace(difference, changes=difference.changes or is_new)
         difference = self._kind.diff(olds, news)
         for mark, reason in _LEFTOVER_SENTENCES.items():
             if mark in olds or mark in news:
                 self._warn(f"{news.get('owner')}: {reason}")
         if not difference.replaces:
-            DECLARED_RESOURCES.add_remaining(olds)
+            DECLARED_RESOURCES.record_not_replaced(olds)
         return difference
 
     def create(self, news: Properties) -> CreatedResource:
@@ -348,15 +348,21 @@ class RegistrationResource:
         to fail: the next refresh shows the leftovers.
         """
         wanted = DesiredState.from_properties(properties)
-        before = None if has_other_servers(olds, properties) else DesiredState.from_properties(olds)
+        before = None if have_no_url_in_common(olds, properties) else DesiredState.from_properties(olds)
         # With findings of a refresh, an update follows in any case.
-        is_back = None if before is None or refresh_findings(olds) else wanted.registered_again_check(before)
+        is_back = (
+            None
+            if before is None or findings_of_refresh(olds)
+            else wanted.make_registered_again_check(before)
+        )
         peers = self._peers(wanted)
         if peers in SHARED_PEERS.unresponsive:
             return {}
         try:
             in_state = {} if before is None else before.instances
-            left = leftovers_of_earlier_run(peers, wanted.instances.values(), in_state, self._warn, is_back)
+            left = find_leftover_marks_of_earlier_run(
+                peers, wanted.instances.values(), in_state, self._warn, is_back
+            )
         except RegistryError:
             SHARED_PEERS.unresponsive.add(peers)
             return {}
@@ -376,7 +382,7 @@ class RegistrationResource:
         """
         listed = {
             each.key: each
-            for each in REGISTRY_LISTS.listed_at_addresses(instances, peers)
+            for each in REGISTRY_LISTS.other_instances_at_addresses(instances, peers)
             if not are_of_same_stack(each.owner, of_other_stacks_than)
         }
         refused = RefusalByKey()

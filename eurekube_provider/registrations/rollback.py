@@ -28,18 +28,20 @@ _MAX_NAMED_REQUESTS = 3
 """The largest number of DELETE requests that a message names for registrations that may be left."""
 
 
-def apply_plan(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:
+def apply_plan(
+    planned: Plan, wanted: DesiredState, peers: Peers, *, is_from_uncached_reads: bool = True
+) -> Outcome:
     """Carry out a plan for a resource.
 
-    :param is_fresh: True if the plan was made from a reading of a moment ago.
+    :param is_from_uncached_reads: True if the plan was made from a reading of a moment ago.
     """
     with ThreadPoolExecutor(CONCURRENT_REQUESTS) as executor:
         return Writer(peers, sent=SentChangesCounter(len(planned.changes)).count).apply(
             planned,
             wanted.owner,
             executor,
-            leases=len(wanted.registrations),
-            is_fresh=is_fresh and len(planned.changes) <= CONCURRENT_REQUESTS,
+            lease_count=len(wanted.registrations),
+            is_from_uncached_reads=is_from_uncached_reads and len(planned.changes) <= CONCURRENT_REQUESTS,
         )
 
 

@@ -11,7 +11,7 @@ from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.networks import describe_ambiguous_address
-from eurekube_provider.core.text import name_problem, text_problem
+from eurekube_provider.core.text import describe_unfit_name, describe_unreadable_text
 from eurekube_provider.eureka.connection import Connection
 
 
@@ -85,7 +85,7 @@ def _require_readable(text: str) -> str:
     """Return the text; raise UnfitValue if one of Eureka's clients could not read it. Errors do not repeat
     the text, since it may be a secret.
     """
-    if problem := text_problem(text):
+    if problem := describe_unreadable_text(text):
         raise UnfitValue(problem, text)
     return text
 
@@ -95,7 +95,7 @@ def parse_application(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         return parse_text(value)
     name = value.strip().upper()
-    if problem := name_problem(name):
+    if problem := describe_unfit_name(name):
         raise UnfitValue(f"{value!r} {problem}", name, problem)
     return name
 
@@ -185,7 +185,7 @@ def parse_metadata(value: Any) -> dict[str, Any]:
             result[key] = item
         elif item is not None:
             result[key] = _format_scalar(item)
-            if problem := text_problem(result[key]):
+            if problem := describe_unreadable_text(result[key]):
                 problems.append((f"the value of {key!r} {problem}", f"a value {problem}"))
     if problems:
         messages, hidden = ("; ".join(parts) for parts in zip(*problems, strict=True))

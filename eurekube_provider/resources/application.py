@@ -11,12 +11,15 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.members import (
+    APPLICATION_INPUTS,
+    APPLICATION_OUTPUTS,
     ID_BASE_PROPERTY,
-    MEMBER_INPUTS,
-    MEMBER_OUTPUTS,
     instance_ids,
 )
-from eurekube_provider.registrations.properties import APPLICATION_DERIVED_FROM, MEMBER_DERIVED_FROM
+from eurekube_provider.registrations.properties import (
+    APPLICATION_DERIVATION_SOURCES,
+    MEMBER_DERIVATION_SOURCES,
+)
 from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_TYPE
 from eurekube_provider.resources.arguments import (
     ApplicationOutputs,
@@ -86,9 +89,9 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
             if isinstance(instances, pulumi.Output)
             else _instances_as_dictionaries(instances)
         )
-        given = add_secret_stand_ins(given, APPLICATION_DERIVED_FROM)
+        given = add_secret_stand_ins(given, APPLICATION_DERIVATION_SOURCES)
         # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {**dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)), **given}
+        properties = {**dict.fromkeys((*APPLICATION_INPUTS, *APPLICATION_OUTPUTS)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
 
     @property
@@ -114,6 +117,6 @@ def _instances_as_dictionaries(instances: Any) -> Any:
     return {
         key: value.apply(as_dictionary)
         if isinstance(value, pulumi.Output)
-        else add_secret_stand_ins(as_dictionary(value), MEMBER_DERIVED_FROM)
+        else add_secret_stand_ins(as_dictionary(value), MEMBER_DERIVATION_SOURCES)
         for key, value in instances.items()
     }

@@ -16,7 +16,7 @@ from eurekube_provider.resources.operator_component.pod_arguments import (
     refuse_reserved_labels,
     without_none,
 )
-from eurekube_provider.resources.program import AsProgramError, refuse_native_aliases
+from eurekube_provider.resources.program import AsProgramError, refuse_aliases_of_native_component
 
 
 class CustomObjectArguments(Protocol):
@@ -74,7 +74,7 @@ class CustomObject(pulumi.ComponentResource):
         :param annotations: further annotations, beside those of ``args``.
         :raises ProgramError: an alias names a component of the native provider.
         """
-        refuse_native_aliases(self.TYPE, name, opts)
+        refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         CustomResource(
             name,

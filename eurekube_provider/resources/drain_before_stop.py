@@ -65,7 +65,7 @@ class DrainBeforeStop:
             return None
 
         @AsProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
-        def drain_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        def add_drain_to_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._applies_to(spec):
                 return spec
             return add_drain_to_workload(
@@ -79,7 +79,8 @@ class DrainBeforeStop:
             )
 
         return pulumi.ResourceTransformResult(
-            props={**args.props, "spec": _apply_within_output(args.props["spec"], drain_spec)}, opts=args.opts
+            props={**args.props, "spec": _apply_within_output(args.props["spec"], add_drain_to_spec)},
+            opts=args.opts,
         )
 
     def _applies_to(self, spec: Mapping[str, Any]) -> bool:

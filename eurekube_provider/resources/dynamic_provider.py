@@ -60,7 +60,7 @@ class RegistrationProvider(ResourceProvider):
         if problems := getattr(self, "_problems", ()):
             return CheckResult(news, [CheckFailure("", "; ".join(problems))])
         if has_camel_case_name(_olds):
-            return refuse_native_state(
+            return refuse_state_from_native_provider(
                 news,
                 "keep the native provider's resource in the program, or leave out the alias: then the update"
                 " registers again in the same place, and what stood there goes from the state alone",
@@ -124,7 +124,7 @@ class RegistrationProvider(ResourceProvider):
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def refuse_native_state(news: Properties, remedy: str) -> CheckResult:
+def refuse_state_from_native_provider(news: Properties, remedy: str) -> CheckResult:
     """Refuse a resource whose state the native provider wrote.
 
     :param remedy: the sentence that says what to do instead.

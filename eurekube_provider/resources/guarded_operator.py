@@ -9,7 +9,7 @@ from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.runtime.extras import require_extra
 
 
-def guard_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+def clean_guard_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a guard without Pulumi's own keys and without None."""
     own = (item for item in properties.items() if not item[0].startswith("__"))
     return {key: value for key, value in own if value is not None}
@@ -21,7 +21,7 @@ def changed_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list
     Properties that a preview does not know are not reported: it knows no output of a Kubernetes provider that
     the program did not write, and would show a change each time.
     """
-    before, after = guard_properties(olds), guard_properties(news)
+    before, after = clean_guard_properties(olds), clean_guard_properties(news)
     names = sorted({*before, *after})
     return [
         name
@@ -32,7 +32,7 @@ def changed_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list
 
 def guard_id(properties: Mapping[str, Any]) -> str:
     """Return the id of a guard in Pulumi."""
-    return f"{guard_properties(properties)['namespace']}/operator"
+    return f"{clean_guard_properties(properties)['namespace']}/operator"
 
 
 def refuse_deletion_while_needed(properties: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ def refuse_deletion_while_needed(properties: Mapping[str, Any]) -> None:
     """
     with require_extra("kubernetes", "the removal of an operator"):
         from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_removal_while_needed
-    known = guard_properties(properties)
+    known = clean_guard_properties(properties)
     refuse_removal_while_needed(
         GuardedOperator(
             namespace=str(known.get("namespace")),

@@ -15,7 +15,7 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
-from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVED_FROM, PROPERTIES
+from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVATION_SOURCES, PROPERTIES
 from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_TYPE
 from eurekube_provider.resources.arguments import (
     EurekaInstanceArgs,
@@ -76,7 +76,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
             for key, value in properties_with_configuration(name, args).items()
             if value is not None
         }
-        given = add_secret_stand_ins(given, INSTANCE_DERIVED_FROM)
+        given = add_secret_stand_ins(given, INSTANCE_DERIVATION_SOURCES)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
         properties = {**dict.fromkeys(_PROPERTIES_FROM_EUREKA), **given}

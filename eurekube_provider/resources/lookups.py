@@ -135,10 +135,10 @@ def _ask_as_output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.
 def _unknown_output() -> pulumi.Output[Any]:
     """Return an output whose value is not known in this preview."""
 
-    async def is_false() -> bool:
+    async def return_false() -> bool:
         return False
 
-    return pulumi.Output(set(), is_false(), is_false())
+    return pulumi.Output(set(), return_false(), return_false())
 
 
 def _peers(connection: str | None) -> Peers:

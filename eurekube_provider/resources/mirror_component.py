@@ -18,7 +18,7 @@ from eurekube_provider.resources.program import ProgramError
 TextInput = pulumi.Input[str]
 
 _ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
-_CRD_SPELLINGS = {"allowed_cidrs": "allowedCIDRs"}
+_CRD_KEY_BY_ARGUMENT = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
 
 
@@ -163,5 +163,7 @@ def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
         if item.name not in _ARGUMENTS_NOT_IN_SPEC
     }
     return {
-        _CRD_SPELLINGS.get(name, camel_case(name)): value for name, value in said.items() if value is not None
+        _CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value
+        for name, value in said.items()
+        if value is not None
     }

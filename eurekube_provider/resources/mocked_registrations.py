@@ -10,13 +10,13 @@ from typing import Any
 from pulumi.runtime import mocks, rpc
 
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
-_CHECK_BY_TYPE = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
-_REMOVED_INPUTS = ("__provider", IN_UPDATE_KEY)
+_CHECK_BY_TYPE = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_application}
+_INPUTS_REMOVED_BY_PROVIDER = ("__provider", IN_UPDATE_KEY)
 """Inputs that a provider removes before its check."""
 
 
@@ -47,7 +47,7 @@ class MockedRegistrations(mocks.Mocks):
             return f"{args.name}-id", args.inputs
         written = unwrap_mock_value(args.inputs)
         checked = _CHECK_BY_TYPE[args.typ](
-            {}, {key: value for key, value in written.items() if key not in _REMOVED_INPUTS}
+            {}, {key: value for key, value in written.items() if key not in _INPUTS_REMOVED_BY_PROVIDER}
         )
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)

@@ -16,11 +16,14 @@ from pulumi.dynamic import CheckResult, CreateResult, DiffResult, Resource, Reso
 from pulumi.runtime import get_config
 
 from eurekube_provider.registrations.names import has_camel_case_name
-from eurekube_provider.resources.dynamic_provider import from_pulumi_properties, refuse_native_state
+from eurekube_provider.resources.dynamic_provider import (
+    from_pulumi_properties,
+    refuse_state_from_native_provider,
+)
 from eurekube_provider.resources.guarded_operator import (
     changed_properties,
+    clean_guard_properties,
     guard_id,
-    guard_properties,
     refuse_deletion_while_needed,
 )
 from eurekube_provider.resources.plugin import set_up_plugin_process
@@ -40,7 +43,9 @@ class OperatorGuardProvider(ResourceProvider):
     def check(self, _olds: Any, news: Any) -> CheckResult:
         """Accept the inputs unchanged: only the component writes this resource."""
         if has_camel_case_name(_olds):
-            return refuse_native_state(news, "keep the component eurekube.Operator in the program")
+            return refuse_state_from_native_provider(
+                news, "keep the component eurekube.Operator in the program"
+            )
         return CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
@@ -51,11 +56,11 @@ class OperatorGuardProvider(ResourceProvider):
 
     def create(self, props: Any) -> CreateResult:
         """Store the properties that the deletion needs; ask no cluster."""
-        return CreateResult(guard_id(props), guard_properties(props))
+        return CreateResult(guard_id(props), clean_guard_properties(props))
 
     def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:
         """Store the properties that the deletion needs."""
-        return UpdateResult(guard_properties(_news))
+        return UpdateResult(clean_guard_properties(_news))
 
     def delete(self, _id: str, _props: Any) -> None:
         """Refuse the deletion while the operator is needed.

@@ -21,7 +21,7 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
     CONFIG_NAMESPACE,
-    DEFAULT_CONNECTION,
+    DEFAULT_CONNECTION_NAME,
     DEFAULT_OPERATOR_NAME,
     OFFLINE_VARIABLE,
     configured_connection,
@@ -73,7 +73,7 @@ def program_connection(name: str | None = None) -> Connection:
     with AsProgramError():
         if problems := connection_problems(program_setting):
             raise ConfigurationError("; ".join(problems))
-        return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
+        return configured_connection(program_setting, name=name or DEFAULT_CONNECTION_NAME)
 
 
 def default_renewer() -> str:
@@ -119,7 +119,7 @@ def refuse_unsupported_options(
         )
 
 
-_NATIVE_COMPONENTS: Mapping[str, str] = {
+_NATIVE_COMPONENT_BY_TYPE: Mapping[str, str] = {
     f"eurekube:index:{python}": native
     for python, native in {
         "EurekaMirror": "Mirror",
@@ -130,13 +130,13 @@ _NATIVE_COMPONENTS: Mapping[str, str] = {
 """The name of the native provider's component, by the type of the Python component."""
 
 
-def refuse_native_aliases(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
+def refuse_aliases_of_native_component(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
     """Refuse a Python component with an alias of a component of the native provider.
 
     :param type_: the component's type; a component that the native provider hosts may have any alias.
     :raises ProgramError: an alias names the native provider's component.
     """
-    native = _NATIVE_COMPONENTS.get(type_)
+    native = _NATIVE_COMPONENT_BY_TYPE.get(type_)
     for alias in (options.aliases if options is not None else None) or ():
         named = alias.type_ if isinstance(alias, pulumi.Alias) else alias
         if native and isinstance(named, str) and f"eurekube:index:{native}" in re.split(r"::|\$", named):

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 
 from eurekube_provider.core.identity import StackOwner
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.resources.arguments import ArgumentDefault, as_dictionary
 from eurekube_provider.resources.program import (
@@ -34,12 +34,12 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
         given["renewer"] = default_renewer()
     elif given["renewer"] is None:
         given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
-    connection = given.get("connection") or DEFAULT_CONNECTION
+    connection = given.get("connection") or DEFAULT_CONNECTION_NAME
     if not runs_without_engine.get() and not pulumi.runtime.is_dry_run():
         given[IN_UPDATE_KEY] = True
     return {
         **given,
-        "connection": None if connection == DEFAULT_CONNECTION else connection,
+        "connection": None if connection == DEFAULT_CONNECTION_NAME else connection,
         "service_url": ",".join(program_connection(connection).service_urls),
         "owner": str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name)),
     }

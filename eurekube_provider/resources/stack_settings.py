@@ -14,7 +14,11 @@ from pulumi.runtime import is_config_secret
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import camel_case, suggest_name
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.registrations.connections import CONFIG_NAMESPACE, DEFAULT_CONNECTION, connection_names
+from eurekube_provider.registrations.connections import (
+    CONFIG_NAMESPACE,
+    DEFAULT_CONNECTION_NAME,
+    connection_names,
+)
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.operator_component.credentials import EurekaSecretArgs
 from eurekube_provider.resources.operator_component.eureka_arguments import EurekaConnectionArgs
@@ -104,7 +108,7 @@ def _read_operator() -> EurekubeOperatorArgs:
     return EurekubeOperatorArgs(
         **given,
         connections=_read_connections(
-            has_own_config_file="CONFIG" in (given.get("environment") or {}), secret=secret
+            has_custom_config_file="CONFIG" in (given.get("environment") or {}), secret=secret
         ),
         **(_credential_arguments(connection) if secret is None else {}),
         eureka_urls=connection.service_urls,
@@ -115,20 +119,20 @@ def _read_operator() -> EurekubeOperatorArgs:
 
 
 def _read_connections(
-    *, has_own_config_file: bool, secret: EurekaSecretArgs | None
+    *, has_custom_config_file: bool, secret: EurekaSecretArgs | None
 ) -> dict[str, EurekaConnectionArgs]:
     """Return the stack's named connections, so that its operator renews the stack's instances there.
 
-    :param has_own_config_file: True if the program gives the operator a configuration file, which has the
+    :param has_custom_config_file: True if the program gives the operator a configuration file, which has the
         connections.
     :param secret: an existing Secret, with which the operator gets none of the stack's own credentials, and
         no connection with credentials.
     """
-    if has_own_config_file:
+    if has_custom_config_file:
         return {}
     found = {}
     for name in connection_names(program_setting):
-        if name == DEFAULT_CONNECTION:
+        if name == DEFAULT_CONNECTION_NAME:
             continue
         one = program_connection(name)
         credentials = _credential_arguments(one)

@@ -26,7 +26,7 @@ _SELECTOR_KEYS = {
     "service": "service",
     "services": "services",
 }
-_RENAMED_ARGUMENTS = {"service_annotations": "annotations"}
+_CRD_KEY_BY_ARGUMENT = {"service_annotations": "annotations"}
 """Arguments whose name in the spec is another argument's, which is the object's own."""
 
 _LEASE_ARGUMENTS = ("renewal_interval_seconds", "duration_seconds")
@@ -262,5 +262,5 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
         group: {camel_case(name): said.pop(name) for name in names if name in said}
         for group, names in (("lease", _LEASE_ARGUMENTS), ("readinessGate", _READINESS_GATE_ARGUMENTS))
     }
-    spec = {_RENAMED_ARGUMENTS.get(name, camel_case(name)): value for name, value in said.items()}
+    spec = {_CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value for name, value in said.items()}
     return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}

@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import urllib3
 import urllib3.connection
 
-BYTES_PER_TIMEOUT = 512 * 1024
+BYTES_PER_TIMEOUT_EXTENSION = 512 * 1024
 """The number of bytes for which an answer's time-out is extended once: 100 kB a second, for a time-out of
 five seconds.
 """
 
-MAX_TIMEOUTS = 60
+MAX_TIMEOUTS_PER_ANSWER = 60
 """The number of time-outs after which an answer ends, however much arrives: five minutes, for a time-out of
 five seconds.
 
@@ -77,7 +77,7 @@ class _AnswerReader(io.RawIOBase):
         :raises AnswerTooLarge: the answer is too large.
         """
         if self._count and self._timeout_seconds is not None:
-            times = min(1 + self._count / BYTES_PER_TIMEOUT, MAX_TIMEOUTS)
+            times = min(1 + self._count / BYTES_PER_TIMEOUT_EXTENSION, MAX_TIMEOUTS_PER_ANSWER)
             left = self._began_at + self._timeout_seconds * times - time.monotonic()
             if left <= 0:
                 raise AnswerTooSlow

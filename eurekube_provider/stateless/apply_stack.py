@@ -131,7 +131,9 @@ def _find_unrendered(
 
     def unrendered_of(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [
-            item for item in objects.list_of_stack(rendered.label, kinds) if object_identity(item) not in kept
+            item
+            for item in objects.list_objects_of_stack(rendered.label, kinds)
+            if object_identity(item) not in kept
         ]
 
     return unrendered_of([SYNCER_KIND, MIRROR_KIND]), unrendered_of(

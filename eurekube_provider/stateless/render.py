@@ -14,7 +14,7 @@ import runpy
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -293,7 +293,7 @@ def _cancel_all_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @contextmanager
-def _in_directory(directory: Path) -> Any:
+def _in_directory(directory: Path) -> Iterator[None]:
     """Run a program as Pulumi does, within the context: in the directory of ``main``, from which modules
     are imported first.
     """

@@ -42,10 +42,10 @@ def secret_paths(value: Any, at: ValuePath = ()) -> Iterator[ValuePath]:
             yield from secret_paths(item, (*at, number))
 
 
-def mask_paths(value: Any, fields: Iterable[ValuePath]) -> Any:
-    """Return ``value`` with the values at ``fields`` hidden."""
+def mask_paths(value: Any, paths: Iterable[ValuePath]) -> Any:
+    """Return ``value`` with the values at ``paths`` hidden."""
     below: dict[str | int, list[ValuePath]] = defaultdict(list)
-    for place in fields:
+    for place in paths:
         if not place:
             return _mask_everything(value)
         below[place[0]].append(place[1:])

@@ -82,7 +82,7 @@ class ClusterObjects:
             else ApplyEffect.CHANGED
         )
 
-    def list_of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
+    def list_objects_of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         """Return the objects with the stack's label.
 
         :param kinds: pairs of apiVersion and kind; a kind that the cluster does not know has no objects.

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 
-from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
+from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_everywhere
 from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import read_actual
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import InstanceAtServers, drain
 from eurekube_provider.registrations.values import OnConflict
@@ -45,7 +45,7 @@ class StackRegistrations:
         made = (*rendered.registrations.values(), *rendered.applications.values())
         self._resources = [DesiredState.from_properties(each).for_any_incarnation() for each in made]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
-        self._made: dict[str, list[Instance]] = {}
+        self._registered_by_connection: dict[str, list[Instance]] = {}
 
     def register(self) -> None:
         """Register the program's instances; remove an application's other instances once these are
@@ -57,7 +57,7 @@ class StackRegistrations:
             peers = self._peers[desired.connection]
             lines = lifecycle.preview(desired, peers)
             held = lifecycle.update(desired, desired, peers)
-            self._made.setdefault(desired.connection, []).extend(held.owned.values())
+            self._registered_by_connection.setdefault(desired.connection, []).extend(held.owned.values())
             for line in lines:
                 self._report_line(line, desired.connection)
 
@@ -128,7 +128,7 @@ class StackRegistrations:
         found: list[tuple[str, Instance]] = []
         for name, peers in self._peers.items():
             for instance in self._read_owned_instances(peers):
-                is_member = MEMBER_KEY in instance.metadata
+                is_member = APPLICATION_MEMBER_KEY in instance.metadata
                 if is_member and (name, instance.owner, instance.application) in updated:
                     continue
                 elsewhere = wanted.get(instance.key)
@@ -151,7 +151,7 @@ class StackRegistrations:
         """Return whether the connection's list lacks instances that this run registered, so that the list may
         lack those of an earlier run, too.
         """
-        made = self._made.get(name, ())
+        made = self._registered_by_connection.get(name, ())
         listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
         return any(
             (there := listed.get(each.key)) is None
@@ -172,12 +172,12 @@ class StackRegistrations:
         there = self._peers[wanted_at].read(*instance.key)
         return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
 
-    def _remove_instances(self, forgotten: Iterable[tuple[str, Instance]]) -> None:
+    def _remove_instances(self, unrendered: Iterable[tuple[str, Instance]]) -> None:
         checks = RemovalChecks()
         members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
-        for connection, instance in forgotten:
+        for connection, instance in unrendered:
             group = (connection, instance.owner or "", instance.application)
-            if MEMBER_KEY in instance.metadata:
+            if APPLICATION_MEMBER_KEY in instance.metadata:
                 members.setdefault(group, set()).add(instance.key)
             else:
                 alone = {instance.instance_id: Registration(instance)}
@@ -212,4 +212,4 @@ class StackRegistrations:
 
     def _report_line(self, line: str, connection: str) -> None:
         line = self._rendered.hide_secrets(line)
-        self._report(line if connection == DEFAULT_CONNECTION else f"{line} [{connection}]")
+        self._report(line if connection == DEFAULT_CONNECTION_NAME else f"{line} [{connection}]")

@@ -25,8 +25,8 @@ SESSION_TIMEOUT_SECONDS = 6.0
 
 _HOST_PATTERN = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
 _FILE_SETTINGS = ("ca-file", "client-certificate", "client-key")
-_quiet_log = logging.getLogger("eurekube_provider.zookeeper.kazoo")
-_quiet_log.setLevel(logging.CRITICAL)  # a lost connection is reported by the registry's condition, once
+_kazoo_log = logging.getLogger("eurekube_provider.zookeeper.kazoo")
+_kazoo_log.setLevel(logging.CRITICAL)  # a lost connection is reported by the registry's condition, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ZooKeeperConnection:
             hosts=",".join(self.hosts),
             timeout=SESSION_TIMEOUT_SECONDS,
             connection_retry=tries,
-            logger=_quiet_log,
+            logger=_kazoo_log,
             **ways,
         )
 

@@ -17,7 +17,7 @@ from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 CALL_TIMEOUT_SECONDS = 5.0
 """The most seconds that one answer is waited for."""
 
-MOST_PIPELINED_READS = 500
+MAX_PIPELINED_READS = 500
 ANYONE_MAY_CREATE_ACL = make_acl("world", "anyone", read=True, create=True)
 CONFLICT_ERRORS = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
 """The errors that mean that another client wrote first; the caller reads again."""
@@ -96,8 +96,8 @@ class Ensemble:
     def _read_pipelined(self, paths: Iterable[str], ask: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
         self.require_connection()
         wanted = list(paths)
-        for first in range(0, len(wanted), MOST_PIPELINED_READS):
-            for path, asked in [(path, ask(path)) for path in wanted[first : first + MOST_PIPELINED_READS]]:
+        for first in range(0, len(wanted), MAX_PIPELINED_READS):
+            for path, asked in [(path, ask(path)) for path in wanted[first : first + MAX_PIPELINED_READS]]:
                 answer = None
                 with self.translate_errors(f"read {path}"), suppress(kazoo.NoNodeError):
                     try:

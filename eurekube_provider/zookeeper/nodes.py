@@ -10,7 +10,7 @@ from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.zookeeper.codec import Node
 
 
-class Nodes:
+class KnownNodes:
     """The nodes by path; without ``checks_cluster`` another cluster of the same name counts as this one."""
 
     def __init__(self, cluster: Cluster, *, checks_cluster: bool) -> None:
@@ -59,7 +59,7 @@ class Nodes:
         name, is_all = application.upper(), not (owner or application)
         found = [one for one in self.all_nodes() if owner in ("", one.instance.owner)]
         found = [one for one in found if name in ("", one.instance.application)]
-        found = [one for one in found if is_all or not self.is_of_same_named_cluster(one.instance)]
+        found = [one for one in found if is_all or not self.is_of_other_cluster_of_same_name(one.instance)]
         return [one.instance for one in sorted(found, key=lambda one: -one.mzxid)]
 
     def nodes_of_key(self, key: InstanceKey) -> list[Node]:
@@ -78,7 +78,7 @@ class Nodes:
         """Return the names of the clusters whose syncers have instances."""
         return {name for owner in self.owners() if (name := cluster_name_of_owner(owner)) is not None}
 
-    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return sum(
             one.status is Status.UP and counts_for_brake(one)
@@ -86,8 +86,8 @@ class Nodes:
             if one.owner and (owner or cluster_name_of_owner(one.owner) == cluster)
         )
 
-    def is_of_same_named_cluster(self, instance: Instance) -> bool:
+    def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self._cluster.uid
-        is_named_so = self._cluster.parse_own_syncer(instance.owner) is not None
+        is_named_so = self._cluster.parse_syncer_of_this_cluster(instance.owner) is not None
         return self._checks_cluster and uid != self._cluster.uid and is_named_so

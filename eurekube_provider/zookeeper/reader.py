@@ -26,7 +26,7 @@ from eurekube_provider.core.registry import (
     RegistryListener,
 )
 from eurekube_provider.zookeeper.ensemble import Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 
 _log = logging.getLogger(__name__)
 
@@ -39,15 +39,18 @@ LASTING_FAILURE_SECONDS = 4.0
 QUEUE_POLL_SECONDS, RETRY_SECONDS, STUCK_THREAD_SECONDS = 0.5, 2.0, 120.0
 
 _READ_ALL_MARK, _CHILDREN_MARK = "", "*"
-FindRefusal = Callable[[], ConfigurationError | None]
+FindMisconfiguration = Callable[[], ConfigurationError | None]
 
 
 class Reader:
-    """A thread that reads; ``refusal`` is called after the first full read, and returns the error that
-    forbids to use the ensemble."""
+    """A thread that reads; ``find_misconfiguration`` is called after the first full read, and returns the
+    error that forbids to use the ensemble.
+    """
 
-    def __init__(self, ensemble: Ensemble, nodes: Nodes, refusal: FindRefusal) -> None:
-        self._ensemble, self._nodes, self._refusal_of = ensemble, nodes, refusal
+    def __init__(
+        self, ensemble: Ensemble, nodes: KnownNodes, find_misconfiguration: FindMisconfiguration
+    ) -> None:
+        self._ensemble, self._nodes, self._find_misconfiguration = ensemble, nodes, find_misconfiguration
         self._listener: RegistryListener | None = None
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
         # One object each, of which kazoo calls one once, however often it was given.
@@ -57,11 +60,11 @@ class Reader:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zookeeper-reader", daemon=True)
         self._error: RegistryError | None = None
-        self._refused: ConfigurationError | None = None
+        self._misconfiguration: ConfigurationError | None = None
         self._failing_since: float | None = None
         self._progress_at = time.monotonic()
         self.read_at: float | None = None
-        self.changed_at = self.answered_at = time.time()
+        self.connection_changed_at = self.answered_at = time.time()
 
     def start(self, listener: RegistryListener | None) -> None:
         """Connect, and begin to read."""
@@ -82,8 +85,8 @@ class Reader:
 
     def condition(self) -> RegistryCondition:
         """Return whether the registry was read, and whether it answers."""
-        if self._refused is not None:
-            return Misconfigured(self._refused)
+        if self._misconfiguration is not None:
+            return Misconfigured(self._misconfiguration)
         since, error = self._failing_since, self._error or self._ensemble.unreachable_error()
         lasts = since is not None and time.time() - since > LASTING_FAILURE_SECONDS
         if self.read_at is None:
@@ -94,10 +97,10 @@ class Reader:
         """Notify the listener that instances of these owners have changed."""
         for owner in owners:
             if owner and self._listener is not None:
-                self._listener.owner_changed(owner)
+                self._listener.instances_of_owner_changed(owner)
 
     def _connection_changed(self, state: KazooState) -> None:
-        self.changed_at = time.time()
+        self.connection_changed_at = time.time()
         if state == KazooState.CONNECTED:
             self._changed.put(_READ_ALL_MARK)
         elif self._failing_since is None:
@@ -136,7 +139,7 @@ class Reader:
         return found
 
     def _read_and_return_unread(self, changed: set[str]) -> set[str]:
-        began = self.changed_at
+        began = self.connection_changed_at
         try:
             if _READ_ALL_MARK in changed:
                 self._read_all()
@@ -149,7 +152,7 @@ class Reader:
             self._failing_since = self._failing_since or time.time()
             return {_READ_ALL_MARK}
         self._error = None  # a connection that was lost meanwhile is read once more
-        self._failing_since = None if self.changed_at == began else self._failing_since
+        self._failing_since = None if self.connection_changed_at == began else self._failing_since
         self.answered_at = time.time()
         return set()
 
@@ -158,7 +161,7 @@ class Reader:
         self._followed = {path.rpartition("/")[0] for path in listed}
         self._fetch_nodes({*listed, *self._nodes.paths()})
         if self.read_at is None:  # what somebody writes later must not end an operator that serves
-            self._refused = self._refusal_of()
+            self._misconfiguration = self._find_misconfiguration()
         self.read_at = time.time()
 
     def _read_changed(self, changed: set[str]) -> None:

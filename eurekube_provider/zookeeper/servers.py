@@ -23,8 +23,8 @@ from eurekube_provider.core.plan import ChangeError
 from eurekube_provider.zookeeper.codec import Node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
-from eurekube_provider.zookeeper.writer import MARKER_INTERVAL_SECONDS, Writer, marker_path
+from eurekube_provider.zookeeper.nodes import KnownNodes
+from eurekube_provider.zookeeper.writer import MARKER_UPDATE_INTERVAL_SECONDS, Writer, marker_path
 
 
 class OperatorMarker(NamedTuple):
@@ -100,7 +100,7 @@ class ZooKeeperServers:
             said = json.loads(data)
             at = calendar.timegm(time.strptime(said["writtenAt"], "%Y-%m-%dT%H:%M:%SZ"))
             return OperatorMarker(
-                str(said.get("operator") or ""), time.time() - at > 10 * MARKER_INTERVAL_SECONDS
+                str(said.get("operator") or ""), time.time() - at > 10 * MARKER_UPDATE_INTERVAL_SECONDS
             )
         except (NoNodeError, ValueError, TypeError, LookupError, AttributeError):
             return OperatorMarker()
@@ -109,5 +109,5 @@ class ZooKeeperServers:
         """Remove a node, unless it belongs to another owner by now; return why it is still there."""
         one = node.instance
         cluster = Cluster(cluster_name_of_owner(one.owner) or "", one.metadata.get(CLUSTER_UID_KEY, ""))
-        nodes = Nodes(cluster, checks_cluster=True)
+        nodes = KnownNodes(cluster, checks_cluster=True)
         return Writer(self._ensemble, nodes, cluster, "", lambda: True).remove(one)

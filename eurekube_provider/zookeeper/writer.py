@@ -21,12 +21,12 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, describe_owner
 from eurekube_provider.zookeeper.codec import Node, decode_node, encode_node
 from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, CONFLICT_ERRORS, Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 
 WRITE_THREADS, WRITE_ATTEMPTS = 16, 5
 """The changes that are made at once, and the tries of one change while other clients write first."""
 
-MARKER_INTERVAL_SECONDS = 30.0
+MARKER_UPDATE_INTERVAL_SECONDS = 30.0
 """Seconds between two updates of the cluster's marker by the leading operator."""
 
 
@@ -34,7 +34,12 @@ class Writer:
     """A writer for one cluster, as long as ``may_write`` returns True; any number of threads may share it."""
 
     def __init__(
-        self, ensemble: Ensemble, nodes: Nodes, cluster: Cluster, operator: str, may_write: Callable[[], bool]
+        self,
+        ensemble: Ensemble,
+        nodes: KnownNodes,
+        cluster: Cluster,
+        operator: str,
+        may_write: Callable[[], bool],
     ) -> None:
         self._ensemble, self._client, self._root = ensemble, ensemble.client, ensemble.connection.root
         self._nodes, self._cluster, self._operator = nodes, cluster, operator
@@ -71,7 +76,10 @@ class Writer:
         """Note in the marker node that this cluster's operator writes here; at most twice a minute."""
         with self._marking:
             self._require_may_write()
-            if self._marked_at is not None and time.monotonic() - self._marked_at < MARKER_INTERVAL_SECONDS:
+            if (
+                self._marked_at is not None
+                and time.monotonic() - self._marked_at < MARKER_UPDATE_INTERVAL_SECONDS
+            ):
                 return
             path = marker_path(self._root, self._cluster.name)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -169,7 +177,7 @@ class Writer:
         why = one.unreadable
         if not why and (one.owner or "") not in owners:
             why = f"it {describe_owner(one)}"
-        elif not why and self._nodes.is_of_same_named_cluster(one):
+        elif not why and self._nodes.is_of_other_cluster_of_same_name(one):
             why = "it belongs to another cluster of this name"
         if why:
             raise OwnershipConflict(f"{there.path} was left as it is: {why}")

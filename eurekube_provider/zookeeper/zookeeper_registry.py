@@ -17,7 +17,7 @@ from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Figures, RegistryListener, RegistryServer, UncachedReading
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 from eurekube_provider.zookeeper.reader import RETRY_SECONDS, Reader
 from eurekube_provider.zookeeper.writer import Writer
 
@@ -42,14 +42,16 @@ class ZooKeeperRegistry:
     ) -> None:
         self._cluster, self._may_write = cluster, may_write
         self._ensemble = Ensemble(connection)
-        self._nodes = nodes = Nodes(cluster, checks_cluster=check_cluster)
-        self._reader = Reader(self._ensemble, nodes, self._find_refusal)
+        self._nodes = nodes = KnownNodes(cluster, checks_cluster=check_cluster)
+        self._reader = Reader(self._ensemble, nodes, self._find_cluster_name_conflict)
         self._writer = Writer(self._ensemble, nodes, cluster, operator_name, may_write)
         self.condition, self.known_instances = self._reader.condition, nodes.known_instances
-        self.owners, self.cluster_names, self.count_up = nodes.owners, nodes.cluster_names, nodes.count_up
+        self.owners, self.cluster_names = nodes.owners, nodes.cluster_names
+        self.count_up_instances = nodes.count_up_instances
         self._leads, self._stopped = threading.Event(), threading.Event()
         # Each with the reason why its removal failed, and the time at which that is tried again.
-        self._lock, self._leaving = threading.Lock(), dict[InstanceKey, tuple[Instance, str, float]]()
+        self._lock = threading.Lock()
+        self._pending_removals = dict[InstanceKey, tuple[Instance, str, float]]()
         self._thread = threading.Thread(
             target=self._run_pending_removals, name="zookeeper-removals", daemon=True
         )
@@ -70,10 +72,10 @@ class ZooKeeperRegistry:
         """Return one instance as far as it is known; None for an unknown one."""
         return next((one.instance for one in self._nodes.nodes_of_key(key)), None)
 
-    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
-        """Read the known ones among these instances again if ``known_too`` is True; a watch reports
+    def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
+        """Read the known ones among these instances again if ``include_known`` is True; a watch reports
         unknown ones."""
-        paths = [one.path for key in keys for one in self._nodes.nodes_of_key(key)] if known_too else []
+        paths = [one.path for key in keys for one in self._nodes.nodes_of_key(key)] if include_known else []
         for path, node in self._ensemble.read_nodes(paths).items() if paths else ():
             self._reader.notify_owners(
                 self._nodes.remove_and_return_owners(path)
@@ -99,16 +101,16 @@ class ZooKeeperRegistry:
     def keep_registered(self, instance: Instance) -> None:
         """Keep a registered instance: cancel a pending removal."""
         with self._lock:
-            self._leaving.pop(instance.key, None)
+            self._pending_removals.pop(instance.key, None)
 
     def let_lapse(self, instance: Instance) -> None:
         """Remove an instance of this cluster as soon as the ensemble answers, since ZooKeeper lets no
         instance lapse."""
-        is_named_so = self._cluster.parse_own_syncer(instance.owner) is not None
-        if is_named_so and not self._nodes.is_of_same_named_cluster(instance):
+        is_named_so = self._cluster.parse_syncer_of_this_cluster(instance.owner) is not None
+        if is_named_so and not self._nodes.is_of_other_cluster_of_same_name(instance):
             with self._lock:
-                failed = self._leaving.get(instance.key, (instance, "", 0.0))[1:]
-                self._leaving[instance.key] = instance, *failed
+                failed = self._pending_removals.get(instance.key, (instance, "", 0.0))[1:]
+                self._pending_removals[instance.key] = instance, *failed
 
     def lost_instances(self, _owner: str) -> list[Instance]:
         """Return nothing: ZooKeeper forgets no instance, so that a missing one was removed."""
@@ -125,14 +127,14 @@ class ZooKeeperRegistry:
         """Cancel all pending removals, since another replica leads."""
         self._leads.clear()
         with self._lock:
-            self._leaving.clear()
+            self._pending_removals.clear()
 
     def figures(self, *, in_full: bool = False) -> Figures:  # noqa: ARG002 - nothing costs more
         """Return the figures for metrics, without renewals: ZooKeeper has none."""
         read_at = self._reader.answered_at if self._reader.read_at is not None else None
         is_up = self._ensemble.client.connected or (None if read_at is None else False)
         error = "" if is_up else str(self._ensemble.unreachable_error())
-        url, since, times = self._ensemble.url, self._reader.changed_at, Distribution()
+        url, since, times = self._ensemble.url, self._reader.connection_changed_at, Distribution()
         server = RegistryServer(url, is_up, since, error, None, {}, times, answered_at=read_at)
         return Figures([server], read_at=read_at, registered=len(self._nodes.paths()))
 
@@ -140,10 +142,10 @@ class ZooKeeperRegistry:
         """Return whether the registry's threads live and make progress."""
         return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
 
-    def _find_refusal(self) -> ConfigurationError | None:
+    def _find_cluster_name_conflict(self) -> ConfigurationError | None:
         """Return why this ensemble must not be used: another cluster of the same name writes here."""
         for one in self._nodes.all_nodes():
-            if self._nodes.is_of_same_named_cluster(one.instance):
+            if self._nodes.is_of_other_cluster_of_same_name(one.instance):
                 uid = one.instance.metadata.get(CLUSTER_UID_KEY)
                 return ConfigurationError(
                     f"the cluster name {self._cluster.name!r} is in use at {self._ensemble.url} by another"
@@ -158,8 +160,9 @@ class ZooKeeperRegistry:
             if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
                 with suppress(EurekubeError):  # which the next change meets as well, and says
                     self._writer.update_marker()
-                    for one, why, at in list(self._leaving.values()):
-                        if one.key in self._leaving and time.monotonic() >= at:  # else it is wanted again
+                    for one, why, at in list(self._pending_removals.values()):
+                        # One that is not pending any more is wanted again.
+                        if one.key in self._pending_removals and time.monotonic() >= at:
                             self._remove_unwanted(one, why)
 
     def _remove_unwanted(self, instance: Instance, last_error: str) -> None:
@@ -175,5 +178,5 @@ class ZooKeeperRegistry:
             )
         again_at = time.monotonic() + (DENIED_RETRY_SECONDS if isinstance(error, RegistryDenied) else 0.0)
         with self._lock:
-            if instance.key in self._leaving:
-                self._leaving[instance.key] = instance, str(error), again_at
+            if instance.key in self._pending_removals:
+                self._pending_removals[instance.key] = instance, str(error), again_at

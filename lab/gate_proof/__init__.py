@@ -23,12 +23,12 @@ processors.
 """
 
 
-def run_gate_proof(form: GateProofVariant) -> dict[str, Any]:
+def run_gate_proof(variant: GateProofVariant) -> dict[str, Any]:
     """Run the proof in a process of its own; see :mod:`lab.gate_proof.__main__` for the returned report.
 
     Its progress goes to standard error.
 
-    :param form: ``defaults``: all rollouts with the caches of the field, an application that is scaled to
+    :param variant: ``defaults``: all rollouts with the caches of the field, an application that is scaled to
         zero and back, and rollouts in which calls may fail: with ``whenEurekaIsAway: Open``, and without the
         gate; ``quick``: one rollout with and one without the gate, with the caches that the doctor advises;
         ``short``: the rollouts in which no call may fail, and the scaled application, with caches tuned down.
@@ -39,7 +39,7 @@ def run_gate_proof(form: GateProofVariant) -> dict[str, Any]:
     provide_spring_gateway()
     provide_eureka(find_java(), "2025.0")
     provide_programs(SERVERS)
-    return run_module_in_network("lab.gate_proof", form)
+    return run_module_in_network("lab.gate_proof", variant)
 
 
 def longest_rollout_seconds(report: dict[str, Any], act: dict[str, Any]) -> float:

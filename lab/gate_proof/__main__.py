@@ -82,9 +82,9 @@ class Rollout:
 class Stage(ProofStage):
     """A lab with real pods, three Eurekas, two operators that serve gates, and two kinds of callers."""
 
-    def __init__(self, form: ProofSettings) -> None:
+    def __init__(self, settings: ProofSettings) -> None:
         super().__init__()
-        self.form = form
+        self.settings = settings
         self.operators: dict[str, Process] = {}
         self.clients: list[SpringClient] = []
         self._starts = 0
@@ -92,22 +92,22 @@ class Stage(ProofStage):
     def prepare(self) -> None:
         """Start servers, operators, the application and callers."""
         settings: dict[str, Any] = {
-            "eureka_settings": self.form.eureka_settings,
+            "eureka_settings": self.settings.eureka_settings,
             "register_with_eureka": True,
         }
         self.lab = Lab(eureka=3, nodes=2, pods="real", **settings)
-        self.ends.enter_context(self.lab)
+        self.cleanups.enter_context(self.lab)
         self.cluster = Cluster(self.lab.kubeconfig)
         self.install_crds()
-        self.cluster.namespace(NAMESPACE)
+        self.cluster.create_namespace(NAMESPACE)
         for name in ("operator-a", "operator-b"):
             self.start_operator(name)
         for name, replicas in ((APPLICATION, REPLICAS), (SMALL_APPLICATION, SMALL_REPLICAS)):
             self.cluster.apply(DEPLOYMENTS, self._deployment_object(name, replicas))
-            self.cluster.service(NAMESPACE, name, PORT)
-            self.cluster.syncer(NAMESPACE, name, **self._gate_spec)
+            self.cluster.apply_service(NAMESPACE, name, PORT)
+            self.cluster.apply_syncer(NAMESPACE, name, **self._gate_spec)
         wait_for(lambda: self.is_rollout_complete, "ten pods", _TIMEOUT_SECONDS)
-        client = self.launch_caller(self.lab, "caller", **self.form.client_settings)
+        client = self.launch_caller(self.lab, "caller", **self.settings.client_settings)
         self.clients.append(client)
         client.wait_until_ready()
 
@@ -129,11 +129,11 @@ class Stage(ProofStage):
             "GATE_NAMESPACE": "*",
             "LEASE_NAME": NAMESPACE,
             "POD_NAME": name,
-            **self.form.operator_settings,
+            **self.settings.operator_settings,
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
         operator = self.operators[name] = operator_process(name, log, **environment)
-        self.ends.callback(operator.kill)
+        self.cleanups.callback(operator.kill)
         operator.start()
 
     def kill_leader(self) -> str:
@@ -166,14 +166,14 @@ class Stage(ProofStage):
 
     @property
     def _gate_spec(self) -> dict[str, Any]:
-        if self.form is PROOF_SETTINGS["full"]:
+        if self.settings is PROOF_SETTINGS["full"]:
             return {}
-        return {"readinessGate": {"callersSeconds": self.form.drain.known_after_seconds}}
+        return {"readinessGate": {"callersSeconds": self.settings.drain.known_after_seconds}}
 
     def allow_open_gates_without_eureka(self) -> None:
         """Change the syncer so that gates open while no Eureka server answers."""
         gate = {**self._gate_spec.get("readinessGate", {}), "whenEurekaIsAway": "Open"}
-        self.cluster.syncer(NAMESPACE, APPLICATION, readinessGate=gate)
+        self.cluster.apply_syncer(NAMESPACE, APPLICATION, readinessGate=gate)
 
     def remove_gate(self) -> None:
         """Roll the application out with pods that declare no readiness gate."""
@@ -185,9 +185,9 @@ class Stage(ProofStage):
             self.lab.eureka_urls,
             name="gateway",
             log_directory=self.lab.directory / "logs",
-            settings={"eureka.client.register-with-eureka": "false", **self.form.client_settings},
+            settings={"eureka.client.register-with-eureka": "false", **self.settings.client_settings},
         )
-        self.ends.callback(gateway.close)
+        self.cleanups.callback(gateway.close)
         gateway.start()
         wait_for(
             lambda: gateway.get(f"/{SMALL_APPLICATION}/").status_code == 200,
@@ -200,8 +200,10 @@ class Stage(ProofStage):
         self, name: str = APPLICATION, replicas: int = REPLICAS, *, declares_gate: bool = True
     ) -> dict[str, Any]:
         """Return a Deployment of the proof, with the drain, and no minReadySeconds."""
-        item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(replicas, self.form.drain)
-        spec = add_drain_to_workload("Deployment", item["spec"], self.form.drain, declares_gate=declares_gate)
+        item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(replicas, self.settings.drain)
+        spec = add_drain_to_workload(
+            "Deployment", item["spec"], self.settings.drain, declares_gate=declares_gate
+        )
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": dict(spec["template"]["spec"])}
         del template["spec"]["nodeSelector"]
@@ -263,7 +265,7 @@ class RolloutSequence:
         opened = max(life.opened_at or life.ready_at or 0.0 for life in new_lives())
         wait_for(self._are_deleted_pods_gone, f"{name}: the old pods to go", _TIMEOUT_SECONDS)
         if may_fail:
-            time.sleep(stage.form.drain.known_after_seconds)
+            time.sleep(stage.settings.drain.known_after_seconds)
         self.rollouts.append(Rollout(name, began, opened, time.time(), excused, stood, may_fail))
         say(f"{name}: {opened - began:.1f} s until the last pod was ready")
 
@@ -275,7 +277,7 @@ class RolloutSequence:
         self._stage.start_operator(self._stage.kill_leader())
         return 0.0, True
 
-    def make_freeze(self, servers: int) -> Callable[[], tuple[float, bool]]:
+    def make_freeze_disturbance(self, servers: int) -> Callable[[], tuple[float, bool]]:
         """Return a disturbance for :meth:`roll` that freezes this number of Eureka servers for 25 seconds."""
 
         def disturb() -> tuple[float, bool]:
@@ -318,7 +320,7 @@ class RolloutSequence:
             return [life for life in stage.lives if id(life) not in known and life.opened_at]
 
         wait_for(lambda: len(new_lives()) == SMALL_REPLICAS, "the pods to be back", _TIMEOUT_SECONDS)
-        time.sleep(stage.form.drain.known_after_seconds + _SCALED_TO_ZERO_SECONDS)
+        time.sleep(stage.settings.drain.known_after_seconds + _SCALED_TO_ZERO_SECONDS)
         calls.end()
         return {
             "began": began,
@@ -404,27 +406,29 @@ def explain_failures(failures: Iterable[Call], lives: Iterable[PodLife]) -> list
 def main() -> None:
     """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.gate_proof", description=__doc__)
-    parser.add_argument("form", choices=get_args(GateProofVariant))
+    parser.add_argument("variant", choices=get_args(GateProofVariant))
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
-    form = {"defaults": PROOF_SETTINGS["full"], "quick": _QUICK_SETTINGS, "short": PROOF_SETTINGS["short"]}[
-        arguments.form
-    ]
-    with Stage(form) as stage:
-        time.sleep(form.warm_up_seconds)
+    settings = {
+        "defaults": PROOF_SETTINGS["full"],
+        "quick": _QUICK_SETTINGS,
+        "short": PROOF_SETTINGS["short"],
+    }[arguments.variant]
+    with Stage(settings) as stage:
+        time.sleep(settings.warm_up_seconds)
         counted_from = time.time()
         sequence = RolloutSequence(stage)
         sequence.roll("rolled")
-        if arguments.form != "quick":
+        if arguments.variant != "quick":
             sequence.roll("leader killed", sequence.kill_leader)
-            sequence.roll("one Eureka frozen", sequence.make_freeze(1))
-            sequence.roll("all Eurekas frozen", sequence.make_freeze(3))
+            sequence.roll("one Eureka frozen", sequence.make_freeze_disturbance(1))
+            sequence.roll("all Eurekas frozen", sequence.make_freeze_disturbance(3))
         counted_until = time.time()
-        emptied = sequence.scale_to_zero_and_back() if arguments.form != "quick" else None
-        if arguments.form == "defaults":
+        emptied = sequence.scale_to_zero_and_back() if arguments.variant != "quick" else None
+        if arguments.variant == "defaults":
             stage.allow_open_gates_without_eureka()
             sequence.roll("all Eurekas frozen, and Open", sequence.freeze_until_rollout_ends, may_fail=True)
-        if arguments.form != "short":
+        if arguments.variant != "short":
             sequence.roll("without the gate", begin=stage.remove_gate, may_fail=True)
         for client in stage.clients:
             client.end_calls()
@@ -438,7 +442,7 @@ def main() -> None:
             for operator in stage.operators.values():
                 say(operator.tail())
         report = {
-            "drain": {**asdict(form.drain), "known_after_seconds": form.drain.known_after_seconds},
+            "drain": {**asdict(settings.drain), "known_after_seconds": settings.drain.known_after_seconds},
             "acts": [asdict(rollout) for rollout in sequence.rollouts],
             "calls": dict(found.calls),
             "failures": explain_failures(found.failures, stage.lives),

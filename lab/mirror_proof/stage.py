@@ -62,7 +62,7 @@ _SPRING_SETTINGS = {
 _CALLER_ADDRESS = "10.0.254.1"
 _ROOT = Path(__file__).parents[2]
 _WEB_SERVER_SCRIPT, _HTTP_CALLER_SCRIPT = _ROOT / "lab" / "web.py", _ROOT / "lab" / "http_caller.py"
-_ANSWERED_SECONDS = 2.0
+_ANSWERED_WINDOW_SECONDS = 2.0
 _TIMEOUT_SECONDS = 90.0
 
 
@@ -88,7 +88,7 @@ class Stage(ProofStage):
             for _ in range(MACHINES_PER_APPLICATION)
         ]
         for machine in started:
-            self.ends.callback(machine.close)
+            self.cleanups.callback(machine.close)
         with ThreadPoolExecutor(MACHINES_PER_APPLICATION) as pool:
             list(pool.map(Machine.start, started))
         return started
@@ -115,14 +115,14 @@ class Stage(ProofStage):
             MIRROR_CIDRS=MACHINE_NETWORK,
             RESYNC_SECONDS=str(RESYNC_SECONDS),
         )
-        self.ends.callback(self.operator.kill)
+        self.cleanups.callback(self.operator.kill)
         self.operator.start()
 
     def are_all_calls_answered(self) -> bool:
         """Return whether every caller's latest calls to every application were answered."""
-        time.sleep(_ANSWERED_SECONDS / 4)
-        calls = tally_calls(self.call_files, time.time() - _ANSWERED_SECONDS)
-        least = CALLS_PER_SECOND * _ANSWERED_SECONDS / 2
+        time.sleep(_ANSWERED_WINDOW_SECONDS / 4)
+        calls = tally_calls(self.call_files, time.time() - _ANSWERED_WINDOW_SECONDS)
+        least = CALLS_PER_SECOND * _ANSWERED_WINDOW_SECONDS / 2
         return calls.keys() >= {REVIEW, HEADLESS_REVIEW, LEGACY, RATING} and all(
             not one.failures and min(one.calls.values()) >= least for one in calls.values()
         )
@@ -135,20 +135,20 @@ class Stage(ProofStage):
     def prepare(self) -> None:
         """Start servers, machines, an operator and callers."""
         settings = {"eureka.server.response-cache-update-interval-ms": str(SERVER_CACHE_SECONDS * 1000)}
-        self.lab = self.ends.enter_context(Lab(eureka=1, nodes=1, pods="real", eureka_settings=settings))
+        self.lab = self.cleanups.enter_context(Lab(eureka=1, nodes=1, pods="real", eureka_settings=settings))
         self.eureka = Peers(Connection.parse(self.lab.eureka_urls))
-        self.ends.callback(self.eureka.close)
+        self.cleanups.callback(self.eureka.close)
         self.cluster = Cluster(self.lab.kubeconfig)
         self.proxy = ServiceProxy(self.lab.kubeconfig)
-        self.ends.callback(self.proxy.stop)
+        self.cleanups.callback(self.proxy.stop)
         dns = CoreDns(self.lab.kubeconfig, self.lab.directory)
-        self.ends.callback(dns.kill)
+        self.cleanups.callback(dns.kill)
         dns.launch()
         self.proxy.start()
         self.spring = self.launch_caller(self.lab, "caller", **_SPRING_SETTINGS)
         self.install_crds()
         for name in (OPERATOR_NAMESPACE, NAMESPACE):
-            self.cluster.namespace(name)
+            self.cluster.create_namespace(name)
         self.account = Account.create(
             self.lab, self.cluster, OPERATOR_NAMESPACE, "operator", self.lab.directory / "operator.kubeconfig"
         )
@@ -156,8 +156,8 @@ class Stage(ProofStage):
         self.account.set_rights(election_rules(LEASE_NAME), OPERATOR_NAMESPACE)
         self.account.set_rights([*NAMESPACE_RULES, *MIRROR_NAMESPACE_RULES], NAMESPACE)
         self.cluster.apply(DEPLOYMENTS, _rating_deployment())
-        self.cluster.service(NAMESPACE, RATING, PORT)
-        self.cluster.syncer(NAMESPACE, RATING)
+        self.cluster.apply_service(NAMESPACE, RATING, PORT)
+        self.cluster.apply_syncer(NAMESPACE, RATING)
         for application in (REVIEW, LEGACY):
             for machine in self.start_machines(application):
                 self.register(machine)
@@ -198,7 +198,7 @@ class Stage(ProofStage):
             LEGACY: f"http://{LEGACY}/",
         }
         orders = [f"{way},{name},{url}" for name, url in urls.items() for way in ("new", "open")]
-        sandbox = self.ends.enter_context(Sandbox(_CALLER_ADDRESS))
+        sandbox = self.cleanups.enter_context(Sandbox(_CALLER_ADDRESS))
         caller = [sys.executable, "-I", "-S", str(_HTTP_CALLER_SCRIPT), str(self.call_files[1])]
         files = write_resolver_files(NAMESPACE, self.lab.directory)
         self._inside = Process(
@@ -207,7 +207,7 @@ class Stage(ProofStage):
             log=self.lab.directory / "logs" / "http-caller.log",
             environment={"PATH": os.environ.get("PATH", "")},
         )
-        self.ends.callback(self._inside.kill)
+        self.cleanups.callback(self._inside.kill)
         self._inside.launch()
         wait_for(self.are_all_calls_answered, "every call to be answered", _TIMEOUT_SECONDS)
         say(f"all applications are being called after {self._stopwatch}")

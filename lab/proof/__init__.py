@@ -16,7 +16,7 @@ from lab.spring import provide_spring_client
 ProofVariant = Literal["full", "short"]
 
 
-def run_proof(form: ProofVariant) -> dict[str, Any]:
+def run_proof(variant: ProofVariant) -> dict[str, Any]:
     """Run the proof in a process of its own; see `lab/proof/findings.py` for the returned report.
 
     Its progress goes to standard error. Raises LabError when the proof failed to run, SpringClientMissing
@@ -26,4 +26,4 @@ def run_proof(form: ProofVariant) -> dict[str, Any]:
     provide_spring_client()
     provide_eureka(find_java(), "2025.0")
     provide_programs(SERVERS)
-    return run_module_in_network("lab.proof", form)
+    return run_module_in_network("lab.proof", variant)

@@ -31,7 +31,7 @@ class Disturbances:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._form = stage.form
+        self._settings = stage.settings
         self.began = time.time()
         self.events: list[tuple[float, str]] = []
 
@@ -42,7 +42,7 @@ class Disturbances:
         later = threading.Thread(target=self._kill_leader_again, args=(known,), daemon=True)
         if Scenario.OPERATOR in self._scenarios:
             self._record_event(f"{self._stage.kill_leader()} killed")
-        for subject in self._form.subjects:
+        for subject in self._settings.subjects:
             self._disturb(subject)
         self._drain_node()
         later.start()
@@ -51,11 +51,11 @@ class Disturbances:
         later.join()
         self._wait_for_rollouts()
         self._record_event("every pod that was to go is gone")
-        time.sleep(self._form.settle_seconds)
+        time.sleep(self._settings.settle_seconds)
 
     @property
     def _scenarios(self) -> set[Scenario]:
-        return {subject.scenario for subject in self._form.subjects}
+        return {subject.scenario for subject in self._settings.subjects}
 
     def _record_event(self, what: str) -> None:
         self.events.append((time.time() - self.began, what))
@@ -65,7 +65,7 @@ class Disturbances:
         path = DEPLOYMENTS.path(subject.scenario.namespace, subject.name)
         body: dict[str, Any] = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         if subject.scenario is Scenario.SCALED:
-            body = {"spec": {"replicas": self._form.replicas // 2}}
+            body = {"spec": {"replicas": self._settings.replicas // 2}}
         if subject.scenario in (Scenario.DRAINED, Scenario.UNDISTURBED):
             return  # of the former, all of that node together
         self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
@@ -99,10 +99,10 @@ class Disturbances:
         next step.
         """
         subject = Subject(Scenario.OPERATOR, Strategy.EUREKUBE_DRAIN)
-        if subject not in self._form.subjects:
+        if subject not in self._settings.subjects:
             return
 
-        def is_new_ready() -> float | None:
+        def first_new_pod_ready_at() -> float | None:
             ready = [
                 life.ready_at
                 for life in list(self._stage.lab.kubernetes.kubelet.lives)
@@ -110,8 +110,8 @@ class Disturbances:
             ]
             return min(ready) if ready else None
 
-        step = wait_for(is_new_ready, "a new pod", _EXTRA_WAIT_SECONDS)
-        step += self._form.drain.min_ready_seconds - _KILL_BEFORE_STEP_SECONDS
+        step = wait_for(first_new_pod_ready_at, "a new pod", _EXTRA_WAIT_SECONDS)
+        step += self._settings.drain.min_ready_seconds - _KILL_BEFORE_STEP_SECONDS
         killed = self.events[0][1].split()[0]
         self._stage.start_operator(killed, Scenario.OPERATOR)
         self._record_event(f"{killed} is back")
@@ -120,8 +120,8 @@ class Disturbances:
 
     def _wait_for_rollouts(self) -> None:
         """Wait until every Deployment has reached its target, and every deleted pod is gone."""
-        steps = self._form.replicas + 1
-        longest = steps * self._form.drain.grace_period_seconds() + _EXTRA_WAIT_SECONDS
+        steps = self._settings.replicas + 1
+        longest = steps * self._settings.drain.grace_period_seconds() + _EXTRA_WAIT_SECONDS
 
         def is_over() -> bool:
             return not self._stage.lab.kubernetes.kubelet.has_ending_pods and self._are_rollouts_complete()
@@ -130,7 +130,7 @@ class Disturbances:
 
     def _are_rollouts_complete(self) -> bool:
         """Return whether every Deployment has reached its target."""
-        for subject in self._form.subjects:
+        for subject in self._settings.subjects:
             item = self._stage.cluster.get(DEPLOYMENTS, subject.name, subject.scenario.namespace) or {}
             wanted, status = item["spec"]["replicas"], item.get("status") or {}
             reached = {status.get(key) for key in ("replicas", "updatedReplicas", "readyReplicas")}
@@ -142,11 +142,11 @@ class Disturbances:
 def main() -> None:
     """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.proof", description=__doc__)
-    parser.add_argument("form", choices=get_args(ProofVariant))
+    parser.add_argument("variant", choices=get_args(ProofVariant))
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
-    form = PROOF_SETTINGS[arguments.form]
-    with Stage(form) as stage:
+    settings = PROOF_SETTINGS[arguments.variant]
+    with Stage(settings) as stage:
         lives = stage.lab.kubernetes.kubelet.lives
         bystanders = UncalledPods(stage.cluster, lives)
         counted_from = _wait_for_answered_calls(stage)
@@ -160,15 +160,15 @@ def main() -> None:
         findings = [
             make_finding(
                 subject,
-                form,
+                settings,
                 calls.get(subject.name, CallTally()),
                 lives,
                 disturbances.began,
                 witness.server_views,
             )
-            for subject in form.subjects
+            for subject in settings.subjects
         ]
-        report = make_report(findings, form, disturbances.events)
+        report = make_report(findings, settings, disturbances.events)
     report |= {"braked": brake_notes, "bystanders": ended}
     arguments.file.write_text(json.dumps(report))
 
@@ -177,18 +177,18 @@ def _wait_for_answered_calls(stage: Stage) -> float:
     """Wait until every call in a span of time was answered; return the span's beginning (seconds since
     1970).
     """
-    form = stage.form
+    settings = stage.settings
 
     def are_all_good() -> bool:
         time.sleep(1.0)
-        calls = tally_calls(stage.call_files, time.time() - form.warm_up_seconds)
-        wanted = form.calls_per_second * form.warm_up_seconds / 2
-        return len(calls) == len(form.subjects) and all(
+        calls = tally_calls(stage.call_files, time.time() - settings.warm_up_seconds)
+        wanted = settings.calls_per_second * settings.warm_up_seconds / 2
+        return len(calls) == len(settings.subjects) and all(
             not one.failures and min(one.calls.values()) >= wanted for one in calls.values()
         )
 
     wait_for(are_all_good, "every application to answer", _WARM_UP_SECONDS)
-    return time.time() - form.warm_up_seconds
+    return time.time() - settings.warm_up_seconds
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ class RemovedPod:
     failed: int
     servers: Sequence[ServerView] = ()
 
-    def is_server_to_blame(self, form: ProofSettings, limit_seconds: float) -> bool:
+    def is_server_to_blame(self, settings: ProofSettings, limit_seconds: float) -> bool:
         """Return whether the pod was called too long only because a server showed outdated lists."""
-        drain = form.drain
+        drain = settings.drain
         stale = max((one.stale for one in self.servers), default=0.0)
         is_stale = stale > drain.server_cache_seconds + drain.replication_seconds
         return is_stale and self.called - stale <= limit_seconds < self.called
@@ -80,15 +80,15 @@ class Finding:
 
 
 def decide_verdict(
-    pods: Iterable[RemovedPod], failed: Iterable[str], form: ProofSettings, bound_seconds: float
+    pods: Iterable[RemovedPod], failed: Iterable[str], settings: ProofSettings, bound_seconds: float
 ) -> Verdict:
     """Return the verdict on removed pods, and on failed calls, given by the addresses to which they went."""
-    limit_seconds = bound_seconds + form.drain.margin_seconds
+    limit_seconds = bound_seconds + settings.drain.margin_seconds
     wrong, forgiven = set(failed), set()
     for pod in pods:
         if pod.called > limit_seconds:
             wrong.add(pod.address)
-        if pod.is_server_to_blame(form, limit_seconds):
+        if pod.is_server_to_blame(settings, limit_seconds):
             forgiven.add(pod.address)
     if not wrong:
         return Verdict.HELD
@@ -97,7 +97,7 @@ def decide_verdict(
 
 def make_finding(
     subject: Subject,
-    form: ProofSettings,
+    settings: ProofSettings,
     calls: CallTally,
     lives: Iterable[PodLife],
     began: float,
@@ -108,7 +108,7 @@ def make_finding(
     `began` is when the disturbances began, and `server_views` returns each server's view of a pod.
     """
     failed = Counter(call.target for call in calls.failures)
-    bound = subject.longest_called_seconds(form.drain)
+    bound = subject.longest_called_seconds(settings.drain)
     ended = [life for life in lives if life.labels.get("app") == subject.name and life.deleted_at is not None]
     pods = [_describe_removed_pod(life, calls, failed, began, server_views) for life in ended]
     seconds = Counter(int(call.at - began) for call in calls.failures)
@@ -126,7 +126,7 @@ def make_finding(
         bound,
         dict(sorted(seconds.items())),
         dict(Counter(call.outcome.split(":")[0][:80] for call in calls.failures).most_common(6)),
-        decide_verdict(pods, failed, form, bound),
+        decide_verdict(pods, failed, settings, bound),
         pods,
     )
 
@@ -151,13 +151,13 @@ def _describe_removed_pod(
 
 
 def make_report(
-    findings: Iterable[Finding], form: ProofSettings, events: list[tuple[float, str]]
+    findings: Iterable[Finding], settings: ProofSettings, events: list[tuple[float, str]]
 ) -> dict[str, Any]:
     """Return the whole report as JSON values; `events` are the disturbances, in seconds since the first
     one.
     """
     return {
-        "drain": {**asdict(form.drain), "prestop_seconds": form.drain.prestop_seconds},
+        "drain": {**asdict(settings.drain), "prestop_seconds": settings.drain.prestop_seconds},
         "events": [{"second": round(second, 1), "what": what} for second, what in events],
         "findings": [asdict(finding) for finding in findings],
     }

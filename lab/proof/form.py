@@ -32,9 +32,9 @@ class ProofSettings:
 
 
 _COMPARED_STRATEGIES = (Strategy.NONE, Strategy.SLEEP, Strategy.EUREKUBE_DRAIN)
-_DISTURBANCES = tuple(scenario for scenario in Scenario if scenario is not Scenario.UNDISTURBED)
+_DISTURBED_SCENARIOS = tuple(scenario for scenario in Scenario if scenario is not Scenario.UNDISTURBED)
 _CONTROL_SUBJECT = Subject(Scenario.UNDISTURBED, Strategy.NONE)
-_STATUS_SUBJECTS = tuple(
+_OUT_OF_SERVICE_SUBJECTS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
 """Subjects whose syncer reports OUT_OF_SERVICE in the same way as a removal; a restarted server may have
@@ -44,8 +44,12 @@ forgotten that status.
 PROOF_SETTINGS: Mapping[ProofVariant, ProofSettings] = {
     "full": ProofSettings(
         subjects=(
-            *(Subject(scenario, strategy) for scenario in _DISTURBANCES for strategy in _COMPARED_STRATEGIES),
-            *_STATUS_SUBJECTS,
+            *(
+                Subject(scenario, strategy)
+                for scenario in _DISTURBED_SCENARIOS
+                for strategy in _COMPARED_STRATEGIES
+            ),
+            *_OUT_OF_SERVICE_SUBJECTS,
             _CONTROL_SUBJECT,
         ),
         drain=Drain(),
@@ -58,8 +62,8 @@ PROOF_SETTINGS: Mapping[ProofVariant, ProofSettings] = {
     "short": ProofSettings(
         subjects=(
             Subject(Scenario.ROLLED, Strategy.NONE),
-            *(Subject(scenario, Strategy.EUREKUBE_DRAIN) for scenario in _DISTURBANCES),
-            *_STATUS_SUBJECTS,
+            *(Subject(scenario, Strategy.EUREKUBE_DRAIN) for scenario in _DISTURBED_SCENARIOS),
+            *_OUT_OF_SERVICE_SUBJECTS,
             _CONTROL_SUBJECT,
         ),
         # The margin is large for caches that are small: it is there for machines that are busy.

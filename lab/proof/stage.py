@@ -1,5 +1,5 @@
-"""The stage of the proof: a lab with real pods, a Eureka or two, operators and callers, with the form's
-settings.
+"""The stage of the proof: a lab with real pods, a Eureka or two, operators and callers, with the settings
+of a variant.
 """
 
 import itertools
@@ -27,27 +27,27 @@ _file_numbers = itertools.count(1)
 
 
 class Stage(ProofStage):
-    """The proof's servers, operators, applications and callers: `with Stage(form) as stage:`."""
+    """The proof's servers, operators, applications and callers: `with Stage(settings) as stage:`."""
 
-    def __init__(self, form: ProofSettings) -> None:
+    def __init__(self, settings: ProofSettings) -> None:
         super().__init__()
-        self.form = form
+        self.settings = settings
         self._operators: dict[str, Process] = {}
         self._callers: list[SpringClient] = []
 
     def prepare(self) -> None:
         """Start servers, operators, applications and callers."""
         settings = {
-            "eureka_settings": self.form.eureka_settings,
+            "eureka_settings": self.settings.eureka_settings,
             "register_with_eureka": True,
         }
         nodes = sum(len(names) for names in NODES_BY_POOL.values())
         self.lab = Lab(eureka=_PEER_COUNT, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
-        self.ends.enter_context(self.lab)
+        self.cleanups.enter_context(self.lab)
         self.disturbed = self.lab
-        if not self.form.shares_eureka:
+        if not self.settings.shares_eureka:
             self.disturbed = Lab(eureka=_PEER_COUNT, kubernetes=False, **settings)  # type: ignore[arg-type]
-            self.ends.enter_context(self.disturbed)
+            self.cleanups.enter_context(self.disturbed)
         self.cluster = Cluster(self.lab.kubeconfig)
         self.install_crds()
         for pool, names in NODES_BY_POOL.items():
@@ -57,12 +57,12 @@ class Stage(ProofStage):
                     "PATCH", NODES.path(None, name), body=labels, content_type=MERGE_PATCH
                 )
         for namespace in {scenario.namespace for scenario in Scenario}:
-            self.cluster.namespace(namespace)
+            self.cluster.create_namespace(namespace)
         for name in ("operator-a", "operator-b"):
             self.start_operator(name, Scenario.OPERATOR)
         self.start_operator("operator-c", Scenario.ROLLED)
         self.start_operator("operator-d", Scenario.PEER)
-        for subject in self.form.subjects:
+        for subject in self.settings.subjects:
             self._deploy_subject(subject)
         self._wait_until_listed()
         self._start_callers()
@@ -76,11 +76,11 @@ class Stage(ProofStage):
             "WATCH_NAMESPACE": scenario.namespace,
             "LEASE_NAME": scenario.namespace,
             "POD_NAME": name,
-            **self.form.operator_settings,
+            **self.settings.operator_settings,
         }
         operator = operator_process(name, log, **environment)
         self._operators[name] = operator
-        self.ends.callback(operator.kill)
+        self.cleanups.callback(operator.kill)
         operator.start()
 
     def eureka_urls(self) -> list[str]:
@@ -112,28 +112,30 @@ class Stage(ProofStage):
 
     def _deploy_subject(self, subject: Subject) -> None:
         namespace = subject.scenario.namespace
-        self.cluster.apply(DEPLOYMENTS, subject.deployment(self.form.replicas, self.form.drain))
-        self.cluster.service(namespace, subject.name, PORT)
-        self.cluster.syncer(namespace, subject.name, **subject.syncer_spec)
+        self.cluster.apply(DEPLOYMENTS, subject.deployment(self.settings.replicas, self.settings.drain))
+        self.cluster.apply_service(namespace, subject.name, PORT)
+        self.cluster.apply_syncer(namespace, subject.name, **subject.syncer_spec)
 
     def _wait_until_listed(self) -> None:
         """Wait until every server's cached lists have every pod."""
-        for subject in self.form.subjects:
+        for subject in self.settings.subjects:
             for url in self._lab_of_scenario(subject.scenario).eureka_urls:
 
                 def are_listed(url: str = url, subject: Subject = subject) -> bool:
-                    return _count_listed_up(url, subject.name) == self.form.replicas
+                    return _count_listed_up(url, subject.name) == self.settings.replicas
 
                 wait_for(are_listed, f"{subject.name} to be listed at {url}", LONGEST_LIST_DELAY_SECONDS)
-        say(f"{len(self.form.subjects)} applications are registered")
+        say(f"{len(self.settings.subjects)} applications are registered")
 
     def _start_callers(self) -> None:
         for eureka in {self.lab, self.disturbed}:
-            names = [one.name for one in self.form.subjects if self._lab_of_scenario(one.scenario) is eureka]
+            names = [
+                one.name for one in self.settings.subjects if self._lab_of_scenario(one.scenario) is eureka
+            ]
             pairs: Iterable[tuple[list[str], list[str]]] = [(names, names)]
-            if not self.form.shares_eureka:
+            if not self.settings.shares_eureka:
                 pairs = [(names, []), ([], names)]
-            settings = self.form.client_settings
+            settings = self.settings.client_settings
             started = [
                 (self.launch_caller(eureka, f"caller-{next(_file_numbers)}", **settings), *pair)
                 for pair in pairs
@@ -142,18 +144,18 @@ class Stage(ProofStage):
                 client.wait_until_ready()
                 for name in names:
                     wait_for(
-                        self._make_instance_check(client, name),
+                        self._make_all_instances_known_check(client, name),
                         f"{name} in a caller",
                         LONGEST_LIST_DELAY_SECONDS,
                     )
                 file = self.lab.directory / f"calls-{next(_file_numbers)}.csv"
-                client.begin_calls(balanced, feign, self.form.calls_per_second, file)
+                client.begin_calls(balanced, feign, self.settings.calls_per_second, file)
                 self.call_files.append(file)
                 self._callers.append(client)
         say("all applications are being called")
 
-    def _make_instance_check(self, client: SpringClient, name: str) -> Callable[[], bool]:
-        return lambda: len(client.get(f"/instances/{name}").json()) == self.form.replicas
+    def _make_all_instances_known_check(self, client: SpringClient, name: str) -> Callable[[], bool]:
+        return lambda: len(client.get(f"/instances/{name}").json()) == self.settings.replicas
 
 
 def _count_listed_up(url: str, application: str) -> int:

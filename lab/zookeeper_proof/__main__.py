@@ -110,26 +110,26 @@ class Stage(ProofStage):
     def prepare(self) -> None:
         """Start servers, operators, the application and its caller."""
         self.lab = Lab(eureka=0, nodes=2, pods="real")
-        self.ends.enter_context(self.lab)
-        self.sandboxes = [self.ends.enter_context(Sandbox(address)) for address in ADDRESSES]
-        self.ensemble = self.ends.enter_context(ZooKeeperEnsemble(3, sandboxes=self.sandboxes))
+        self.cleanups.enter_context(self.lab)
+        self.sandboxes = [self.cleanups.enter_context(Sandbox(address)) for address in ADDRESSES]
+        self.ensemble = self.cleanups.enter_context(ZooKeeperEnsemble(3, sandboxes=self.sandboxes))
         self.cluster = Cluster(self.lab.kubeconfig)
         self.install_crds()
-        self.cluster.namespace(NAMESPACE)
+        self.cluster.create_namespace(NAMESPACE)
         for name in ("operator-a", "operator-b"):
             self.start_operator(name)
         self.cluster.apply(DEPLOYMENTS, _deployment_object())
-        self.cluster.service(NAMESPACE, APPLICATION, PORT)
-        self.cluster.syncer(NAMESPACE, APPLICATION)
+        self.cluster.apply_service(NAMESPACE, APPLICATION, PORT)
+        self.cluster.apply_syncer(NAMESPACE, APPLICATION)
         wait_for(lambda: self.is_rollout_complete, "the pods", _TIMEOUT_SECONDS)
         self.client = ZooKeeperClient(self.ensemble.url, "/services", self.lab.directory / "logs", {})
-        self.ends.callback(self.client.close)
+        self.cleanups.callback(self.client.close)
         self.client.start()
         wait_for(
             lambda: len(self.client.get(f"/instances/{APPLICATION}")) == REPLICAS, "the pods in the caller"
         )
         self.calls = ContinuousCalls(self.client)
-        self.ends.callback(self.calls.end)
+        self.cleanups.callback(self.calls.end)
 
     def start_operator(self, name: str) -> None:
         """Start a replica of the operator, and wait until it works or stands by."""
@@ -144,7 +144,7 @@ class Stage(ProofStage):
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
         operator = self.operators[name] = operator_process(name, log, **environment)
-        self.ends.callback(operator.kill)
+        self.cleanups.callback(operator.kill)
         operator.start()
 
     @property

@@ -30,7 +30,7 @@ from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.resources.application import ApplicationProvider
@@ -347,7 +347,7 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     Writer(eureka).register(theirs)
     adopting = {**news, "on_conflict": "adopt"}
     three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
-    wanted = DesiredState.from_properties(check_members({}, three).properties)
+    wanted = DesiredState.from_properties(check_application({}, three).properties)
     refusing = Refusing(eureka.connection, "c.")
     with pytest.raises(
         SomeRegistrationsFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("
@@ -369,7 +369,7 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
     losing = Losing(eureka.connection)
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
     one = check({}, {**alone, "host_name": "192.0.2.50"}).properties
-    several = check_members({}, news).properties
+    several = check_application({}, news).properties
     try:
         with pytest.raises(RegistryUnreachable, match="what was registered was taken back"):
             create(DesiredState.from_properties({**one, "incarnation": "first"}), losing)

@@ -156,7 +156,7 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
     assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(404)]
     assert peer.send_batch([batch.register_item(instance)]) == [batch.ItemResponse(200)]
     assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(200)]
-    (answer,) = peer.send_batch([batch.heartbeat_item(instance, batch.HEARTBEAT_READ_TIMESTAMP_MS)])
+    (answer,) = peer.send_batch([batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)])
     assert answer.status_code == 409
     assert answer.instance is not None
     assert answer.instance.without_server_fields() == instance.without_server_fields()

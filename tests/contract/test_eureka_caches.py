@@ -28,7 +28,7 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from eurekube_provider.stateless.render import RenderedStack
@@ -105,11 +105,11 @@ def test_one_instance_is_read_past_the_caches(cached: Servers, app: str) -> None
     before = {found.key for found in peer.list_instances()}
     peer.register(sent)
     assert {found.key for found in peer.list_instances()} == before
-    for found in (peer.read(*sent.key), peer.find(sent.instance_id)):
+    for found in (peer.read(*sent.key), peer.find_by_id(sent.instance_id)):
         assert found is not None
         assert found.key == sent.key
     peer.deregister(*sent.key)
-    assert (peer.read(*sent.key), peer.find(sent.instance_id)) == (None, None)
+    assert (peer.read(*sent.key), peer.find_by_id(sent.instance_id)) == (None, None)
     peer.close()
 
 
@@ -256,7 +256,7 @@ def without_an_engine(url: str, app: str) -> None:
         "service_url": url,
         "owner": "stack/organization/shop/dev/rating",
     }
-    checked = check_members({}, properties).properties
+    checked = check_application({}, properties).properties
     stack = ("shop", "dev", "organization")
     rendered = RenderedStack(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
     registries = StackRegistrations(rendered, lambda _: None)

@@ -77,7 +77,7 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
 
     chance, listing = random.Random(1), RegistryFetcher(peers, lambda: next(clock))  # noqa: S311 - a test
     put_off = 0
-    for _ in range(3 * int(windows.LIST_INTERVAL_SECONDS / 15.0)):
+    for _ in range(3 * int(windows.FULL_LIST_INTERVAL_SECONDS / 15.0)):
         for _ in range(3):
             number = chance.randrange(12)
             sent = replace(

@@ -13,7 +13,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.identity import label_to_metadata_key
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, name_problem, text_problem
+from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, describe_unfit_name, describe_unreadable_text
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_json
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -135,7 +135,7 @@ def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -
 def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> None:
     """Such ids can be registered and listed, but not read, renewed or removed: our code refuses them."""
     bad = f"a{letter}b"
-    assert name_problem(bad)
+    assert describe_unfit_name(bad)
     assert server.register(document(app, bad)) == 204
     assert [one["instanceId"] for one in server.of_application(app)] == [bad]
     paths = {f"/apps/{app.upper()}/{quote(bad, safe='')}", *([f"/apps/{app.upper()}/a/b"] * (letter == "/"))}
@@ -150,7 +150,7 @@ def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
     """
     for length, answer in ((MAX_NAME_LENGTH_IN_URL, 200), (8200, 400)):
         name = "a" * length
-        assert (name_problem(name) == "") is (answer == 200)
+        assert (describe_unfit_name(name) == "") is (answer == 200)
         assert server.register(document(app, name)) == 204
         path = f"/apps/{app.upper()}/{name}"
         headers = {"Authorization": f"Bearer {'t' * 4096}"}
@@ -187,7 +187,7 @@ def test_one_character_breaks_the_list(quick: Server, app: str, letter: str, fie
         assert quick.register(document(app, **{field: value})) == 204
         answer = quick.send("GET", "/apps", headers={"Accept": "application/xml"})
         assert answer.status_code == 200
-        if text_problem(text):
+        if describe_unreadable_text(text):
             with pytest.raises(ElementTree.ParseError):
                 ElementTree.fromstring(answer.text)  # noqa: S314 - a server of ours
         else:

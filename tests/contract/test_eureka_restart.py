@@ -131,7 +131,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
         class Listener:
             """A listener that registers missing instances."""
 
-            def owner_changed(self, _owner: str) -> None:
+            def instances_of_owner_changed(self, _owner: str) -> None:
                 """Register the missing instances."""
                 register()
 

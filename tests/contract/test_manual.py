@@ -17,9 +17,9 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.overrides import (
     clear_overrides,
     find_named_instances,
-    not_up_since,
     read_statuses,
     set_out_of_service,
+    unix_time_since_none_up,
 )
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
@@ -43,17 +43,17 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
         f"other.{app}",
     ]
     (found,) = find_named_instances(peers, f"mine.{app}").registered
-    assert not_up_since(peers, [found]) is None
+    assert unix_time_since_none_up(peers, [found]) is None
     before = time.time()
     (standing,) = set_out_of_service(peers, [found])
     assert set(standing.statuses.values()) == {Status.OUT_OF_SERVICE}
     assert len(standing.statuses) == 3
     assert (standing.urls_where_up, standing.failures, standing.is_absent_everywhere) == ([], {}, False)
-    since = not_up_since(peers, [found])
+    since = unix_time_since_none_up(peers, [found])
     assert since is not None
     assert abs(since - before) < 30
     set_out_of_service(peers, [found])  # twice changes nothing, and the time goes on
-    again = not_up_since(peers, [found])
+    again = unix_time_since_none_up(peers, [found])
     assert again is not None
     assert abs(again - since) < 30  # as near as a busy server tells its time
     Writer(peers).register(mine)
@@ -113,7 +113,7 @@ def test_an_undrain_that_ends_between_its_two_requests(
         assert lines[setting + 1].startswith("DELETE")
         front.hang_after(setting + 1)
         with Popen(_undrain(front, second), stderr=PIPE, text=True) as ended:
-            wait_until(lambda: front.hanging_requests, "what is to clear UP again", WAIT_SECONDS)
+            wait_until(lambda: front.hanging_request_count, "what is to clear UP again", WAIT_SECONDS)
             ended.send_signal(ended_by)
             said = ended.communicate(timeout=WAIT_SECONDS)[1]
         front.heal()
@@ -164,7 +164,7 @@ def test_servers_that_are_away(three: Servers, app: str) -> None:
     (standing,) = set_out_of_service(half, [one])
     assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
     assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]
-    assert not_up_since(half, [one]) is None
+    assert unix_time_since_none_up(half, [one]) is None
     for ask in (lambda: set_out_of_service(nobody, [one]), lambda: find_named_instances(nobody, app)):
         with pytest.raises(RegistryUnreachable):
             ask()

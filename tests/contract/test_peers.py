@@ -527,7 +527,7 @@ class Operator:
     """An operator with many services of one pod each, which carries out sixteen plans at once."""
 
     def __init__(self, urls: list[str], leases: int) -> None:
-        self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
+        self.peers = Peers(Connection(tuple(urls)), waits_for_all_servers=False)
         self.registered: dict[tuple[str, str], Instance] = {}
         registry = EurekaRegistry(self.peers, Cluster("another", "uid"), "operator", 600.0)
         registry.renewals.renew_soon = self._came_back  # type: ignore[method-assign]
@@ -545,7 +545,7 @@ class Operator:
         self.repair.stop()
         self.peers.close()
 
-    def _gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002
+    def _gone(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:  # noqa: ARG002
         self.registered.pop(instance.key, None)
         self.peers.table.store_removal_and_plan_checks(instance)
 
@@ -558,7 +558,7 @@ class Operator:
         """Register instances on every server that answers."""
         self.registered.update({one.key: one for one in instances})
         for one in instances:
-            self.peers.table.exchange_for_written(one)
+            self.peers.table.store_written_and_return_previous(one)
         self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
 
     def remove(self, *instances: Instance) -> float:
@@ -569,7 +569,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> Outcome:
-            return self._coalescer.apply(steps, owner, leases=self._leases)
+            return self._coalescer.apply(steps, owner, lease_count=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))

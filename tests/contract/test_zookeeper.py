@@ -33,7 +33,7 @@ from eurekube_provider.zookeeper import zookeeper_registry
 from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.writer import Writer, instance_path, marker_path
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
@@ -297,7 +297,7 @@ def raced(to: ZooKeeperConnection) -> Iterator[tuple[Raced, Writer]]:
     """Return a client for which another writer acts once after its next read, and a writer that uses it."""
     ensemble = Raced(to)
     ensemble.client.start()
-    writer = Writer(ensemble, Nodes(CLUSTER, checks_cluster=True), CLUSTER, "operator", lambda: True)
+    writer = Writer(ensemble, KnownNodes(CLUSTER, checks_cluster=True), CLUSTER, "operator", lambda: True)
     assert writer.apply(registers(instance("a")), OWNER).failures == ()
     yield ensemble, writer
     writer.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.stateless import apply_stack
 from eurekube_provider.stateless.render import RenderedStack
@@ -67,11 +67,11 @@ def _rendered(program: Program) -> RenderedStack:
         given = {**carried(dict(properties)), "owner": PREFIX + name}
         urls.add(str(given["service_url"]))
         if "instances" in given:
-            many[name] = check_members({}, given).properties
+            many[name] = check_application({}, given).properties
         else:
             singles[name] = check({}, given).properties
     (url,) = urls
-    connections = {DEFAULT_CONNECTION: Connection.parse(url)}
+    connections = {DEFAULT_CONNECTION_NAME: Connection.parse(url)}
     return RenderedStack(
         "explored", "dev", "organization", [], singles, many, None, None, connections, frozenset()
     )

@@ -60,7 +60,7 @@ every 25 s, not to all servers at a time.
 """
 
 
-SWEPT_AFTER_SECONDS = windows.REMOVAL_CHECK_SECONDS[-1] + 3.0
+SWEPT_AFTER_SECONDS = windows.REMOVAL_CHECKS_AFTER_SECONDS[-1] + 3.0
 """Seconds after its removal until an instance that came back is removed again."""
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from eurekube_provider.core.derived_syncer import DERIVED_LABEL, SYNC_ANNOTATION
+from eurekube_provider.core.derived_syncer import DERIVED_FROM_LABEL, SYNC_ANNOTATION
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, READINESS_GATE
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, READINESS_GATE
 from eurekube_provider.kube.access import ENDPOINT_SLICES, NODES, PODS, SERVICES, SYNCERS, KubeAccess
 
 Key = tuple[str, str]
@@ -78,7 +78,7 @@ class Expected:
     address: str
     syncer: tuple[str, str]
     turned: str = ""
-    eureka: str = DEFAULT_CONNECTION
+    eureka: str = DEFAULT_CONNECTION_NAME
 
 
 def expected_instances(
@@ -101,7 +101,7 @@ def expected_instances(
         endpoints[of] += [(one, ports[0].get("port") or 0) for one in item.get("endpoints") or ()]
     found: dict[Key, Expected] = {}
     for owner, app, spec, service in _served(objects):
-        eureka = spec.get("eureka") or DEFAULT_CONNECTION
+        eureka = spec.get("eureka") or DEFAULT_CONNECTION_NAME
         suffix, name = f"{owner[0]}.{cluster_name}:{app}", service["metadata"]["name"]
         there = [
             (one, port) for one, port in endpoints[owner[0], name] if not one["conditions"].get("terminating")
@@ -133,7 +133,7 @@ def _served(objects: Objects) -> Iterator[tuple[tuple[str, str], str, Object, Ob
     """
     for syncer in objects.syncers:
         metadata, spec = syncer["metadata"], syncer["spec"]
-        if metadata.get("deletionTimestamp") or DERIVED_LABEL in (metadata.get("labels") or {}):
+        if metadata.get("deletionTimestamp") or DERIVED_FROM_LABEL in (metadata.get("labels") or {}):
             continue
         namespace, name, selector = metadata["namespace"], metadata["name"], spec["selector"]
         for service in objects.services:
@@ -154,7 +154,7 @@ def stray_syncers(objects: Objects) -> list[str]:
     derived = {
         named(one): bool(one["metadata"].get("deletionTimestamp"))
         for one in objects.syncers
-        if DERIVED_LABEL in (one["metadata"].get("labels") or {})
+        if DERIVED_FROM_LABEL in (one["metadata"].get("labels") or {})
     }
     wanted = {owner for owner, *_ in _served(objects) if "." in owner[1]}
     over = {one for one, is_over in derived.items() if is_over}

@@ -22,7 +22,7 @@ from kubernetes import client
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import EurekaLease, Instance
 from eurekube_provider.core.registry import Healthy
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, FINALIZER
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, FINALIZER
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
@@ -73,13 +73,13 @@ class LocalOperator:
         self._cluster = cluster = Cluster(app, f"uid-{app}")
         self.owner = str(ClusterOwner(cluster.name, NAMESPACE, app))
         self._leads = True
-        self.peers = Peers(replace(connection, mode=mode), self._may_write, waits_for_all=False)
+        self.peers = Peers(replace(connection, mode=mode), self._may_write, waits_for_all_servers=False)
         self.registry = EurekaRegistry(
             self.peers, cluster, "operator", 1.0, renewal_interval_seconds=interval_seconds
         )
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-        registries = {DEFAULT_CONNECTION: self.registry}
-        settings = Settings({DEFAULT_CONNECTION: self.peers.connection}, pod_name="operator")
+        registries = {DEFAULT_CONNECTION_NAME: self.registry}
+        settings = Settings({DEFAULT_CONNECTION_NAME: self.peers.connection}, pod_name="operator")
         queue: WorkQueue[SyncerKey] = WorkQueue()
         self._sources = ClusterCache(access, cluster, (), queue.add)
         drain_check = DrainCheck(access, self._sources, 0, queue.add)
@@ -251,12 +251,12 @@ class _Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.owner_changed = controller.enqueue_owner
+        self.instances_of_owner_changed = controller.enqueue_owner
         self._controller = controller
 
     def condition_changed(self) -> None:
         """Have the controller reconcile the syncers of the connection."""
-        self._controller.enqueue_syncers_of_eureka(DEFAULT_CONNECTION)
+        self._controller.enqueue_syncers_of_eureka(DEFAULT_CONNECTION_NAME)
 
 
 class Clocks:

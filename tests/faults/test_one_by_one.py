@@ -377,7 +377,7 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
         operator.registry.start_leading(
             0
         )  # and so reads by instance: a list may stay as old as three minutes
-        operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], known_too=True)
+        operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], include_known=True)
         assert any(one.is_overridden for one in operator.known)
     for server in scene.cluster.servers:
         server.kill()

@@ -31,7 +31,7 @@ import requests
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.kube.access import KubeAccess
 from tests.faults.excuse import (
     KNOWLEDGE_SECONDS,
@@ -118,7 +118,7 @@ class WatchedServer:
     name: str
     log: Path
     read: Callable[[], dict[Key, Instance]]
-    connection: str = DEFAULT_CONNECTION
+    connection: str = DEFAULT_CONNECTION_NAME
     held: dict[Key, Instance] = field(default_factory=dict)
     staying: dict[Key, Stay] = field(default_factory=dict)
     life: int = 0
@@ -312,7 +312,7 @@ class Witness:
                 have, want = (there[key].status, there[key].ip_address), (status, wanted[key].address)
                 if have != want:
                     found.append(f"{server.name} has {key[1]} as {' '.join(have)}, not {' '.join(want)}")
-            if server.connection == DEFAULT_CONNECTION:
+            if server.connection == DEFAULT_CONNECTION_NAME:
                 found += [
                     f"{server.name} lacks {key[1]} of somebody else" for key in self.others if key not in held
                 ]
@@ -364,7 +364,7 @@ class Witness:
             span
             for number, server in enumerate(self.servers)
             for span in self._excuses.of(Explains.GATE, number, cluster.name, None)
-            if span.excuse.server is not None and server.connection == DEFAULT_CONNECTION
+            if span.excuse.server is not None and server.connection == DEFAULT_CONNECTION_NAME
         ]
         for uid, gate in cluster.gates.items():
             if gate.waits_since is None or self._calm_since is None:

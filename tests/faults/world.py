@@ -277,7 +277,7 @@ class World:
 
     def populate(self, namespace: str) -> None:
         """Create a namespace with its Deployments, Services and syncers."""
-        self.east.namespace(namespace)
+        self.east.create_namespace(namespace)
         if namespace == MARKET:
             spec = {
                 "mode": "pod",
@@ -293,16 +293,16 @@ class World:
             self.service(namespace, app)
             if mode:
                 named: Object = {"eureka": NAMED} if app == ELSEWHERE else {}
-                self.east.syncer(namespace, app, mode, **named)
+                self.east.apply_syncer(namespace, app, mode, **named)
 
     def deployment(self, namespace: str, app: str, replicas: int, version: str = "1") -> None:
         """Apply a Deployment of ``east``; another version rolls it."""
         gates = (READINESS_GATE,) if namespace == MARKET else ()
-        self.east.deployment(namespace, app, replicas, version=version, gates=gates)
+        self.east.apply_deployment(namespace, app, replicas, version=version, gates=gates)
 
     def service(self, namespace: str, app: str) -> None:
         """Apply a Service of ``east``, which joins its namespace's syncer if there is one."""
-        self.east.service(namespace, app)
+        self.east.apply_service(namespace, app)
         if namespace == MARKET:
             self.join(app, "true")
 
@@ -318,9 +318,9 @@ class World:
         self.west.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})
         generation = next(self._generation)
         for position, (app, replicas) in enumerate(WEST_APPS.items()):
-            self.west.service(SHOP, app)
+            self.west.apply_service(SHOP, app)
             self.west.apply(ENDPOINT_SLICES, _west_slice(app, position, replicas, generation))
-            self.west.syncer(SHOP, app)
+            self.west.apply_syncer(SHOP, app)
 
     def heal(self) -> None:
         """End every fault: start processes, open proxies, and let pods become ready."""

@@ -87,7 +87,7 @@ class MemoryRegistry:
     def tell(self, owner: str | None) -> None:
         """Tell the listener that an owner's instances have changed."""
         if self._listener is not None and owner:
-            self._listener.owner_changed(owner)
+            self._listener.instances_of_owner_changed(owner)
 
     def condition(self) -> RegistryCondition:
         """Return whether the client is started."""
@@ -120,7 +120,7 @@ class MemoryRegistry:
             name for one in self.known_instances() if (name := cluster_name_of_owner(one.owner)) is not None
         }
 
-    def count_up(self, *, owner: str = "", cluster: str = "") -> int:
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances are UP."""
         return sum(
             one.status is Status.UP and counts_for_brake(one)
@@ -128,7 +128,7 @@ class MemoryRegistry:
             if one.owner and (owner or cluster_name_of_owner(one.owner) == cluster)
         )
 
-    def refresh(self, keys: Iterable[InstanceKey], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Do nothing: memory is always up to date."""
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:

@@ -33,7 +33,7 @@ class Listener:
         self.owners: set[str] = set()
         self.conditions = 0
 
-    def owner_changed(self, owner: str) -> None:
+    def instances_of_owner_changed(self, owner: str) -> None:
         """Record the owner."""
         self.owners.add(owner)
 
@@ -111,9 +111,9 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
     assert registry.owners() == registry.owners(lookup_name="STARS") == {OWNER}
     assert registry.owners(lookup_name="order") == set()
     assert (
-        registry.count_up(owner=OWNER),
-        registry.count_up(cluster="lab"),
-        registry.count_up(cluster="eks"),
+        registry.count_up_instances(owner=OWNER),
+        registry.count_up_instances(cluster="lab"),
+        registry.count_up_instances(cluster="eks"),
     ) == (2, 2, 0)
     assert registry.figures().held == (2 if kind.capabilities.renewals else 0)
 
@@ -123,7 +123,7 @@ def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> 
     registry.apply(registers(instance("a")), OWNER)
     keys = [instance("a").key, instance("nowhere").key]
     assert kind.stands(keys[0]) is not None  # at all servers by now
-    read = registry.read_everywhere(keys).by_server
+    read = registry.read_everywhere(keys).instances_by_server
     assert read
     assert [[there[key] is not None for key in keys] for there in read.values()] == [[True, False]] * len(
         read
@@ -200,7 +200,7 @@ def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
     registry.stand_by()
     registry.keep_registered(one)
     assert registry.figures().held == 0
-    registry.refresh([one.key], known_too=True)
+    registry.refresh([one.key], include_known=True)
     assert [there.key for there in registry.known_instances(owner=OWNER)] == [one.key]
 
 

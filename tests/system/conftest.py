@@ -137,7 +137,7 @@ def eureka(lab: Lab) -> Iterator[Peers]:
 @pytest.fixture
 def namespace(cluster: Cluster, unique_name: str) -> str:
     """Create a namespace for one test."""
-    cluster.namespace(unique_name)
+    cluster.create_namespace(unique_name)
     return unique_name
 
 
@@ -191,8 +191,8 @@ def run_commands(commands: str, directory: Path, environment: Mapping[str, str])
 
 def running(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
     """Create a Deployment and its Service, and wait for ready endpoints; return their addresses."""
-    cluster.deployment(namespace, name, replicas)
-    cluster.service(namespace, name)
+    cluster.apply_deployment(namespace, name, replicas)
+    cluster.apply_service(namespace, name)
     return ready(cluster, namespace, name, replicas)
 
 

@@ -55,7 +55,7 @@ def test_both_worlds_as_they_are(
     operator = start_operator("--cluster-name", CLUSTER, "--web-address", "127.0.0.1:0")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
     for name in (good, taken):
-        cluster.syncer(namespace, name)
+        cluster.apply_syncer(namespace, name)
     wait_for(lambda: len(instances(eureka, good)) == 2, "2 registered", WAIT_SECONDS)
     wait_until_listed(lab.eureka_urls[0], [*instances(eureka, good), *instances(eureka, taken)])
 
@@ -139,7 +139,7 @@ def test_one_world_alone(
     """If only Kubernetes or only Eureka is reachable, each command shows what it can and says what is
     missing.
     """
-    cluster.syncer(namespace, "alone")
+    cluster.apply_syncer(namespace, "alone")
     monkeypatch.delenv("EUREKA_URL", raising=False)
     assert main(["status", "-n", namespace, "--kubeconfig", str(lab.kubeconfig)]) == 2
     shown = capsys.readouterr()
@@ -167,7 +167,7 @@ def test_who_leads_is_looked_at_first(
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
     operator = start_operator(OPERATOR_NAME="west")
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: len(instances(eureka, app)) == 1, "1 registered", WAIT_SECONDS)
     wait_until_listed(lab.eureka_urls[0], instances(eureka, app))
 

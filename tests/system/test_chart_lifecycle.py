@@ -150,9 +150,9 @@ def test_installed_upgraded_and_uninstalled(
     operator = run_as_pod(before["spec"]["template"], environment, tmp_path / "operator.log")
     try:
         operator.wait_ready()
-        cluster.deployment(namespace, app, 1)
-        cluster.service(namespace, app)
-        cluster.syncer(namespace, app)
+        cluster.apply_deployment(namespace, app, 1)
+        cluster.apply_service(namespace, app)
+        cluster.apply_syncer(namespace, app)
         wait_for(lambda: list(addresses(eureka, app).values()) == ["UP"], "an instance")
 
         helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values")

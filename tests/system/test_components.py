@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.core.prestop import serving_seconds_after_deletion
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
@@ -185,10 +185,10 @@ def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 
 @pytest.fixture
 def others(cluster: Cluster) -> Iterator[None]:
     """Create another team's namespace, with a syncer that the stack does not know."""
-    cluster.namespace(OTHERS)
-    cluster.deployment(OTHERS, "cart", 1)
-    cluster.service(OTHERS, "cart")
-    cluster.syncer(OTHERS, "cart")
+    cluster.create_namespace(OTHERS)
+    cluster.apply_deployment(OTHERS, "cart", 1)
+    cluster.apply_service(OTHERS, "cart")
+    cluster.apply_syncer(OTHERS, "cart")
     yield
     path = SYNCERS.path(OTHERS, "cart")
     cluster.access.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
@@ -376,7 +376,7 @@ def check_drains(cluster: Cluster) -> None:
     for resource, name in ((DEPLOYMENTS, "rating"), (STATEFUL_SETS, "ledger")):
         spec = (cluster.get(resource, name, TEAM) or {})["spec"]
         pod = spec["template"]["spec"]
-        assert serving_seconds(pod) == DRAIN_SECONDS
+        assert serving_seconds_after_deletion(pod) == DRAIN_SECONDS
         assert pod["terminationGracePeriodSeconds"] == DRAIN_SECONDS + 30
         assert spec["minReadySeconds"] == DRAIN_SECONDS
         variables = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
@@ -422,7 +422,7 @@ def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp
         found = cluster.get(NAMESPACES, name) or {"metadata": {}}
         return None if found["metadata"].get("deletionTimestamp") else found["metadata"].get("uid")
 
-    cluster.namespace("housed")
+    cluster.create_namespace("housed")
     before = uid("housed")
     labels = (cluster.get(NAMESPACES, "housed") or {})["metadata"]["labels"]
     wants(housed={}, made={})

@@ -76,7 +76,7 @@ class Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.owner_changed = controller.enqueue_owner
+        self.instances_of_owner_changed = controller.enqueue_owner
         self.condition_changed = controller.enqueue_all
 
 
@@ -203,8 +203,8 @@ def test_an_eureka_that_hangs_holds_up_no_other(
     way.hang()
     for shop in there:
         shop.slices(shop.endpoint(1), shop.endpoint(2))
-    asked = way.requests
-    wait_for(lambda: way.requests > asked, "a worker to be at it")
+    asked = way.request_count
+    wait_for(lambda: way.request_count > asked, "a worker to be at it")
     started = time.monotonic()
     here.slices(here.endpoint(1), here.endpoint(2))
     here.wait_statuses("UP", "UP")

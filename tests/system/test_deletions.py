@@ -128,9 +128,9 @@ def test_deleted_definitions_wait_for_an_operator(
     """A CRD that is deleted without an operator hangs with its syncers, and their instances stay, until an
     operator is started.
     """
-    cluster.deployment(namespace, namespace, 1)
-    cluster.service(namespace, namespace)
-    cluster.syncer(namespace, namespace)
+    cluster.apply_deployment(namespace, namespace, 1)
+    cluster.apply_service(namespace, namespace)
+    cluster.apply_syncer(namespace, namespace)
     operator = start_operator()
     wait_for(lambda: list(addresses(eureka, namespace).values()) == ["UP"], "an instance")
     operator.stop()

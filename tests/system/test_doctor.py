@@ -72,7 +72,7 @@ def operator(
 ) -> Iterator[Operator]:
     """Start an operator for the namespaces of these tests."""
     for name in (WELL, ILL, STORE):
-        cluster.namespace(name)
+        cluster.create_namespace(name)
     environment = operator_environment(
         lab, f"{WELL},{ILL},{STORE}", EUREKA_URL=",".join(eurekas.eureka_urls), LEASE_NAME="doctor-leader"
     )
@@ -189,8 +189,8 @@ def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str
 def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
     """The doctor exits with 0 for a drained Deployment, its syncer and two Eureka servers that agree."""
     deployment(cluster, WELL, "sound")
-    cluster.service(WELL, "sound")
-    cluster.syncer(WELL, "sound")
+    cluster.apply_service(WELL, "sound")
+    cluster.apply_syncer(WELL, "sound")
     wait_served(cluster, WELL, "sound", "Synced")
     wait_agreed(registry)
     well = "all is well in 1 syncer, 1 service, 1 workload, 1 instance, 2 Eureka servers read\n"
@@ -250,7 +250,7 @@ def test_the_guide_to_a_migration(
 
     deployment(cluster, STORE, "billing", lifecycle=None, grace=30, min_ready=0)
     cluster.scale(STORE, "billing", 2)
-    cluster.service(STORE, "billing")
+    cluster.apply_service(STORE, "billing")
     wait_for(lambda: len(cluster.ready_addresses(STORE, "billing")) == 2, "billing to be ready", 60.0)
     themselves = [
         stranger("billing", place, age_seconds=0) for place in cluster.ready_addresses(STORE, "billing")
@@ -321,8 +321,8 @@ def test_each_fault_is_found_and_fixed_by_what_is_printed(
     subprocess.run(["bash", "-euc", said], env=environment, check=True, timeout=60, capture_output=True)
     for one in strangers:  # what registered itself ended with its pod; what was left over is taken out
         Writer(registry).remove(one)
-    cluster.service(ILL, "nobody")
-    cluster.deployment(ILL, "nobody", 0)
+    cluster.apply_service(ILL, "nobody")
+    cluster.apply_deployment(ILL, "nobody", 0)
     passed_over = ("--ignore", "NoPreStop,NoReadinessProbe,MinReadyTooShort")
     awaited(doctor, lambda answer: answer[0] == 0, "--namespace", ILL, *passed_over)
     left = doctor("--namespace", ILL)[1]
@@ -356,8 +356,8 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
     for name in ("twice", "old", "mixed"):
         deployment(cluster, ILL, name)
     for name in ("hurried", "cut", "twice", "old", "mixed"):
-        cluster.service(ILL, name)
-    cluster.service(ILL, "inside", type="NodePort")
+        cluster.apply_service(ILL, name)
+    cluster.apply_service(ILL, "inside", type="NodePort")
     twin = stranger("twice", address(cluster, "twice"))
     (pod,) = cluster.pods(ILL, "old")
     others = [
@@ -371,11 +371,11 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
     lonely = stranger("lonely", "192.0.2.8")
     registry.peers[0].send_batch([batch.register_item(lonely)])  # which a server keeps to itself
 
-    cluster.syncer(ILL, "hurried", securePort="http")
-    cluster.syncer(ILL, "cut", lease={"renewalIntervalSeconds": 5, "durationSeconds": 8})
+    cluster.apply_syncer(ILL, "hurried", securePort="http")
+    cluster.apply_syncer(ILL, "cut", lease={"renewalIntervalSeconds": 5, "durationSeconds": 8})
     for name in ("twice", "mixed", "nobody"):
-        cluster.syncer(ILL, name)
-    cluster.syncer(ILL, "inside", mode="service", advertise="ClusterDNS", notReady="Remove")
+        cluster.apply_syncer(ILL, name)
+    cluster.apply_syncer(ILL, "inside", mode="service", advertise="ClusterDNS", notReady="Remove")
     for name in ("hurried", "cut", "mixed", "inside"):
         wait_served(cluster, ILL, name, "Synced")
     wait_served(cluster, ILL, "twice", "SelfRegistered", "Synced")  # by what it saw first
@@ -438,8 +438,8 @@ def test_a_sidecar_that_the_template_does_not_show(cluster: Cluster, doctor: Doc
     deployment(cluster, WELL, "mesh", annotations={"mesh.example.com/inject": "true"})
     deployment(cluster, WELL, "native", sidecars=(PROXY,))
     for name in ("mesh", "native"):
-        cluster.service(WELL, name)
-        cluster.syncer(WELL, name)
+        cluster.apply_service(WELL, name)
+        cluster.apply_syncer(WELL, name)
 
     def has_proxy() -> bool:
         # The policy is served a moment after it was made.
@@ -487,7 +487,7 @@ def test_several_services_with_one_label(cluster: Cluster, registry: Peers, doct
         metadata = {"namespace": ILL, "name": name, "labels": {"app": "several"}}
         spec = {"selector": {"app": "several"}, "ports": [{"name": "http", "port": port}]}
         cluster.apply(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
-    cluster.syncer(ILL, "several")
+    cluster.apply_syncer(ILL, "several")
     wait_served(cluster, ILL, "several", "AmbiguousService")
     _, reported, _ = doctor("--namespace", ILL, "--output", "json")
     found = [

@@ -52,9 +52,9 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     it.
     """
     app = f"{namespace}-app"
-    cluster.deployment(namespace, app, 2)
-    cluster.service(namespace, app)
-    cluster.syncer(namespace, app)
+    cluster.apply_deployment(namespace, app, 2)
+    cluster.apply_service(namespace, app)
+    cluster.apply_syncer(namespace, app)
     start_operator()
     wait_for(lambda: list(addresses(eureka, app).values()) == ["UP", "UP"], "two instances", 60.0)
     one, *_ = both = instances(eureka, app)
@@ -74,7 +74,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     )
 
     cluster.scale(namespace, app, 3)
-    cluster.syncer(namespace, app, metadata={"team": "stars"})  # has the operator register all again
+    cluster.apply_syncer(namespace, app, metadata={"team": "stars"})  # has the operator register all again
 
     def is_kept() -> bool:
         held = eureka.read(*one.key)

@@ -38,8 +38,8 @@ def test_a_stack_follows_the_endpoints(
     fails, and the instances stay.
     """
     service = f"{namespace}-app"
-    cluster.deployment(namespace, service, 2)
-    cluster.service(namespace, service)
+    cluster.apply_deployment(namespace, service, 2)
+    cluster.apply_service(namespace, service)
     stack = endpoints_example(lab, namespace, service, tmp_path)
     for key, value in stack.environment.items():
         monkeypatch.setenv(key, value)
@@ -121,12 +121,12 @@ def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, 
     def run(commands: str, folder: str = ".") -> str:
         return run_commands(commands, tmp_path / folder, environment)
 
-    cluster.namespace("shop")
+    cluster.create_namespace("shop")
     for service in ("rating", "cart"):
         for left in instances(eureka, service):  # by an attempt before this one
             Writer(eureka).remove(left)
-        cluster.deployment("shop", service, 2)
-        cluster.service("shop", service)
+        cluster.apply_deployment("shop", service, 2)
+        cluster.apply_service("shop", service)
         wait_for(lambda: cluster.has_ready_pods("shop", service, 2), "endpoints")  # noqa: B023
     run(first)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")

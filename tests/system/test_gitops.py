@@ -87,7 +87,7 @@ def service(
         },
     )
     endpoint = {"addresses": [f"10.78.0.{len(name)}"], "conditions": {"ready": ready}}
-    cluster.endpoint_slice(namespace, name, [] if ready is None else [endpoint], ports)
+    cluster.apply_endpoint_slice(namespace, name, [] if ready is None else [endpoint], ports)
 
 
 def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:
@@ -124,7 +124,7 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     away.
     """
     for name in (NAMESPACE, UNSERVED):
-        cluster.namespace(name)
+        cluster.create_namespace(name)
     unserved = {kind: make_unserved(cluster, kind, resource) for kind, resource in KINDS.items()}
     assert verdicts(unserved) == dict.fromkeys(KINDS, ON_ITS_WAY)
 
@@ -135,20 +135,20 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     began = time.monotonic()
     for name in ("up", "paused", "paused-first"):
         service(cluster, name, True, HTTP)
-    cluster.syncer(NAMESPACE, "paused-first", paused=True)
+    cluster.apply_syncer(NAMESPACE, "paused-first", paused=True)
     service(cluster, "scaled-to-zero", None, HTTP)
     service(cluster, "no-pod-ready", False, HTTP)
     service(cluster, "no-port", True, HTTP)
     service(cluster, "ambiguous-port", True, ADMIN, OTHER)
     service(cluster, "no-address", True, HTTP, kind="LoadBalancer")
     for name in ("up", "paused", "scaled-to-zero", "no-pod-ready", "no-service", "ambiguous-port"):
-        cluster.syncer(NAMESPACE, name)
-    cluster.syncer(NAMESPACE, "no-port", port="nope")
-    cluster.syncer(NAMESPACE, "no-address", "service")
-    cluster.syncer(NAMESPACE, "unknown-eureka", eureka="nowhere")
-    cluster.syncer(NAMESPACE, "not-allowed", selector={"namespace": "default"})
+        cluster.apply_syncer(NAMESPACE, name)
+    cluster.apply_syncer(NAMESPACE, "no-port", port="nope")
+    cluster.apply_syncer(NAMESPACE, "no-address", "service")
+    cluster.apply_syncer(NAMESPACE, "unknown-eureka", eureka="nowhere")
+    cluster.apply_syncer(NAMESPACE, "not-allowed", selector={"namespace": "default"})
     wait_for(lambda: len(instances(eureka, "paused")) == 1, "what is paused next", 60.0)
-    cluster.syncer(NAMESPACE, "paused", paused=True)
+    cluster.apply_syncer(NAMESPACE, "paused", paused=True)
 
     def syncers() -> dict[str, Object]:
         found = cluster.access.get(SYNCERS.path(NAMESPACE))["items"]
@@ -176,7 +176,7 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     }
 
     operator.stop()
-    cluster.syncer(NAMESPACE, "up", metadata={"a": "b"})
+    cluster.apply_syncer(NAMESPACE, "up", metadata={"a": "b"})
     assert verdicts({"behind": syncers()["up"]}) == {"behind": ON_ITS_WAY}
 
 
@@ -186,13 +186,13 @@ def test_a_namespace_without_an_operator_waits_for_one_pass_of_it(
     """Syncers in a deleted namespace without an operator keep their finalizer and instances until an
     operator makes one pass.
     """
-    cluster.namespace(DELETED)
+    cluster.create_namespace(DELETED)
     environment = operator_environment(lab, DELETED, CLUSTER_NAME="gitops")
     operator = Operator(tmp_path / "operator.log", environment, [])
     request.addfinalizer(lambda: print(operator.stop(), operator.text()))
     operator.wait_ready()
     service(cluster, "hangs", True, HTTP, namespace=DELETED)
-    cluster.syncer(DELETED, "hangs")
+    cluster.apply_syncer(DELETED, "hangs")
     wait_for(lambda: len(instances(eureka, "hangs")) == 1, "the instance", 60.0)
     operator.stop()
     cluster.access.request("DELETE", NAMESPACES.path(None, DELETED))
@@ -286,7 +286,7 @@ def test_the_guard_for_argo_cd_refuses_while_there_are_syncers(
         account = template["spec"]["serviceAccountName"], tmp_path / "account"
         kubeconfig = lab.service_account_kubeconfig(job["metadata"]["namespace"], *account)
         environment = operator_environment(lab, namespace, KUBECONFIG=str(kubeconfig))
-        cluster.syncer(namespace, "rating")
+        cluster.apply_syncer(namespace, "rating")
         refusing = run_as_pod(template, environment, tmp_path / "refusing.log")
         assert refusing.process.wait(60) == 1, refusing.text()
         assert f"still needed by EurekaSyncer {namespace}/rating" in refusing.text()
@@ -302,7 +302,7 @@ def test_the_health_checks_are_added_to_what_argo_cd_has(
 ) -> None:
     """The page's command adds the health checks of a release, and keeps the other settings of Argo CD."""
     write_manifests(tmp_path)
-    cluster.namespace("argocd")
+    cluster.create_namespace("argocd")
     settings = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -141,7 +141,7 @@ def all_renewed_since(eureka: Peers, held: list[Instance], since: float) -> Call
 def deployed(cluster: Cluster, eureka: Peers, namespace: str, app: str, number: int = 3) -> list[Instance]:
     """Create a Deployment with a syncer, and wait until its pods are registered."""
     pods = running(cluster, namespace, app, number)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the instances", 40.0)
     return instances(eureka, app)
 
@@ -287,7 +287,7 @@ def test_an_operator_that_never_reached_eureka_lets_go_too(
 ) -> None:
     """An operator that started while Eureka was away releases a deleted syncer without waiting for Eureka."""
     app = f"{namespace}-app"
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     finalizers = {"metadata": {"finalizers": [FINALIZER]}}
     path = SYNCERS.path(namespace, app)
     cluster.access.request("PATCH", path, body=finalizers, content_type=MERGE_PATCH)

@@ -165,7 +165,7 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     stack.up("--refresh", "--expect-no-changes")
 
     # Somebody else has a syncer there by now.
-    cluster.syncer(TEAM, "cart")
+    cluster.apply_syncer(TEAM, "cart")
     said = stack.destroy(fails=True)
     assert f"the operator in the namespace {HOME} is still needed: 1 EurekaSyncers" in said
     assert f"{TEAM}/cart" in said
@@ -182,7 +182,7 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None
 
     # A namespace of others is refused before it is touched, and stays.
-    cluster.namespace(HOME)
+    cluster.create_namespace(HOME)
     theirs = cluster.get(NAMESPACES, HOME)
     taken = stack.up(fails=True)
     assert f"Operator: the namespace {HOME} already exists: set createNamespace to false" in taken

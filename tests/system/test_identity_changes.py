@@ -98,7 +98,7 @@ class Change:
         self._lab, self.cluster, self.eureka = lab, cluster, eureka
         self._directory = directory
         self._operators: list[Operator] = []
-        cluster.namespace(name)
+        cluster.create_namespace(name)
 
     def start(self, *, is_ready: bool = True, **environment: str) -> Operator:
         """Start an operator with these settings."""
@@ -134,7 +134,7 @@ class Change:
     def deployed(self, replicas: int = 3) -> list[Instance]:
         """Create pods with a syncer, and wait until they are registered."""
         running(self.cluster, self.namespace, self.app, replicas)
-        self.cluster.syncer(self.namespace, self.app)
+        self.cluster.apply_syncer(self.namespace, self.app)
         return self.awaited(replicas)
 
     def awaited(self, count: int, seconds: float = 60.0) -> list[Instance]:
@@ -183,7 +183,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
     callers = Callers(url)
     # It lapses, and says so: callers do not count it.
     dropped, kept = Change(lapsing, cluster, eureka, tmp_path, "names-dropped"), "names-kept"
-    cluster.namespace(kept)
+    cluster.create_namespace(kept)
     try:
         with callers.calling():
             dropped.start(WATCH_NAMESPACE=f"{dropped.namespace},{kept}")
@@ -211,7 +211,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             made["operator"].start(OPERATOR_NAME="others", LEASE_NAME="others-leader")
             made["lease"].start(LEASE_NAME="another-leader")
             made["syncer"].start()
-            cluster.syncer(
+            cluster.apply_syncer(
                 made["syncer"].namespace,
                 "renamed",
                 application=made["syncer"].app,
@@ -235,7 +235,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             )
             assert (notes.cluster_name, notes.previous_names) == ("east", (uid[:8],))
             # The next pod has the new name, and the pods of before leave when they end.
-            cluster.deployment(made["remembered"].namespace, made["remembered"].app, 4)
+            cluster.apply_deployment(made["remembered"].namespace, made["remembered"].app, 4)
             made["remembered"].awaited(4)
             new = made["remembered"].ids() - {one.instance_id for one in held["remembered"]}
             assert len(new) == 1
@@ -253,7 +253,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             not_given.start(LEASE_NAME="not-given-again", CLUSTER_NAME="east", PREVIOUS_CLUSTER_NAME=uid[:8])
             not_given.wait_called("east")
             remembered = made["remembered"]
-            cluster.deployment(remembered.namespace, remembered.app, 3, version="2")
+            cluster.apply_deployment(remembered.namespace, remembered.app, 3, version="2")
             ready(cluster, remembered.namespace, remembered.app, 3)
             wait_for(lambda: all(".east:" in id_ for id_ in remembered.ids()), "the former ids to leave")
             remembered.awaited(3)
@@ -308,7 +308,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
             wait_for(lambda: "became the leader" in blind.text(), "a leader")
             wait_for(lambda: "eurekube_blind_renewals 0.0" in page("/metrics"), "the end of it")
             assert "stopped renewing without the Kubernetes API" in blind.text()
-            cluster.deployment(change.namespace, change.app, 4)
+            cluster.apply_deployment(change.namespace, change.app, 4)
             change.awaited(4)
         assert callers.fewest == {change.app.upper(): 3}
     finally:

@@ -122,9 +122,9 @@ def test_the_image_runs_without_pulumi_and_as_nobody(
     assert not installed & {"pulumi", "pulumi_kubernetes", "grpcio", "rich", "pip", "hatchling"}
 
     app = f"{namespace}-app"
-    cluster.deployment(namespace, app, 1)
-    cluster.service(namespace, app)
-    cluster.syncer(namespace, app)
+    cluster.apply_deployment(namespace, app, 1)
+    cluster.apply_service(namespace, app)
+    cluster.apply_syncer(namespace, app)
     before = {path: path.stat().st_mtime_ns for path in image.rglob("*")}
     python, surroundings = everybodys_python(image.parents[1] / "python")
     environment = (

@@ -17,8 +17,8 @@ TOKEN = "eurekube:index:getEndpoints"
 def test_the_endpoints_of_a_service(lab: Lab, cluster: Cluster, namespace: str) -> None:
     """The function returns the callable endpoints in the schema's names, and none for a missing Service."""
     service = f"{namespace}-app"
-    cluster.deployment(namespace, service, 2)
-    cluster.service(namespace, service)
+    cluster.apply_deployment(namespace, service, 2)
+    cluster.apply_service(namespace, service)
     wait_for(lambda: len(cluster.ready_addresses(namespace, service)) == 2, "endpoints")
     configuration = Configuration({"kubeconfig": str(lab.kubeconfig)})
     found = invoke(TOKEN, {"service": service, "namespace": namespace}, configuration, is_preview=True)

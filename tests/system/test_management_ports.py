@@ -100,7 +100,7 @@ def served(
 ) -> Iterator[str]:
     """Register the two pods by an operator; return their namespace."""
     namespace = APP
-    cluster.namespace(namespace)
+    cluster.create_namespace(namespace)
     operator = Operator(
         tmp_path_factory.mktemp("managed") / "operator.log",
         operator_environment(lab, namespace, CLUSTER_NAME="managed"),
@@ -123,7 +123,7 @@ def served(
     )
     for name, (port, management) in pods.items():
         cluster.apply(ENDPOINT_SLICES, endpoint_slice(namespace, name, address, port, management))
-    cluster.syncer(
+    cluster.apply_syncer(
         namespace,
         APP,
         healthCheckPath="/actuator/health",

@@ -69,7 +69,7 @@ def cluster(lab: Lab) -> Cluster:
 @pytest.fixture(scope="module")
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """Return an account with exactly the rights of an operator that serves the mirrors of all namespaces."""
-    cluster.namespace(HOME)
+    cluster.create_namespace(HOME)
     account = Account.create(lab, cluster, HOME, "mirrors", tmp_path_factory.mktemp("mirrors") / "kubeconfig")
     account.set_rights([*CLUSTER_RULES, *NAMESPACE_RULES, *MIRROR_CLUSTER_RULES, *MIRROR_NAMESPACE_RULES])
     account.set_rights(election_rules(LEASE), HOME)
@@ -175,7 +175,7 @@ def scene(lab: Lab, cluster: Cluster, namespace: str, web_port: int) -> Iterator
 @pytest.fixture(scope="module")
 def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
     """Mirror two machines, kill Eureka, start it again, and register only one of the machines again."""
-    cluster.namespace(ORDER)
+    cluster.create_namespace(ORDER)
     scene = Scene(lab, cluster, ORDER, web_port)
     one, two = instance(ORDER, 11), instance(ORDER, 12)
     scene.mirror("order", application=ORDER, serviceName="order", holdSeconds=HOLD_SECONDS)
@@ -282,7 +282,7 @@ def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
     """
     app = f"{scene.namespace}-rating"
     pods = running(cluster, scene.namespace, app, 1)
-    cluster.syncer(scene.namespace, app)
+    cluster.apply_syncer(scene.namespace, app)
     wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the pod in Eureka")
     Writer(eureka).register(instance(app, 21))
     owned = cluster.get(SERVICES, app, scene.namespace)

@@ -122,7 +122,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         folder = tmp_path_factory.mktemp("strangers")
         cluster = with_crds(lab)
         for name in (HOME, SHOP):
-            cluster.namespace(name)
+            cluster.create_namespace(name)
         account = Account.create(lab, cluster, HOME, "mirrors", folder / "kubeconfig")
         account.set_rights([*CLUSTER_RULES, *NAMESPACE_RULES, *MIRROR_CLUSTER_RULES, *MIRROR_NAMESPACE_RULES])
         account.set_rights(election_rules(LEASE), HOME)

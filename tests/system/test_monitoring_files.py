@@ -192,9 +192,9 @@ def test_every_panel_draws_what_an_operator_exports(
     The series of broken watches is made here, because the operator's watches do not break.
     """
     app, machine = f"{namespace}-app", f"{namespace}-machine"
-    cluster.deployment(namespace, app, 1)
-    cluster.service(namespace, app)
-    cluster.syncer(namespace, app)
+    cluster.apply_deployment(namespace, app, 1)
+    cluster.apply_service(namespace, app)
+    cluster.apply_syncer(namespace, app)
     Writer(eureka).register(Instance(machine, f"vm:{machine}", "192.0.2.77", "192.0.2.77", Port(8080)))
     (tmp_path / "key").write_text("key")
     target = {

@@ -180,9 +180,9 @@ class Platform:
 
     def serve(self, namespace: str, name: str, replicas: int) -> None:
         """Register a service with so many pods, which readers then require."""
-        self.cluster.namespace(namespace)
+        self.cluster.create_namespace(namespace)
         running(self.cluster, namespace, name, replicas)
-        self.cluster.syncer(namespace, name, lease={"renewalIntervalSeconds": 5, "durationSeconds": 90})
+        self.cluster.apply_syncer(namespace, name, lease={"renewalIntervalSeconds": 5, "durationSeconds": 90})
         self.wait_up(namespace, name, replicas)
         self.readers.want(name, replicas)
 
@@ -302,7 +302,7 @@ def test_a_namespace_moves_to_another_operator(lab: Lab, tmp_path: Path) -> None
     )
     with reading(platform, "billing", "shop"):
         for namespace in ("billing", "shop"):
-            platform.cluster.namespace(namespace)
+            platform.cluster.create_namespace(namespace)
         platform.install("shop", "billing")
         platform.serve("billing", "billing", 3)
         platform.serve("shop", "rating", 2)
@@ -329,7 +329,7 @@ def test_a_cluster_of_two_operators_gets_another_name(lab: Lab, tmp_path: Path) 
     first, second, synced = commands("Change the name of a cluster")
     with reading(platform, "billing", "shop"):
         for namespace in ("billing", "shop"):
-            platform.cluster.namespace(namespace)
+            platform.cluster.create_namespace(namespace)
         platform.install("shop")
         platform.types(installs)
         platform.roll("billing-system")
@@ -363,7 +363,7 @@ def test_a_service_moves_to_another_namespace(lab: Lab, tmp_path: Path) -> None:
     shares, deploys, leaves, ends, keeps = commands("Move a service to another namespace")
     with reading(platform, "shop", "store"):
         for namespace in ("shop", "store"):
-            platform.cluster.namespace(namespace)
+            platform.cluster.create_namespace(namespace)
         platform.install("shop")
         platform.serve("shop", "rating", 3)
         old = platform.ids("rating")
@@ -389,7 +389,7 @@ def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -
     """
     platform = Platform(lab, tmp_path)
     with reading(platform, "shop"):
-        platform.cluster.namespace("shop")
+        platform.cluster.create_namespace("shop")
         platform.install("shop", settings="--set-string environment.EUREKA_MAX_ANSWER_MIB=1")
         platform.serve("shop", "rating", 3)
         others = [replace(make_instance(number), lease=EurekaLease(30, 3600)) for number in range(1_500)]

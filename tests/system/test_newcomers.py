@@ -132,9 +132,9 @@ class Newcomer:
 
 def rating(cluster: Cluster) -> None:
     """Create the Service that every page names, with two pods."""
-    cluster.namespace("shop")
-    cluster.deployment("shop", "rating", 2)
-    cluster.service("shop", "rating")
+    cluster.create_namespace("shop")
+    cluster.apply_deployment("shop", "rating", 2)
+    cluster.apply_service("shop", "rating")
     wait_for(lambda: cluster.has_ready_pods("shop", "rating", 2), "endpoints")
 
 
@@ -351,8 +351,8 @@ def test_a_newcomer_lets_services_join(
     rating(cluster)
     two = [{"name": "http", "port": 8080}, {"name": "management", "port": 8081}]
     for name, ports in (("catalog", two), ("review", two[:1])):
-        cluster.deployment("shop", name, 2)
-        cluster.service("shop", name, ports=ports)
+        cluster.apply_deployment("shop", name, 2)
+        cluster.apply_service("shop", name, ports=ports)
     wait_for(lambda: cluster.has_ready_pods("shop", "catalog", 2), "endpoints of catalog")
     wait_for(lambda: cluster.has_ready_pods("shop", "review", 2), "endpoints of review")
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
@@ -446,7 +446,7 @@ def test_a_newcomer_lets_roll_outs_wait(
         (one.folder / "values.yaml").write_text(with_policy)
         one.types(upgrade + label)
         time.sleep(5)  # until the API server has read the policy
-        cluster.deployment("shop", "order", 1)
+        cluster.apply_deployment("shop", "order", 1)
         (pod,) = wait_for(lambda: cluster.items(PODS, "shop", app="order"), "a pod")
         assert pod["spec"]["readinessGates"] == [{"conditionType": GATE_NAME}]
         one.types("kubectl label namespace shop eurekube.io/readiness-gate-")

@@ -60,7 +60,7 @@ def operator(lab: Lab, namespace: str) -> OperatorCommand:
 def published(cluster: Cluster, namespace: str, app: str, replicas: int) -> list[str]:
     """Create a Deployment, its Service and its syncer; return the ready addresses."""
     found = running(cluster, namespace, app, replicas)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     return found
 
 
@@ -141,7 +141,7 @@ def test_one_pass_lets_syncers_go_whose_operator_is_gone(
     """One pass finishes deleted syncers whose operator is gone; its dry run says so before."""
     app, empty = f"{namespace}-app", f"{namespace}-empty"
     published(cluster, namespace, app, 1)
-    cluster.syncer(namespace, empty)
+    cluster.apply_syncer(namespace, empty)
     operator("--once")
     for name in (app, empty):
         cluster.delete(SYNCERS, name, namespace)
@@ -281,7 +281,7 @@ def test_one_pass_waits_for_the_lease_as_any_replica(
     assert "leads and renews the Lease default/" in refused.stdout + refused.stderr
     leader.process.send_signal(signal.SIGSTOP)
     try:
-        cluster.deployment(namespace, app, 2)
+        cluster.apply_deployment(namespace, app, 2)
         both = ready(cluster, namespace, app, 2)
         done = operator("--once", **lease)
         assert "1 to register" in done.stdout

@@ -50,7 +50,7 @@ def test_follows_endpoints(
     app = f"{namespace}-app"
     start_operator()
     pods = running(cluster, namespace, app, 2)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "two instances UP")
 
     cluster.scale(namespace, app, 4)
@@ -87,7 +87,7 @@ def test_service_removed(
     start_operator()
     for name in (app, other):
         running(cluster, namespace, name, 2)
-        cluster.syncer(namespace, name)
+        cluster.apply_syncer(namespace, name)
         wait_for(lambda name=name: len(addresses(eureka, name)) == 2, "two instances")  # type: ignore[misc]
     for name in (app, other):
         cluster.delete(SERVICES, name, namespace)
@@ -116,10 +116,10 @@ def test_service_mode(cluster: Cluster, eureka: Peers, namespace: str, start_ope
     app = f"{namespace}-app"
     start_operator()
     running(cluster, namespace, app, 2)
-    cluster.syncer(namespace, app, mode="service")
+    cluster.apply_syncer(namespace, app, mode="service")
     cluster_ip = cluster.access.get(SERVICES.path(namespace, app))["spec"]["clusterIP"]
     wait_for(lambda: addresses(eureka, app) == {cluster_ip: "UP"}, "the cluster IP")
-    cluster.service(namespace, app, type="LoadBalancer")
+    cluster.apply_service(namespace, app, type="LoadBalancer")
     cluster.access.request(
         "PATCH",
         SERVICES.path(namespace, app, "status"),
@@ -138,7 +138,7 @@ def test_restart_changes_nothing(
     app = f"{namespace}-app"
     first = start_operator()
     running(cluster, namespace, app, 3)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: len(addresses(eureka, app)) == 3, "three instances")
     assert first.stop() == 0
     held = instances(eureka, app)
@@ -176,7 +176,7 @@ def test_leaves_others_alone(
     before = eureka.read(*foreign.key)
     start_operator()
     pods = running(cluster, namespace, app, 2)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     expected = dict.fromkeys([*pods, "192.0.2.17"], "UP")
     wait_for(lambda: addresses(eureka, app) == expected, "theirs beside ours")
     cluster.delete(SYNCERS, app, namespace)
@@ -194,7 +194,7 @@ def test_conflict_is_shown(
     foreign = of_a_machine(cluster, namespace, app, "lab")
     Writer(eureka).register(foreign)
     before = eureka.read(*foreign.key)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "Conflict", "Conflict")
     assert condition(cluster, namespace, app, "Conflict")["status"] == "True"
     assert eureka.read(*foreign.key) == before
@@ -227,7 +227,7 @@ def test_self_registered_pods(
     wait_until_listed(eureka.peers[0].url, [first])
     start_operator()
     for app in (known, new):
-        cluster.syncer(namespace, app)
+        cluster.apply_syncer(namespace, app)
     wait_for(lambda: instances(eureka, new), f"the operator's registration of {new}")
     second = register_as_own_client(eureka, new, new_at)
     for app in (known, new):
@@ -251,7 +251,7 @@ def test_two_clusters_share_an_application(
     """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 2)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     east = start_operator("--cluster-name", "east")
     wait_for(lambda: len(instances(eureka, app)) == 2, "east's instances")
     east.stop()
@@ -328,10 +328,10 @@ def test_other_namespace_is_refused(
 ) -> None:
     """A syncer with a selector for another namespace registers nothing unless the configuration allows it."""
     app, other = f"{namespace}-app", f"{namespace}-other"
-    cluster.namespace(other)
+    cluster.create_namespace(other)
     running(cluster, other, app, 1)
     operator = start_operator(WATCH_NAMESPACE=f"{namespace},{other}")
-    cluster.syncer(namespace, app, selector={"namespace": other})
+    cluster.apply_syncer(namespace, app, selector={"namespace": other})
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "NotAllowed", "NotAllowed")
     assert "--cross-namespace" in condition(cluster, namespace, app)["message"]
     assert addresses(eureka, app) == {}
@@ -349,7 +349,7 @@ def test_another_name_is_refused(
     app, other = f"{namespace}-app", f"{namespace}-other"
     running(cluster, namespace, app, 1)
     operator = start_operator(STRICT_NAMES="true")
-    cluster.syncer(namespace, app, application=other)
+    cluster.apply_syncer(namespace, app, application=other)
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "NotAllowed", "NotAllowed")
     assert f"--publish {namespace}={other}" in condition(cluster, namespace, app)["message"]
     assert addresses(eureka, other) == {}
@@ -362,7 +362,7 @@ def test_no_matching_service(cluster: Cluster, namespace: str, start_operator: S
     """A selector without a matching Service sets a condition, which ends when the Service comes."""
     app = f"{namespace}-app"
     start_operator()
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(
         lambda: condition(cluster, namespace, app).get("reason") == "NoMatchingService", "NoMatchingService"
     )
@@ -400,7 +400,7 @@ def test_eureka_away(cluster: Cluster, namespace: str, start_operator: StartOper
     """While Eureka is unreachable, the syncer's condition says so with the URL."""
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     start_operator(EUREKA_URL="http://127.0.0.1:9/eureka", ready=False)
     wait_for(
         lambda: condition(cluster, namespace, app).get("reason") == "EurekaUnreachable", "EurekaUnreachable"
@@ -426,7 +426,7 @@ def test_eureka_denies(
     """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     url = secured.eureka_urls[0].replace("http://", f"http://{EUREKA_USER}:{password}@")
     operator = start_operator(EUREKA_URL=url, ready=False)
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "EurekaDenied", "EurekaDenied")
@@ -438,9 +438,9 @@ def test_eureka_denies(
 def test_bad_syncers_are_refused_by_the_api(cluster: Cluster, namespace: str) -> None:
     """The CRD refuses an unknown mode, and an app that is not a label value, with a sentence each."""
     with pytest.raises(KubernetesError, match=r"pod.*service") as unknown_mode:
-        cluster.syncer(namespace, "bad", mode="node")
+        cluster.apply_syncer(namespace, "bad", mode="node")
     assert unknown_mode.value.status_code == 422
     with pytest.raises(KubernetesError, match="must be a label value such as rating"):
-        cluster.syncer(namespace, "bad", selector={"app": "a/b"})
+        cluster.apply_syncer(namespace, "bad", selector={"app": "a/b"})
     with pytest.raises(KubernetesError, match="must be the name of a namespace"):
-        cluster.syncer(namespace, "bad", selector={"namespace": "Shop"})
+        cluster.apply_syncer(namespace, "bad", selector={"namespace": "Shop"})

@@ -399,7 +399,9 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
         "CLUSTER_CIDRS": "clusterCidrs",
     }
     fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}
-    variables = {environment_variable(option.name) for option in ALL_OPTIONS if option.has_variable}
+    variables = {
+        environment_variable(option.name) for option in ALL_OPTIONS if option.has_environment_variable
+    }
     assert own.keys() | fixed <= variables
     rest = {name: some_text(name) for name in variables - own.keys() - fixed}
     with_token, with_password = {"EUREKA_TOKEN_FILE"}, {"EUREKA_USER", "EUREKA_PASSWORD_FILE"}

@@ -288,7 +288,7 @@ def test_wrong_configuration_is_reported_in_seconds(
     lab: Lab, cluster: Cluster, tmp_path: Path, unique_name: str
 ) -> None:
     """The error is one sentence without a traceback, and a namespace of others stays unchanged."""
-    cluster.namespace(unique_name)
+    cluster.create_namespace(unique_name)
     theirs = cluster.get(NAMESPACES, unique_name)
     stack = Bridge(tmp_path, unique_name, settings(lab, unique_name))
     taken = f"eurekube:namespaces: the namespace {unique_name} already exists: leave out of"

@@ -112,9 +112,11 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
         verb = "upsert" if has_stack and command == "create" and requests else command
         with running(stack, *do, verb, *commands[command], *who, "--yes") as process:
             wait_for(
-                lambda: front.hanging_requests > 0 or process.poll() is not None, "a request, or the end", 120
+                lambda: front.hanging_request_count > 0 or process.poll() is not None,
+                "a request, or the end",
+                120,
             )
-            is_killed = front.hanging_requests > 0
+            is_killed = front.hanging_request_count > 0
             process.kill()
             output = process.stdout.read() if process.stdout and not is_killed else ""
             assert is_killed or process.wait() == 0, output

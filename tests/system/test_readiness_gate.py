@@ -50,9 +50,9 @@ class Shop:
         self.cluster, self.namespace = cluster, namespace
         self.app = f"{namespace}-app"
         self.rolled("1")
-        cluster.service(namespace, self.app)
+        cluster.apply_service(namespace, self.app)
         gate = {"callersSeconds": CALLERS_SECONDS}
-        cluster.syncer(namespace, self.app, readinessGate=gate)
+        cluster.apply_syncer(namespace, self.app, readinessGate=gate)
         wait_for(lambda: cluster.has_ready_pods(namespace, self.app, 2), "two pods")
 
     def rolled(self, version: str) -> None:
@@ -161,7 +161,7 @@ def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
     """
     names = [f"{unique_name}-{word}" for word in ("asks", "silent", "eureka")]
     for name in names:
-        cluster.namespace(name)
+        cluster.create_namespace(name)
         if not name.endswith("silent"):
             body = {"metadata": {"labels": {"eurekube.io/readiness-gate": "true"}}}
             path = NAMESPACES.path(name=name)

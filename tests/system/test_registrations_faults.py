@@ -122,7 +122,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
         """Run a command, and kill the plugin when that many of its requests have been answered."""
         front.hang_after(requests)
         with running(stack, command, *AT_ONCE) as process:
-            wait_for(lambda: front.hanging_requests > 0, "a request that is held", 120)
+            wait_for(lambda: front.hanging_request_count > 0, "a request that is held", 120)
             assert kill_plugins(stack) > 0
             front.heal()
             output, _ = process.communicate(timeout=240)

@@ -70,7 +70,7 @@ def missing(account: Account, namespace: str = SERVED) -> list[str]:
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     """Return an account with exactly the operator's rights, for the two namespaces that it watches."""
     for name in (HOME, LOST, SERVED):
-        cluster.namespace(name)
+        cluster.create_namespace(name)
     account = Account.create(lab, cluster, HOME, "rights", tmp_path_factory.mktemp("rights") / "kubeconfig")
     account.set_rights(CLUSTER_RULES)
     account.set_rights(election_rules(LEASE), HOME)
@@ -142,9 +142,9 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     start()
     running(cluster, SERVED, app, 2)
     running(cluster, SERVED, other, 1)
-    cluster.service(SERVED, other, type="NodePort")
-    cluster.syncer(SERVED, app, metadataFromPodLabels=["version"])
-    cluster.syncer(SERVED, other, mode="service", advertise="NodePort")
+    cluster.apply_service(SERVED, other, type="NodePort")
+    cluster.apply_syncer(SERVED, app, metadataFromPodLabels=["version"])
+    cluster.apply_syncer(SERVED, other, mode="service", advertise="NodePort")
     wait_for(lambda: len(instances(eureka, app)) == 2, "the pods", PATIENCE_SECONDS)
     wait_for(lambda: instances(eureka, other), "a node", PATIENCE_SECONDS)
     assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
@@ -331,7 +331,7 @@ def test_a_namespace_that_is_lost_does_not_stop_the_others(
     first = start()
     for namespace, app in ((LOST, lost), (SERVED, served)):
         running(cluster, namespace, app, 2)
-        cluster.syncer(namespace, app)
+        cluster.apply_syncer(namespace, app)
         wait_for(lambda app=app: len(addresses(eureka, app)) == 2, "two instances", PATIENCE_SECONDS)  # type: ignore[misc]
     first.stop()
     cluster.delete(ROLE_BINDINGS, "rights", LOST)

@@ -49,7 +49,7 @@ KINDS = {kind for rule in ROUTE_NAMESPACE_RULES.values() for kind in rule.resour
 
 def account_of(lab: Lab, cluster: Cluster, name: str, folder: pytest.TempPathFactory) -> Account:
     """Return an account with the rights of an operator for all namespaces."""
-    cluster.namespace(HOME)
+    cluster.create_namespace(HOME)
     account = Account.create(lab, cluster, HOME, name, folder.mktemp(name) / "kubeconfig")
     account.set_rights(election_rules(f"{name}-leader"), HOME)
     return account
@@ -65,7 +65,7 @@ def operator(
     account = account_of(lab, cluster, NAME, tmp_path_factory)
     account.set_rights(CLUSTER_RULES)
     for name in (SHOP, INFRA):
-        cluster.namespace(name)
+        cluster.create_namespace(name)
         account.set_rights([*NAMESPACE_RULES, *ROUTE_NAMESPACE_RULES.values()], name)
     environment = operator_environment(
         lab,

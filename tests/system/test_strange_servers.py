@@ -99,7 +99,7 @@ def test_callers_behind_a_split_are_never_left_without_an_instance(
     app = f"{namespace}-rating"
     start_operator(EUREKA_URL=",".join(servers.urls))
     old = set(running(cluster, namespace, app, 2))
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     for number in range(3):
         wait_until(lambda: up(servers, number, app) == old, f"both at {number}", SECONDS)  # noqa: B023
     former = ids_up(servers, 0, app)
@@ -132,7 +132,7 @@ def test_an_operator_starts_and_works_beside_a_faulty_server(
     disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
     disturb()
     pods = set(running(cluster, namespace, app, 2))
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     began = time.monotonic()
     operator = start_operator(EUREKA_URL=",".join(servers.urls))
     wait_until(lambda: up(servers, 1, app) == pods, "both pods", SECONDS)
@@ -231,7 +231,7 @@ def test_all_servers_may_drip(servers: PeeredEurekas) -> None:
     """If all servers answer too slowly a read fails with an error in time."""
     for front in servers.fronts:
         front.drip()
-    peers = Peers(Connection(tuple(servers.urls)), waits_for_all=False)
+    peers = Peers(Connection(tuple(servers.urls)), waits_for_all_servers=False)
     began = time.monotonic()
     with pytest.raises(RegistryError, match="had not ended after 5"):
         peers.list_instances()

@@ -93,8 +93,8 @@ def test_who_joins_machines_says_so(
     operator = start_operator()
     running(cluster, namespace, app, 1)
     running(cluster, namespace, own, 1)
-    cluster.syncer(namespace, app)
-    cluster.syncer(namespace, own, application=f"{own}-api")
+    cluster.apply_syncer(namespace, app)
+    cluster.apply_syncer(namespace, own, application=f"{own}-api")
 
     def condition_message(name: str) -> str:
         return condition(cluster, namespace, name, "NameNotReserved").get("message", "")
@@ -129,15 +129,15 @@ def test_a_name_is_kept_at_zero_instances(
     without instances.
     """
     app, other = f"{namespace}-app", f"{namespace}-other"
-    cluster.namespace(other)
+    cluster.create_namespace(other)
     start_operator(WATCH_NAMESPACE=f"{namespace},{other}")
     running(cluster, namespace, app, 1)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: status(cluster, namespace, app).get("names") == [app], "the claim")
     cluster.scale(namespace, app, 0)
     wait_for(lambda: addresses(eureka, app) == {}, "no instance")
     theirs = running(cluster, other, app, 1)
-    cluster.syncer(other, app)
+    cluster.apply_syncer(other, app)
     wait_for(lambda: condition(cluster, other, app, "Conflict").get("status") == "True", "Conflict")
     assert f"{namespace}/{app}" in condition(cluster, other, app, "Conflict")["message"]
     cluster.scale(namespace, app, 1)
@@ -167,7 +167,7 @@ def test_pods_that_register_another_port_or_loopback(
     its_own_client(app, f"{name}:{app}:8080", name, "127.0.0.1", 8080)
     wait_for(lambda: addresses(eureka, app).keys() == {address, "127.0.0.1"}, "their registrations")
     start_operator()
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
 
     def condition_message() -> str:
         return condition(cluster, namespace, app, "SelfRegistered").get("message", "")
@@ -218,7 +218,7 @@ def test_what_a_killed_pod_registered_itself(
     machine = Instance(app, "vm", "192.0.2.30", "192.0.2.30", Port(8080), lease=EurekaLease(30, 600))
     Writer(eureka).register(machine)
     operator = start_operator()
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: status(cluster, namespace, app).get("selfRegistered"), "it is remembered", 60.0)
     assert addresses(eureka, app) == {address: "UP", "192.0.2.30": "UP"}
     operator.stop()

@@ -95,7 +95,7 @@ class Shop:
 
     def slices(self, *endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> None:
         """Apply the Service's one EndpointSlice."""
-        self.cluster.endpoint_slice(self.namespace, self.app, endpoints, ports, f"{self.app}-x")
+        self.cluster.apply_endpoint_slice(self.namespace, self.app, endpoints, ports, f"{self.app}-x")
 
     def endpoint(self, number: int, pod: str | None = None, **conditions: bool) -> Object:
         """Return an endpoint, ready by default, which belongs to a pod if one is named."""
@@ -584,9 +584,9 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
     cluster.apply(
         ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}
     )
-    cluster.syncer(namespace, by_hand)
-    cluster.deployment(namespace, app, 2, prestop_seconds=20)
-    cluster.service(namespace, app)
+    cluster.apply_syncer(namespace, by_hand)
+    cluster.apply_deployment(namespace, app, 2, prestop_seconds=20)
+    cluster.apply_service(namespace, app)
     shop.syncer()
     message = shop.wait_condition("DrainTooShort", "True", "DrainTooShort")
     assert f"pods of Deployment {namespace}/{app} serve for 20 s" in message
@@ -615,8 +615,8 @@ def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:
     UP.
     """
     cluster, namespace, app = shop.cluster, shop.namespace, shop.app
-    cluster.deployment(namespace, app, 1)
-    cluster.service(namespace, app, publishNotReadyAddresses=True)
+    cluster.apply_deployment(namespace, app, 1)
+    cluster.apply_service(namespace, app, publishNotReadyAddresses=True)
     wait_for(lambda: cluster.ready_addresses(namespace, app), "an endpoint", 60.0)
     cluster.set_ready(cluster.pods(namespace, app)[0], ready=False)
 

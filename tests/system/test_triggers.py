@@ -130,7 +130,7 @@ def churn(cluster: Cluster, namespace: str, name: str, changes: int, seconds: fl
     pauses, last = 0, time.monotonic()
     began = last
     for number in range(changes):
-        cluster.endpoint_slice(namespace, name, [{"addresses": [f"192.0.2.{number + 1}"]}])
+        cluster.apply_endpoint_slice(namespace, name, [{"addresses": [f"192.0.2.{number + 1}"]}])
         pauses += time.monotonic() - last > 1.0
         last = time.monotonic()
         time.sleep(max(0.0, began + (number + 1) * seconds / changes - last))
@@ -152,8 +152,8 @@ def test_a_stack_follows_the_endpoints_by_itself(
     processes.
     """
     service = f"{namespace}-app"
-    cluster.deployment(namespace, service, 2)
-    cluster.service(namespace, service)
+    cluster.apply_deployment(namespace, service, 2)
+    cluster.apply_service(namespace, service)
     stack = endpoints_example(lab, namespace, service, tmp_path)
     program = stack.project / "__main__.py"
     program.write_text(GATE + program.read_text())
@@ -205,9 +205,9 @@ def test_a_stack_follows_the_endpoints_by_itself(
     arrived.unlink()
     cluster.scale(namespace, service, 5)
     wait_for(arrived.exists, "a run in the middle", RUN_SECONDS)
-    cluster.deployment(namespace, "direct", 1)
-    cluster.service(namespace, "direct")
-    cluster.syncer(namespace, "direct", application=f"{namespace}-direct", eureka="default")
+    cluster.apply_deployment(namespace, "direct", 1)
+    cluster.apply_service(namespace, "direct")
+    cluster.apply_syncer(namespace, "direct", application=f"{namespace}-direct", eureka="default")
     wait_for(lambda: refresh.status["lastRun"]["outcome"] == "Running", "Running")
     (record,) = (tmp_path / "home" / "eurekube-runs").glob("*.json")
     cli = int(json.loads(record.read_text())["pid"])
@@ -362,7 +362,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
     """
     cluster.install_crd(STACK_CRD)
     app, other = f"{namespace}-app", f"{namespace}-other"
-    cluster.namespace(other)
+    cluster.create_namespace(other)
     (tmp_path / "key").write_text("key\n")
     pace = {"shortest-interval-seconds": 1, "timeout-seconds": RUN_SECONDS}
     url = f"http://127.0.0.1:{receiver.server.server_port}/hook"
@@ -429,7 +429,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
 
     # A target that does not answer: meanwhile a new endpoint reaches Eureka, and the page tells of the run.
     stack.apply(**asked, target="pko", paused=True)
-    cluster.syncer(namespace, app)
+    cluster.apply_syncer(namespace, app)
     wait_for(lambda: len(addresses(eureka, app)) == 2, "two instances", RUN_SECONDS)
     receiver.free.clear()
     calls = len(receiver.calls)

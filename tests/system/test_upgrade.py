@@ -68,9 +68,9 @@ def test_an_upgrade_of_the_operator_and_its_way_back(
     def registered() -> dict[str, Instance]:
         return {one.instance_id: one for one in instances(eureka, service)}
 
-    cluster.deployment(namespace, service, 3)
-    cluster.service(namespace, service)
-    cluster.syncer(namespace, service)
+    cluster.apply_deployment(namespace, service, 3)
+    cluster.apply_service(namespace, service)
+    cluster.apply_syncer(namespace, service)
     old = start_operator(**before)
     wait_for(lambda: has(3), "what the last release registers", 60.0)
     released = registered()

@@ -85,7 +85,7 @@ def test_tells_what_is_in_eureka(
     assert (status(port, "/healthz"), status(port, "/readyz")) == (200, 200)
 
     for name in (good, taken):
-        cluster.syncer(namespace, name)
+        cluster.apply_syncer(namespace, name)
     is_good = frozenset({("syncer", f"{namespace}/{good}")})
     is_taken = frozenset({("syncer", f"{namespace}/{taken}")})
     # Registered is counted with Eureka's answer, desired with the end of the reconcile that asked for it.

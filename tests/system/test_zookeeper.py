@@ -75,7 +75,7 @@ def condition(cluster: Cluster, namespace: str, name: str, kind: str) -> Mapping
 def register_two_pods(cluster: Cluster, namespace: str, servers: ZooKeeperServers) -> list[str]:
     """Run two pods with a syncer until both are registered; return their addresses."""
     addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
+    cluster.apply_syncer(namespace, "rating")
     wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
     return addresses
 
@@ -93,7 +93,7 @@ def test_pods_come_and_go(
     """
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating", application="Rating-Service")
+    cluster.apply_syncer(namespace, "rating", application="Rating-Service")
     wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
     assert {one.path.split("/")[2] for one in servers.read_nodes()} == {"Rating-Service"}
     pod = cluster.pods(namespace, "rating")[0]
@@ -222,9 +222,9 @@ def test_an_operator_that_is_killed_at_any_write_costs_nothing(
             operator.stop(signal.SIGKILL)
         return killer.killed
 
-    cluster.deployment(namespace, "rating", 0)
-    cluster.service(namespace, "rating")
-    cluster.syncer(namespace, "rating")
+    cluster.apply_deployment(namespace, "rating", 0)
+    cluster.apply_service(namespace, "rating")
+    cluster.apply_syncer(namespace, "rating")
     killed: list[str] = []
     before: list[str] = []
     for replicas in (2, 1, 3):
@@ -304,7 +304,7 @@ def test_metrics_the_page_and_a_dry_run(
 ) -> None:
     """Metrics and web page show the registrations; a dry run prints its plan, and changes nothing."""
     addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
+    cluster.apply_syncer(namespace, "rating")
     variables = operator_environment(lab, namespace, EUREKA_URL=url, CLUSTER_NAME="zk")
     words = [sys.executable, "-m", "eurekube_provider.operator", "--once", "--dry-run"]
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=120)
@@ -411,7 +411,7 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     document = json.loads(out.data)
     document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
     servers.client.set(out.path, json.dumps(document).encode())
-    cluster.syncer(namespace, "rating", metadata={"color": "blue"})
+    cluster.apply_syncer(namespace, "rating", metadata={"color": "blue"})
 
     def colors() -> list[str | None]:
         return [one.instance.metadata.get("color") for one in servers.read_nodes()]

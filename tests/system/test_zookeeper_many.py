@@ -34,15 +34,15 @@ def write_slice(cluster: Cluster, namespace: str, number: int, *, terminating: b
         }
         for pod in range(PODS_EACH)
     ]
-    cluster.endpoint_slice(namespace, name, endpoints)
+    cluster.apply_endpoint_slice(namespace, name, endpoints)
 
 
 def make_application(cluster: Cluster, namespace: str, number: int) -> None:
     """Make a Service without a selector, its slice and its syncer."""
     name = f"app-{number}"
-    cluster.service(namespace, name, selector={}, clusterIP="None")
+    cluster.apply_service(namespace, name, selector={}, clusterIP="None")
     write_slice(cluster, namespace, number, terminating=False)
-    cluster.syncer(namespace, name)
+    cluster.apply_syncer(namespace, name)
 
 
 def figure(server: ZooKeeperServer, name: str) -> float:

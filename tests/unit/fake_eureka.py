@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.text import path_problem
+from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -52,7 +52,7 @@ class FakeEureka:
 
         :raises RegistryRejected: no URL can name the id, as our client does.
         """
-        if problem := path_problem(instance_id):
+        if problem := describe_unaddressable_name(instance_id):
             raise RegistryRejected(f"{instance_id!r} {problem}")
         key = (application.upper(), instance_id)
         found: Instance | None = self.answer("read", lambda: self.held.get(key))

@@ -72,7 +72,7 @@ class EurekaCluster:
         self.servers[url] = server
         for other in self.urls:
             if other != url:
-                server.connect(other, partial(self._deliver_batch, url, other))
+                server.start_replication_to(other, partial(self._deliver_batch, url, other))
         server.open(copied)
 
     def _deliver_batch(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:

@@ -69,7 +69,7 @@ _COMPACT_AMAZON_METADATA = (
     "local-ipv4",
     "availability-zone",
 )
-_KNOWN_ITEM_FIELDS = frozenset(
+_KNOWN_BATCH_ITEM_FIELDS = frozenset(
     {"appName", "id", "lastDirtyTimestamp", "overriddenStatus", "status", "instanceInfo", "action"}
 )
 
@@ -140,7 +140,7 @@ def preferred_media_type(accept: str, offered: Sequence[str] = (XML, JSON)) -> s
 def parse_instance_info(document: Any, now_ms: int) -> InstanceInfo:
     """Read an instance as it was sent.
 
-    :raises Unreadable: the document is no instance.
+    :raises UnreadableBody: the document is no instance.
     """
     if not isinstance(document, dict) or document.get("app") is None:
         raise UnreadableBody("no instance with an application")
@@ -276,8 +276,8 @@ def _compact_instance(instance: Document) -> Document:
 def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceInfo | None]]:
     """Read a peer batch; return each item with its instance, if it has one.
 
-    :raises Unreadable: an item cannot be read, or has a field that the server does not know; the whole batch
-        then fails.
+    :raises UnreadableBody: an item cannot be read, or has a field that the server does not know; the whole
+        batch then fails.
     :raises TypeError: the batch, its list or an item is null, on which the server fails.
     """
     if not isinstance(body, dict | None) or (body or {}).keys() - {"replicationList"}:
@@ -291,7 +291,7 @@ def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceIn
 def _parse_batch_item(item: Any, now_ms: int) -> tuple[Document, InstanceInfo | None]:
     if item is None:
         raise TypeError("no item")
-    if not isinstance(item, dict) or not _KNOWN_ITEM_FIELDS.issuperset(item):
+    if not isinstance(item, dict) or not _KNOWN_BATCH_ITEM_FIELDS.issuperset(item):
         raise UnreadableBody("an unknown field in an item")
     sent, dirty = item.get("instanceInfo"), item.get("lastDirtyTimestamp")
     if item.get("action") not in _REPLICATION_ACTIONS or not str(dirty or 0).isdigit():

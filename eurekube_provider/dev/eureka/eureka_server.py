@@ -99,7 +99,7 @@ class EurekaServer:
         """Return the seconds until a lease ends without a renewal; negative where it should have ended."""
         return (lease.updated_ms + lease.duration_ms - self._clock.now_ms) // 1000
 
-    def connect(self, url: str, send: SendBatch) -> None:
+    def start_replication_to(self, url: str, send: SendBatch) -> None:
         """Forward changes to the server at ``url`` from now on."""
         self.links[url] = ReplicationLink(self._clock, self.registry, send)
 
@@ -191,7 +191,7 @@ class EurekaServer:
         if dirty_ms > held.dirty_ms:
             overridden = request.query.get("overriddenstatus", UNKNOWN)
             if replicated and overridden != UNKNOWN:
-                self.registry.store_override(app, instance_id, overridden)
+                self.registry.store_override_of_peer(app, instance_id, overridden)
             return NOT_FOUND_RESPONSE
         return self._instance_response(request, held, 409) if replicated else OK_RESPONSE
 

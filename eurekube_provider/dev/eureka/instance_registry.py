@@ -244,8 +244,8 @@ class InstanceRegistry:
             self.replicate("DeleteStatusOverride", app, instance_id, self.get(app, instance_id), None)
         return True
 
-    def store_override(self, app: str, instance_id: str, status: str) -> None:
-        """Store a replica's override that this server has forgotten."""
+    def store_override_of_peer(self, app: str, instance_id: str, status: str) -> None:
+        """Store the override that a peer holds for an instance, unless this server holds the same."""
         if self.read_override(instance_id) != status:
             self.set_override(instance_id, status)
             info = self.get(app, instance_id)

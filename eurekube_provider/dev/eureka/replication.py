@@ -20,8 +20,8 @@ BATCHING_DELAY_MS = 500
 MAX_BATCH_ITEMS = 250
 MAX_TASK_LIFE_MS = 30_000
 RETRY_DELAY_MS = 100
-REPEAT_DELAY_MS = 1_000
-OVERTAKEN_DELAY_MS = 2_000
+REPEATED_BATCH_DELAY_MS = 1_000
+OVERTAKEN_BATCH_DELAY_MS = 2_000
 
 STATUS_ACTIONS = ("StatusUpdate", "DeleteStatusOverride")
 
@@ -109,7 +109,7 @@ class ReplicationLink:
         """Send tasks as one batch."""
         items = [task.to_batch_item() for task in tasks]
         delay_ms, self.is_next_batch_overtaken = (
-            (OVERTAKEN_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
+            (OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
             False,
         )
         if delay_ms:
@@ -126,7 +126,7 @@ class ReplicationLink:
             return
         if self.is_next_status_repeated and any(task.action in STATUS_ACTIONS for task in tasks):
             self.is_next_status_repeated = False
-            self.clock.after(REPEAT_DELAY_MS, lambda: self._requeue(tasks))
+            self.clock.after(REPEATED_BATCH_DELAY_MS, lambda: self._requeue(tasks))
             return
         if answer is None or answer.status_code == 503:
             self.clock.after(RETRY_DELAY_MS, lambda: self._requeue(tasks))
@@ -160,5 +160,5 @@ class ReplicationLink:
     def _adopt_newer_instance(self, task: ReplicationTask, theirs: InstanceInfo) -> None:
         """Register the newer instance that the other server holds."""
         if theirs.overridden != UNKNOWN:
-            self.registry.store_override(task.app, task.id, theirs.overridden)
+            self.registry.store_override_of_peer(task.app, task.id, theirs.overridden)
         self.registry.register(theirs, replicated=True)

@@ -92,7 +92,7 @@ class ResponseCaches:
                 self._rendered_until[key] = self._clock.now_ms + RENDERING_DURATION_MS
         self.copy_to_read_only()
 
-    def forget(self, key: CacheKey) -> None:
+    def drop_from_first_cache(self, key: CacheKey) -> None:
         """Drop a key from the first cache, so that its answer is rendered again."""
         self._read_write.pop(key, None)
 

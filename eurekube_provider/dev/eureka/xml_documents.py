@@ -29,7 +29,7 @@ _NAME_START_CHARACTERS = (
 _INVALID_NAME_CHARACTER = re.compile(
     rf"^[^{_NAME_START_CHARACTERS}]|[^{_NAME_START_CHARACTERS}\-.0-9\u00b7\u0300-\u036f\u203f\u2040]"
 )
-_NAME_ESCAPE = re.compile(r"__|_-|_\.([0-9a-f]{4})")
+_NAME_ESCAPE_PATTERN = re.compile(r"__|_-|_\.([0-9a-f]{4})")
 
 
 def to_xml(document: Document, *, is_pretty: bool = True) -> str:
@@ -71,7 +71,7 @@ def _xml_lines(name: str, value: Any, indent: str) -> Iterator[str]:
 def parse_instance_xml(text: bytes) -> Document:
     """Read the XML of an instance; return the instance in its JSON form.
 
-    :raises Unreadable: the text is no instance.
+    :raises UnreadableBody: the text is no instance.
     """
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - a client of a development server, and expat has limits
@@ -135,6 +135,6 @@ def _encode_name(name: str) -> str:
 
 
 def _decode_name(name: str) -> str:
-    return _NAME_ESCAPE.sub(
+    return _NAME_ESCAPE_PATTERN.sub(
         lambda found: {"__": "_", "_-": "$"}.get(found[0]) or chr(int(found[1], 16)), name
     )

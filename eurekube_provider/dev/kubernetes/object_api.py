@@ -64,7 +64,7 @@ class ObjectApi:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._kinds: dict[tuple[str, str], ServedKind] = {}
-        self._serve_kinds("", built_in_kinds())
+        self._replace_served_kinds("", built_in_kinds())
         self._managed: dict[str, ManagedFields] = {}
         self.tokens = {secrets.token_urlsafe(24)}
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
@@ -150,7 +150,7 @@ class ObjectApi:
 
         :param held: the stored object; None for a new one.
         """
-        storage, live = target.kind.storage_key, held or self._create_metadata(target)
+        storage, live = target.kind.storage_key, held or self._create_bare_object(target)
         body = apply_merge_patch(live, request.body) if request.content_type == _MERGE else request.body
         body = {**body, "metadata": body.get("metadata") or {}}
         if held is not None:
@@ -164,15 +164,17 @@ class ObjectApi:
         if "dryRun" in request.query:
             return item
         self._managed[live["metadata"]["uid"]] = managed
-        is_over = _TERMINATING in item["metadata"] and self._remove_unless_held(storage, item) is None
+        is_over = (
+            _TERMINATING in item["metadata"] and self._remove_unless_kept_by_finalizers(storage, item) is None
+        )
         if is_over or item == held:
             return item
         stored = self._store.put(storage, item)
         if storage == CRDS_STORAGE:
-            self._serve_kinds(target.name, custom_kinds(stored))
+            self._replace_served_kinds(target.name, custom_kinds(stored))
         return stored
 
-    def _create_metadata(self, target: _RequestTarget) -> Object:
+    def _create_bare_object(self, target: _RequestTarget) -> Object:
         """Return a new object with the metadata that the API server sets.
 
         :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
@@ -192,17 +194,21 @@ class ObjectApi:
         metadata |= {"namespace": target.namespace} if target.namespace else {}
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
 
-    def _serve_kinds(self, definition: str, kinds: Iterable[ServedKind]) -> None:
+    def _replace_served_kinds(self, definition: str, kinds: Iterable[ServedKind]) -> None:
         """Serve the kinds of a CustomResourceDefinition from now on, in place of its earlier ones."""
         others = {key: one for key, one in self._kinds.items() if one.storage_key != definition}
         self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
 
     def _delete(self, target: _RequestTarget, held: Object, request: ApiRequest) -> Object:
         _refuse_stale_write(target, held, (request.body or {}).get("preconditions") or {})
-        left = None if "dryRun" in request.query else self._remove_unless_held(target.kind.storage_key, held)
+        left = (
+            None
+            if "dryRun" in request.query
+            else self._remove_unless_kept_by_finalizers(target.kind.storage_key, held)
+        )
         return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
-    def _remove_unless_held(self, storage: str, item: Object) -> Object | None:
+    def _remove_unless_kept_by_finalizers(self, storage: str, item: Object) -> Object | None:
         """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
         it is gone.
         """
@@ -214,19 +220,19 @@ class ObjectApi:
             phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
             for place, one in holds:
-                self._remove_unless_held(place, one)
+                self._remove_unless_kept_by_finalizers(place, one)
         held = self._store.get(storage, (namespace, name))
         if held is None or metadata.get("finalizers") or (holds and self._store.list_objects("", name)):
             return held
         self._store.remove(storage, item)
         self._managed.pop(metadata["uid"], None)
         if storage == CRDS_STORAGE:
-            self._serve_kinds(name, ())
+            self._replace_served_kinds(name, ())
             for place, one in self._store.list_objects(name):
                 self._store.remove(place, one)
         home = self._store.get(_NAMESPACES, ("", namespace))
         if home is not None and _TERMINATING in home["metadata"]:
-            self._remove_unless_held(_NAMESPACES, home)
+            self._remove_unless_kept_by_finalizers(_NAMESPACES, home)
         return None
 
 

@@ -66,7 +66,7 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = self.get(storage, key_of(item)), _with_version(item, self.version + 1)
+        before, stored = self.get(storage, key_of(item)), _with_resource_version(item, self.version + 1)
         self._objects.setdefault(storage, {})[key_of(item)] = stored
         self._record_change(storage, before, stored)
         return stored
@@ -77,7 +77,7 @@ class ObjectStore:
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1
-        self._changes.append((storage, before and _with_version(before, self.version), after))
+        self._changes.append((storage, before and _with_resource_version(before, self.version), after))
         self.changed.notify_all()
 
     def watch(
@@ -143,7 +143,7 @@ def build_object_filter(namespace: str, query: Mapping[str, str]) -> ObjectFilte
     return object_filter
 
 
-def _with_version(item: Object, version: int) -> Object:
+def _with_resource_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 MOST_ITEMS_PER_BATCH = 250
 """The most items in one batch: as many as servers send each other at once."""
 
-HEARTBEAT_READ_TIMESTAMP_MS = 1
+READ_BY_HEARTBEAT_TIMESTAMP_MS = 1
 """A timestamp for heartbeats to which a server answers with the instance that it holds (409): many reads
 in one batch.
 """
@@ -92,13 +92,13 @@ def chunks(things: Iterable[T], size: int = MOST_ITEMS_PER_BATCH) -> Iterator[Se
 
 _HEARTBEAT_PREFIX = b'{"action":"Heartbeat",'
 
-_BARE_RESPONSES: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
+_RESPONSES_WITHOUT_INSTANCE: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
 
 
 def _parse_item_response(entry: Mapping[str, Any]) -> ItemResponse:
     code, entity = int(entry["statusCode"]), entry.get("responseEntity")
     if not entity:
-        return _BARE_RESPONSES.get(code) or ItemResponse(code)
+        return _RESPONSES_WITHOUT_INSTANCE.get(code) or ItemResponse(code)
     return ItemResponse(code, instance_from_json(entity))
 
 

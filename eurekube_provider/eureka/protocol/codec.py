@@ -31,7 +31,7 @@ from eurekube_provider.core.model import (
     shared_port,
 )
 from eurekube_provider.core.networks import describe_ambiguous_address
-from eurekube_provider.core.text import path_problem
+from eurekube_provider.core.text import describe_unaddressable_name
 
 Json = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ encode_json = json.JSONEncoder(separators=(",", ":")).encode
 quote_json = json.encoder.encode_basestring_ascii
 """A function that writes a string as JSON, as :data:`encode_json` does."""
 
-_cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(path_problem)
+_cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(describe_unaddressable_name)
 _DEFAULT_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
@@ -108,7 +108,7 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
     problems: list[str] = []
     if _cached_path_problem(name):
         problems.append(f"no request can name the application {name!r}")
-    if path_problem(instance_id):
+    if describe_unaddressable_name(instance_id):
         problems.append(f"no request can name the id {instance_id!r}")
     if problem := describe_ambiguous_address(ip_address):
         problems.append(f"ipAddr {ip_address!r} {problem}")

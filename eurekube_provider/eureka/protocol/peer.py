@@ -23,7 +23,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.text import path_problem
+from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch, transport
@@ -168,7 +168,7 @@ class Peer:
             _instance_path(application, instance_id), f"read {application} {instance_id}"
         )
 
-    def find(self, instance_id: str) -> Instance | None:
+    def find_by_id(self, instance_id: str) -> Instance | None:
         """Read the instance with this id, in whatever application, past the server's caches.
 
         :returns: None where the server does not hold it.
@@ -266,7 +266,7 @@ class Peer:
         headers = {"Accept": "application/xml", **headers}
         what = "read the server's status"
         # Anyone who lets /apps through alone lets us work.
-        response = self._request("GET", "/status", what, headers=headers, judges=False)
+        response = self._request("GET", "/status", what, headers=headers, judges_usability=False)
         assert response is not None  # noqa: S101 - only missing=True gives None
         try:
             text = response.body(windows.LARGEST_SINGLE_ANSWER_BYTES).decode(errors="replace")
@@ -371,12 +371,12 @@ class Peer:
         may_be_missing: bool = False,
         writes: bool = False,
         may_be_refused: bool = False,
-        judges: bool = True,
+        judges_usability: bool = True,
     ) -> transport.EurekaResponse | None:
         """Send one request.
 
         :param may_be_missing: True if the answer may be 404.
-        :param judges: True if a refusal of this request means that the server cannot be used.
+        :param judges_usability: True if a refusal of this request means that the server cannot be used.
         :param may_be_refused: True if any other refusal is allowed, too, and says nothing about the server.
         :returns: None for an allowed 404 or refusal.
         """
@@ -397,7 +397,7 @@ class Peer:
         if may_be_refused:
             return None
         error = error_for_response(what, self.url, response, self._transport.proxy)
-        if isinstance(error, RegistryUnreachable) or (judges and isinstance(error, RegistryDenied)):
+        if isinstance(error, RegistryUnreachable) or (judges_usability and isinstance(error, RegistryDenied)):
             self.traffic.note_usability(str(error))
         raise error
 
@@ -489,7 +489,7 @@ def _quote_segment(text: str) -> str:
 
     :raises RegistryRejected: no URL can contain the name: a server refuses it, or takes it for another path.
     """
-    if problem := path_problem(text):
+    if problem := describe_unaddressable_name(text):
         raise RegistryRejected(f"{text!r} {problem}")
     return quote(text, safe="")
 

@@ -39,7 +39,7 @@ class _PendingPlan:
 
     plan: Plan
     owner: str
-    leases: int
+    lease_count: int
     wake_up: threading.Event
     outcome: Future[Outcome] = field(default_factory=Future)
     group: Sequence[_PendingPlan] = ()
@@ -65,16 +65,16 @@ class PlanCoalescer:
         self._waiting: list[_PendingPlan] = []
         self._under_way: set[str] = set()  # their applications
 
-    def apply(self, plan: Plan, owner: str, *, leases: int = 0) -> Outcome:
+    def apply(self, plan: Plan, owner: str, *, lease_count: int = 0) -> Outcome:
         """Carry out a plan, by itself or merged with others; see :meth:`.Writer.apply`.
 
-        :param leases: how many Eureka leases exist, or soon will.
+        :param lease_count: how many Eureka leases exist, or soon will.
         :raises LeadershipLost: this replica may not write any more.
         """
         if not plan.changes:
             return Outcome()
-        pending = _PendingPlan(plan, owner, leases, threading.Event())
-        if not self._can_be_merged(pending) or not self._writer.peers.uses_batches(leases):
+        pending = _PendingPlan(plan, owner, lease_count, threading.Event())
+        if not self._can_be_merged(pending) or not self._writer.peers.uses_batches(lease_count):
             with self._alone:
                 return self._apply_one_plan(pending)
         with self._lock:
@@ -134,7 +134,7 @@ class PlanCoalescer:
             some[0].wake_up.set()
 
     def _apply_one_plan(self, one: _PendingPlan) -> Outcome:
-        return self._writer.apply(one.plan, one.owner, self._executor, leases=one.leases)
+        return self._writer.apply(one.plan, one.owner, self._executor, lease_count=one.lease_count)
 
     def _run_group(self, group: Sequence[_PendingPlan]) -> None:
         try:

@@ -19,7 +19,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -152,16 +152,16 @@ class HeartbeatSender:
 
     def failing_seconds(self) -> float:
         """Return the seconds for which nothing has reached the server; 0 while renewals succeed."""
-        return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
+        return boot_clock_seconds() - self._failing_since if self._retry_seconds else 0.0
 
     def overdue_seconds(self) -> float:
         """Return the seconds for which the most overdue renewal has been due; the table's lock must be
         held."""
-        return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
+        return boot_clock_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
     def enqueue(self, due: dict[InstanceKey, None]) -> None:
         """Queue these renewals; the table's lock must be held."""
-        now = elapsed_seconds()
+        now = boot_clock_seconds()
         for key in due:
             self.pending.setdefault(key, now)
         self.work.notify(len(due))
@@ -272,7 +272,7 @@ class HeartbeatSender:
         were reported by itself, they would be registered again in many small steps.
         """
         with self._table.lock:
-            now = elapsed_seconds()
+            now = boot_clock_seconds()
             if not self._lost:
                 self._lost_at = now
             self._lost += missing
@@ -338,7 +338,7 @@ class HeartbeatSender:
         if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
-        now = elapsed_seconds()
+        now = boot_clock_seconds()
         if (
             len(self._named) == MOST_REFUSALS_LOGGED
             and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS
@@ -361,11 +361,11 @@ class HeartbeatSender:
                 entry.in_flight -= 1
                 key = entry.instance.key
                 if table.entries.get(key) is entry:
-                    self.pending.setdefault(key, elapsed_seconds())
+                    self.pending.setdefault(key, boot_clock_seconds())
             table.count_results(failed=len(entries))
             is_news = self._retry_seconds == 0
             if is_news:
-                self._failing_since = elapsed_seconds()
+                self._failing_since = boot_clock_seconds()
             if self._end_probe() or is_news:  # what was under way with it tells nothing more
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS

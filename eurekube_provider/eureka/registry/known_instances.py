@@ -34,7 +34,7 @@ class RegistryWriteNotes(WriteNotes):
         Two syncers that want the same instance at once may each find its key free: the one whose registration
         was overwritten is notified, and reports it.
         """
-        known = self.table.exchange_for_written(instance)
+        known = self.table.store_written_and_return_previous(instance)
         self._renewals.add(instance, just_registered=True)
         if known is not None and known.owner != instance.owner:
             self.table.notify_owners([known.owner])
@@ -47,7 +47,7 @@ class RegistryWriteNotes(WriteNotes):
         if not self._has_changed_owner(instance):
             self._renewals.remove(instance.key)
 
-    def note_other_owner(self, instance: Instance) -> None:
+    def note_found_under_other_owner(self, instance: Instance) -> None:
         """Note an instance that an uncached read found under another owner.
 
         If that owner is another syncer of this operator, the instance goes on being renewed for it. That
@@ -55,10 +55,10 @@ class RegistryWriteNotes(WriteNotes):
         the other servers still show the former owner.
         """
         known, is_ours = self.table.get(instance.key), self._ownership.is_renewed_by_this_operator(instance)
-        is_given = is_ours and known is not None and self._ownership.is_owned_by_own_syncer(known)
+        is_given = is_ours and known is not None and self._ownership.is_owned_by_syncer_of_this_cluster(known)
         former = known.owner if is_given and known is not None and known.owner != instance.owner else None
         self.table.store_read_instance(instance, former_owner=former)
-        if self.is_of_same_named_cluster(instance):
+        if self.is_of_other_cluster_of_same_name(instance):
             self._renewals.remove(instance.key)
             return  # its owner has the name of who asked, and knows
         if is_ours and known is not None and known.owner == instance.owner:
@@ -67,7 +67,7 @@ class RegistryWriteNotes(WriteNotes):
             self._renewals.remove(instance.key)
         self.table.notify_owners([instance.owner])  # which may have begun to renew it meanwhile
 
-    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:
+    def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:
         """Note a removal, and have the servers checked for the instance later.
 
         Nothing is checked if a single server confirmed the removal to a replica that has led for long enough
@@ -75,13 +75,15 @@ class RegistryWriteNotes(WriteNotes):
         """
         if not self._has_changed_owner(instance):
             is_certain = (
-                is_read_back and self.most_servers_at_one_url == 1 and self._reachability.knows_all_instances
+                is_confirmed_gone
+                and self.most_servers_at_one_url == 1
+                and self._reachability.knows_all_instances
             )
             self.table.store_removal_and_plan_checks(instance, is_certain=is_certain)
 
-    def is_of_same_named_cluster(self, instance: Instance) -> bool:
+    def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
         """Return whether another cluster with this cluster's name registered an instance."""
-        return self._ownership.is_of_same_named_cluster(instance)
+        return self._ownership.is_of_other_cluster_of_same_name(instance)
 
     @property
     def most_servers_at_one_url(self) -> int:
@@ -96,7 +98,7 @@ class RegistryWriteNotes(WriteNotes):
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
 
-    def known_without_read(self, order: ChangeOrder) -> Instance | None:
+    def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
         """Return the instance over which an update is written without a read: the owner's, if no server
         has lost its memory.
         """
@@ -105,7 +107,7 @@ class RegistryWriteNotes(WriteNotes):
             return None
         record = self.table.copy_record(order.key)
         held = record.instance
-        if held is None or held.owner != order.owner or self.is_of_same_named_cluster(held):
+        if held is None or held.owner != order.owner or self.is_of_other_cluster_of_same_name(held):
             return None
         is_sure = self._reachability.knows_all_instances and rules.can_update_without_read(
             record, self.table.clock()

@@ -26,7 +26,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError, Reg
 from eurekube_provider.core.registry import Failing, Healthy, Misconfigured, NeverRead, RegistryCondition
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 LASTING_FAILURE_COUNT = 2
 
@@ -76,14 +76,14 @@ class Reachability:
         """
         self._lags_until = time.monotonic() + windows.LIST_LAG_SECONDS
 
-    def is_list_asked_after_takeover(self, asked_at: float) -> bool:
+    def would_list_end_takeover(self, asked_at: float) -> bool:
         """Return whether a list that is asked for at this time would be the first to show every write of
         the former leader.
         """
         return self._lags_until is not None and asked_at >= self._lags_until
 
-    def note_list_after_takeover(self) -> None:
-        """Stop waiting for fresh lists: those of every server that answers were read."""
+    def stop_awaiting_list_after_takeover(self) -> None:
+        """Stop waiting for lists after a take-over: those of every server that answers were read."""
         self._lags_until = None
 
     def clear_failure(self) -> bool:
@@ -92,13 +92,13 @@ class Reachability:
         self.failure, self._failures = None, 0
         return was_away
 
-    def note_read_is_first(self) -> bool:
+    def note_read_and_check_first(self) -> bool:
         """Note that a list was fully processed; return whether it was the first."""
         is_first = not self.has_been_read
         self.read_at = time.time()
         return is_first
 
-    def note_failure_is_lasting(self, error: RegistryError) -> bool:
+    def note_failure_and_check_lasting(self, error: RegistryError) -> bool:
         """Note that a reading failed; return whether the failure now counts as lasting."""
         if self.failure is None:
             self._failing_since = time.time()
@@ -107,7 +107,7 @@ class Reachability:
         self._failures += 1
         return self._failures == LASTING_FAILURE_COUNT
 
-    def set_refusal(self, why: ConfigurationError) -> None:
+    def note_misconfiguration(self, why: ConfigurationError) -> None:
         """Remember that the registry must not be worked on."""
         self._refusal = why
 
@@ -146,7 +146,7 @@ class Reachability:
 
     def _no_answer_error(self, seconds: float) -> RegistryUnreachable:
         urls = ", ".join(peer.url for peer in self._peers.peers)
-        since = utc_time(time.time() - seconds)
+        since = format_utc_time(time.time() - seconds)
         return RegistryUnreachable(
             f"{urls} was asked and has not answered since {since}: what waits is tried again until it does",
             url=urls,

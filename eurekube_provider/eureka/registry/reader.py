@@ -56,7 +56,7 @@ class Reader:
             peers, removals_seen=peers.table.note_departures, evictions_seen=peers.table.note_evictions
         )
         self._reads_everywhere = False
-        self._unlisted: set[str] = set()  # servers that could not be listed since this replica came to lead
+        self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
         self._is_followed = False
         self._listed: list[Instance] = []
         self._changed_lately_until = -windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
@@ -84,30 +84,30 @@ class Reader:
         """Read more often while the lists change, since a mirror follows all that is listed."""
         self._is_followed = True
 
-    def read_as_new_leader(self, *, follows_another: bool = True) -> None:
+    def read_as_new_leader(self, *, may_follow_another_leader: bool = True) -> None:
         """Read the registry once, so that renewals can begin; after a failure the next reading tries again.
 
-        :param follows_another: True if another replica may have led a moment ago.
+        :param may_follow_another_leader: True if another replica may have led a moment ago.
         """
-        if follows_another:
+        if may_follow_another_leader:
             self._reachability.await_list_after_takeover()
         try:
             self.read(as_new_leader=True)
         except ConfigurationError as error:
-            self._report_refusal(error)
+            self._report_misconfiguration(error)
         except RegistryError as error:
             self._report_failure(error)
 
     def stand_by(self) -> None:
         """Forget the state that only the leading replica needs."""
-        self._unlisted.clear()
+        self._urls_to_list.clear()
 
     @property
     def is_early_read_due(self) -> bool:
         """True if a reading is due before its time: of other servers, or of the first list that shows
         every write.
         """
-        return self._reads_everywhere or self._reachability.is_list_asked_after_takeover(time.monotonic())
+        return self._reads_everywhere or self._reachability.would_list_end_takeover(time.monotonic())
 
     @property
     def interval_seconds(self) -> float:
@@ -134,7 +134,7 @@ class Reader:
             try:
                 self.read()
             except ConfigurationError as error:
-                self._report_refusal(error)
+                self._report_misconfiguration(error)
                 return
             except RegistryError as error:
                 self._report_failure(error)
@@ -163,7 +163,7 @@ class Reader:
             return
         self._restarts.detect_restarts()
         self.list_missed_servers()
-        self._stacks.renew_suggested()
+        self._stacks.renew_suggested_by_list()
 
     def read(self, *, as_new_leader: bool = False) -> None:
         """Read the registry once, and process the list.
@@ -176,14 +176,14 @@ class Reader:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            answered = self._restarts.detect_restarts(windows.SHORT_GRACE_SECONDS if as_new_leader else None)
+            answered = self._restarts.detect_restarts(
+                windows.SHORT_SERVER_GRACE_SECONDS if as_new_leader else None
+            )
             are_several = len(self._peers.peers) > 1
             if as_new_leader:
                 self._reads_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
-            reads_everywhere = self._reads_everywhere or self._reachability.is_list_asked_after_takeover(
-                asked_at
-            )
+            reads_everywhere = self._reads_everywhere or self._reachability.would_list_end_takeover(asked_at)
             everywhere = are_several and (
                 self._restarts.has_lost_memory or (reads_everywhere and not as_new_leader)
             )
@@ -195,7 +195,7 @@ class Reader:
                 listed = self._fetcher.read(
                     self._restarts.started_ms_by_url,
                     in_doubt=in_doubt,
-                    wants_proofs=self._needs_delta_as_proof and not as_new_leader,
+                    wants_departure_proofs=self._needs_delta_as_departure_proof and not as_new_leader,
                 )
             if not answered:  # one that answers only since then may have been restarted, and hold nothing
                 self._restarts.detect_restarts()
@@ -208,11 +208,11 @@ class Reader:
             if everywhere:
                 self._reads_everywhere = False
                 if self._reachability.awaits_list_after_takeover:
-                    self._unlisted = set(silent)
-            if self._reachability.is_list_asked_after_takeover(asked_at) and (everywhere or not are_several):
-                self._reachability.note_list_after_takeover()
+                    self._urls_to_list = set(silent)
+            if self._reachability.would_list_end_takeover(asked_at) and (everywhere or not are_several):
+                self._reachability.stop_awaiting_list_after_takeover()
         if not as_new_leader:  # else soon, on the thread that reads: nothing else waits for it
-            self._stacks.renew_suggested()
+            self._stacks.renew_suggested_by_list()
 
     @property
     def _needs_full_list(self) -> bool:
@@ -226,7 +226,7 @@ class Reader:
         return not is_sure or self._restarts.most_servers_at_one_url > 1
 
     @property
-    def _needs_delta_as_proof(self) -> bool:
+    def _needs_delta_as_departure_proof(self) -> bool:
         """True if a delta is read beside a list in doubt: it may be the only proof that an instance left.
 
         A take-over is in doubt for half a minute, in which mirrors would otherwise learn of no removal. The
@@ -244,15 +244,15 @@ class Reader:
         Such a server may still hold an instance that the former leader removed, and no one else knows of it:
         its owner is notified. Stacks' registrations are left out, since they would be renewed.
         """
-        for peer in self._peers.preferred_peers if self._unlisted else ():
-            if peer.url not in self._unlisted:
+        for peer in self._peers.preferred_peers if self._urls_to_list else ():
+            if peer.url not in self._urls_to_list:
                 continue
             try:
                 listed = peer.list_instances()
             except RegistryError:
                 continue  # looked at again soon
-            self._unlisted.discard(peer.url)
-            syncers = [one for one in listed if self._ownership.is_owned_under_any_cluster_name(one)]
+            self._urls_to_list.discard(peer.url)
+            syncers = [one for one in listed if self._ownership.is_owned_under_any_name_of_this_cluster(one)]
             left = [one for one in syncers if not self._table.has_instance(one.key)]
             news, _ = self._table.merge_list(left, is_complete=False)
             out = [one for one in syncers if one.is_leaving and self._is_known_in_service(one)]
@@ -268,22 +268,22 @@ class Reader:
         """Process a list of the whole registry."""
         if not self._reachability.has_been_read:
             # Before anything of it is known: what another cluster of this name holds would be taken for ours.
-            self._refuse_cluster_of_same_name(listed)
-        listed = self._table.mark_own_out_of_service(listed)
+            self._refuse_other_cluster_of_same_name(listed)
+        listed = self._table.add_leaving_marks_to_late_overrides(listed)
         if self._is_followed:
             if self._listed and listed != self._listed:
                 self._changed_lately_until = time.monotonic() + windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
             self._listed = listed
         news, doubts = self._table.merge_list(
-            listed, is_complete=is_complete, is_forgotten=self._restarts.has_lost_memory
+            listed, is_complete=is_complete, may_be_forgotten=self._restarts.has_lost_memory
         )
         was_away = self._reachability.clear_failure()
         self._table.notify_affected_owners(news)
         self._repair.stop_renewing_taken_over(news)
-        self._log_same_named_cluster(news)
+        self._log_other_cluster_of_same_name(news)
         self._repair.resolve_doubts(doubts)
         self._stacks.process_list(listed)
-        is_first = self._reachability.note_read_is_first()
+        is_first = self._reachability.note_read_and_check_first()
         if is_first:
             _log.info("read Eureka for the first time", extra={"instances": len(listed)})
         elif was_away:
@@ -295,22 +295,22 @@ class Reader:
     def _report_failure(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):
             _log.warning("failed to read Eureka, retrying", extra={"error": str(error)})
-        if self._reachability.note_failure_is_lasting(error):
+        if self._reachability.note_failure_and_check_lasting(error):
             self._notify_condition_changed()
 
-    def _report_refusal(self, why: ConfigurationError) -> None:
-        self._reachability.set_refusal(why)
+    def _report_misconfiguration(self, why: ConfigurationError) -> None:
+        self._reachability.note_misconfiguration(why)
         self._notify_condition_changed()
 
     def _notify_condition_changed(self) -> None:
         if self._table.listener is not None:
             self._table.listener.condition_changed()
 
-    def _log_same_named_cluster(self, news: Iterable[Instance]) -> None:
+    def _log_other_cluster_of_same_name(self, news: Iterable[Instance]) -> None:
         """Log once that another cluster uses this cluster's name, if it had registered nothing when this
         process started.
         """
-        theirs = next(filter(self._ownership.is_of_same_named_cluster, news), None)
+        theirs = next(filter(self._ownership.is_of_other_cluster_of_same_name, news), None)
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
             _log.error(
@@ -322,7 +322,7 @@ class Reader:
                 },
             )
 
-    def _refuse_cluster_of_same_name(self, listed: Sequence[Instance]) -> None:
+    def _refuse_other_cluster_of_same_name(self, listed: Sequence[Instance]) -> None:
         """Refuse to go on if another cluster uses this cluster's name, and would take this cluster's
         instances for its own.
 
@@ -339,7 +339,7 @@ class Reader:
             lists += answers.values()
         cluster = self._ownership.cluster
         every = itertools.chain.from_iterable(lists)
-        instance = next(filter(self._ownership.is_of_same_named_cluster, every), None)
+        instance = next(filter(self._ownership.is_of_other_cluster_of_same_name, every), None)
         if instance is not None:
             raise ConfigurationError(
                 f"the cluster name {cluster.name!r} is in use by another cluster:"

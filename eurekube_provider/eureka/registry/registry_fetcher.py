@@ -38,7 +38,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.delta import Delta, apply_delta
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RegistryFetcher:
     def __init__(
         self,
         peers: Peers,
-        clock: Callable[[], float] = elapsed_seconds,
+        clock: Callable[[], float] = boot_clock_seconds,
         removals_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
         evictions_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
     ) -> None:
@@ -103,7 +103,7 @@ class RegistryFetcher:
         self._cursor: _DeltaCursor | None = None
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
-        self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL_SECONDS
+        self._rests_until = self._unanswered_at = -windows.FULL_LIST_INTERVAL_SECONDS
         self._wants_proofs = False
         self.removals_seen, self.evictions_seen = removals_seen, evictions_seen
 
@@ -112,18 +112,20 @@ class RegistryFetcher:
         started_ms_by_url: Mapping[str, int] | None = None,
         *,
         in_doubt: bool = True,
-        wants_proofs: bool = False,
+        wants_departure_proofs: bool = False,
     ) -> list[Instance]:
         """List the registry, from the first server that answers.
 
         :param started_ms_by_url: when the server at each URL was started, where that is known.
         :param in_doubt: True to read the list itself, whatever deltas say.
-        :param wants_proofs: True to read a delta even beside a list in doubt, or one larger than the list,
-            since a delta proves which instances left.
+        :param wants_departure_proofs: True to read a delta even beside a list in doubt, or one larger than
+            the list, since a delta proves which instances left.
         :raises RegistryError: no server answered.
         """
-        started, self._wants_proofs = started_ms_by_url or {}, wants_proofs
-        return self._peers.list_with(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
+        started, self._wants_proofs = started_ms_by_url or {}, wants_departure_proofs
+        return self._peers.list_from_first_server(
+            lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt)
+        )
 
     def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
         now = self._clock()
@@ -170,7 +172,7 @@ class RegistryFetcher:
 
         :raises RegistryUnreachable: no answer came.
         """
-        if now - cursor.listed_at <= windows.LIST_INTERVAL_SECONDS:
+        if now - cursor.listed_at <= windows.FULL_LIST_INTERVAL_SECONDS:
             return self._apply_next_delta(peer, cursor, now)
         fingerprint, understand = peer.fetch_list_if_changed(self._fingerprint)
         if understand is None:  # it is the one of five minutes ago
@@ -252,7 +254,7 @@ class RegistryFetcher:
         try:
             found = peer.read_delta_if_changed(cursor.fingerprint, self._parse_delta)
         except RegistryError:
-            if now - self._unanswered_at < windows.LIST_INTERVAL_SECONDS:
+            if now - self._unanswered_at < windows.FULL_LIST_INTERVAL_SECONDS:
                 self._pause_deltas(now)
             self._unanswered_at = now
             raise
@@ -304,4 +306,4 @@ class RegistryFetcher:
         self.evictions_seen([key for key in keys if key in here_alone])
 
     def _pause_deltas(self, now: float) -> None:
-        self._rests_until = now + windows.LIST_INTERVAL_SECONDS
+        self._rests_until = now + windows.FULL_LIST_INTERVAL_SECONDS

@@ -28,7 +28,7 @@ from eurekube_provider.eureka.registry.heartbeats import (
     LeaseTable,
     RenewalCounts,
 )
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class Renewals:
         age = time.monotonic() - self._ticked_at
         renewed = self.counts.accepted_last_minute
         tickers = liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK_SECONDS)
-        return [replace(one, renewed=renewed) for one in (*tickers, *liveness_of(senders))]
+        return [replace(one, renewals_last_minute=renewed) for one in (*tickers, *liveness_of(senders))]
 
     @property
     def counts(self) -> RenewalCounts:
@@ -222,7 +222,7 @@ class Renewals:
                         sender.enqueue(due)
                 self._add_thread_or_log_if_late()
             self._stopped.wait(
-                windows.RENEWAL_TICK_SECONDS - elapsed_seconds() % windows.RENEWAL_TICK_SECONDS
+                windows.RENEWAL_TICK_SECONDS - boot_clock_seconds() % windows.RENEWAL_TICK_SECONDS
             )
 
     def _take_due_keys(self, now: int) -> dict[InstanceKey, None]:
@@ -309,4 +309,4 @@ class Renewals:
 
     @staticmethod
     def _current_tick() -> int:
-        return int(elapsed_seconds() / windows.RENEWAL_TICK_SECONDS)
+        return int(boot_clock_seconds() / windows.RENEWAL_TICK_SECONDS)

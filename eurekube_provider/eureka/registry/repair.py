@@ -34,10 +34,10 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.text import path_problem
+from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.batches import read_and_renew_at, register_copies_at
-from eurekube_provider.eureka.peers import REMOVAL_TRIES_AT_ONE_URL, Peers
+from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.record import PlannedCheck
@@ -63,8 +63,8 @@ lapse.
 
 MOST_UNLISTED_ASKED = 500
 """The most unlisted instances that each server is asked for within
-:data:`.windows.PROOF_LIMIT_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory, the rest
-must wait.
+:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory,
+the rest must wait.
 """
 
 UNLISTED_READS_PER_CHUNK = 2 * PARALLEL_READS
@@ -90,7 +90,7 @@ class Repair:
         self._peers, self._table = peers, peers.table
         self._renewals, self._restarts, self._reachability = renewals, restarts, reachability
         self._stacks, self._ownership = stacks, ownership
-        self._settled_at = -windows.TOPOLOGY_CACHE_SECONDS
+        self._balancer_checked_at = -windows.TOPOLOGY_CACHE_SECONDS
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(peer,), name=f"repair-{number}", daemon=True)
@@ -151,7 +151,9 @@ class Repair:
         are_several = self._restarts.most_servers_at_one_url > 1 and len(self._peers.peers) == 1
         looks_longer = are_several and len(due) <= MOST_CHECKED_LONGER
         after_seconds = (
-            windows.REMOVAL_CHECK_ONE_URL_SECONDS if looks_longer else windows.REMOVAL_CHECK_SECONDS
+            windows.ONE_URL_REMOVAL_CHECKS_AFTER_SECONDS
+            if looks_longer
+            else windows.REMOVAL_CHECKS_AFTER_SECONDS
         )
         self._table.plan_next_checks(peer.url, due, after_seconds, was_away=was_away)
         return False
@@ -212,17 +214,18 @@ class Repair:
         # Where it was read, another server may answer next: a balancer takes them in turn.
         return any(
             not self._table.has_instance(key) and peer.deregister(*key)
-            for _ in range(REMOVAL_TRIES_AT_ONE_URL)
+            for _ in range(MOST_REMOVALS_UNTIL_HOLDER_ANSWERS)
         )
 
     def _process_late_instance(self, found: Instance) -> None:
         """Notify the owner of an instance that may have come late, or repair its status."""
         if not self._ownership.is_renewed_by_this_operator(found):
             return
-        (found,) = self._table.mark_own_out_of_service([found])
+        (found,) = self._table.add_leaving_marks_to_late_overrides([found])
         record, now = self._table.copy_record(found.key), self._table.clock()
         if rules.is_override_too_soon_for_a_person(record, found, now) or (
-            rules.may_be_own_override_returning(record, found, now) and self._is_override_partial(found.key)
+            rules.may_be_our_override_replicated_again(record, found, now)
+            and self._is_override_partial(found.key)
         ):
             found = rules.add_leaving_mark(found)
         if rules.judge_late_instance(self._table.copy_record(found.key), found) is Verdict.LATE_WRITE:
@@ -246,7 +249,7 @@ class Repair:
 
     def _send_status_again(self, found: Instance) -> None:
         """Send a server its instance's status again if it holds another one than was last written, see
-        :func:`.rules.urls_with_overtaken_status`.
+        :func:`.rules.urls_with_other_status_than_written`.
 
         The server gets the version that the other servers hold, with the same timestamp: a later write
         prevails. If no server holds that version, the owner is notified.
@@ -255,8 +258,8 @@ class Repair:
         if ours is None or found.status is ours.status:
             return
         held, _ = self._peers.read_everywhere(*found.key)
-        urls = rules.urls_with_overtaken_status(held, ours)
-        if rules.is_status_overtaken_everywhere(held, ours):
+        urls = rules.urls_with_other_status_than_written(held, ours)
+        if rules.is_status_other_than_written_everywhere(held, ours):
             self._notify_owner(found)
         for peer in self._peers.peers:
             # Else it was written again or removed meanwhile, or is about to be.
@@ -383,7 +386,7 @@ class Repair:
             if now is None:
                 self._store_absence(key)
             else:
-                (now,) = self._table.mark_own_out_of_service([now])
+                (now,) = self._table.add_leaving_marks_to_late_overrides([now])
                 self._table.store_read_instance(now)
                 self.stop_renewing_taken_over([now])
             self._table.notify_affected_owners([one for one in (before, now) if one is not None])
@@ -405,7 +408,7 @@ class Repair:
 
         If the servers forgot it, a person's override is restored with the instance.
         """
-        self._table.store_confirmed_absence(key, is_forgotten=self._restarts.has_lost_memory)
+        self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.has_lost_memory)
 
     def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more, as a list may have gaps.
@@ -421,17 +424,20 @@ class Repair:
         vanished = list(dict.fromkeys(keys))
         now = self._table.clock()
         gone = {key for key in vanished if rules.has_proof_of_departure(self._table.copy_record(key), now)}
-        asked = [key for key in vanished if key not in gone and not any(map(path_problem, key))]
-        rest, refused = self._table.choose_keys_to_ask(asked, MOST_UNLISTED_ASKED), RefusalByKey()
+        asked = [
+            key for key in vanished if key not in gone and not any(map(describe_unaddressable_name, key))
+        ]
+        rest = self._table.choose_keys_to_ask_servers_about(asked, MOST_UNLISTED_ASKED)
+        refused = RefusalByKey()
         found = self._read_in_chunks(rest, refused)
-        have_settled = bool(rest) and not found.failures and self._have_servers_warmed_up()
+        have_servers_warmed_up = bool(rest) and not found.failures and self._have_servers_warmed_up()
         registered: list[Instance] = []
         absent: set[InstanceKey] = set()
         for key in rest:
             servers = ServerAnswers(
                 found.held_by_url(key), have_all_answered=not found.failures and key not in refused
             )
-            verdict = rules.judge_unlisted_instance(servers, have_settled=have_settled)
+            verdict = rules.judge_unlisted_instance(servers, have_servers_warmed_up=have_servers_warmed_up)
             if verdict is Verdict.GONE:
                 gone.add(key)
                 if not rules.was_evicted_by_a_server(self._table.copy_record(key), now):
@@ -465,8 +471,8 @@ class Repair:
         if not have_warmed_up():
             return False
         now = self._table.clock()
-        if now - self._settled_at > windows.TOPOLOGY_CACHE_SECONDS:
-            self._settled_at = now
+        if now - self._balancer_checked_at > windows.TOPOLOGY_CACHE_SECONDS:
+            self._balancer_checked_at = now
             self._restarts.detect_servers_behind_balancer()
         return have_warmed_up()
 

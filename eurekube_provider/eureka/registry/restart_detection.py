@@ -28,6 +28,9 @@ BALANCER_PROBE_CONNECTIONS = 6
 connections reach the same one once in 32 times.
 """
 
+AnsweringUrls = frozenset[str]
+"""The URLs at which a server answered."""
+
 _UPTIME_PATTERN = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
@@ -88,7 +91,7 @@ class RestartDetection:
         self._lock = threading.Lock()
         self._starts_by_url: dict[str, StartTimes] = {}
         self._runs_since: dict[str, float] = {}
-        self._seen_at = -windows.MEMORY_LOSS_SECONDS
+        self._restart_seen_at = -windows.MEMORY_LOSS_SECONDS
 
     @property
     def started_ms_by_url(self) -> Mapping[str, int]:
@@ -124,9 +127,9 @@ class RestartDetection:
     @property
     def has_lost_memory(self) -> bool:
         """True if a missing instance may have been forgotten by a restarted server, and not removed."""
-        return time.monotonic() - self._seen_at < windows.MEMORY_LOSS_SECONDS
+        return time.monotonic() - self._restart_seen_at < windows.MEMORY_LOSS_SECONDS
 
-    def with_server_facts(
+    def complete_server_answers(
         self, held_by_url: Mapping[str, Instance | None], *, have_all_answered: bool
     ) -> ServerAnswers:
         """Return the servers' answers on one key together with their start times and whether they lost
@@ -138,14 +141,14 @@ class RestartDetection:
             held_by_url,
             have_all_answered=have_all_answered,
             started_ms_by_url=self.started_ms_by_url,
-            urls_with_memory=frozenset(filter(self.has_kept_memory, held_by_url)),
+            urls_with_kept_memory=frozenset(filter(self.has_kept_memory, held_by_url)),
             has_lost_memory=self.has_lost_memory,
             most_servers_at_one_url=self.most_servers_at_one_url,
         )
 
     def detect_restarts(
         self, grace_seconds: float | None = None, *, ends_connections: bool = False
-    ) -> frozenset[str]:
+    ) -> AnsweringUrls:
         """Ask at each URL for how long the server has run, and note restarts. Raises nothing.
 
         :param ends_connections: True to close each connection after the answer: a balancer may send the next
@@ -171,7 +174,7 @@ class RestartDetection:
                 starts = self._starts_by_url.setdefault(peer.url, StartTimes())
                 is_restart = starts.add_and_detect_restart(status.started_timestamp_ms, seconds, now)
             if is_restart:
-                self._seen_at = time.monotonic()
+                self._restart_seen_at = time.monotonic()
                 _log.warning(
                     "a Eureka server was restarted, renewing all instances there now", extra={"url": peer.url}
                 )
@@ -189,12 +192,12 @@ class RestartDetection:
                 break
             self.detect_restarts(ends_connections=True)
 
-    def detect_restarts_of_all(self) -> frozenset[str]:
+    def detect_restarts_of_all(self) -> AnsweringUrls:
         """Repeat :meth:`detect_restarts` so often that a balancer has reached each server, or until a restart
         is found.
         """
         servers = self.most_servers_at_one_url
-        answered: frozenset[str] = frozenset()
+        answered: AnsweringUrls = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):
             if self.has_lost_memory:
                 break

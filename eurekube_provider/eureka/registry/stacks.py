@@ -61,8 +61,8 @@ class StackRegistrations:
         return self._renewals.is_standing_by
 
     def process_list(self, listed: Iterable[Instance]) -> None:
-        """Process a list of the whole registry; :meth:`renew_suggested` reads the registrations that are new
-        here.
+        """Process a list of the whole registry; :meth:`renew_suggested_by_list` reads the registrations that
+        are new here.
 
         A list may be half a minute old, or come from a server that missed a removal.
         """
@@ -84,7 +84,7 @@ class StackRegistrations:
         with self._lock:
             self._suggested = {one.key: one for one in sorted(suggested, key=_lapses_at)}
 
-    def renew_suggested(self) -> None:
+    def renew_suggested_by_list(self) -> None:
         """Read the registrations that a list suggested on every server that answers, and renew the existing
         ones.
 
@@ -131,7 +131,7 @@ class StackRegistrations:
         :param have_all_answered: True if each server answered about the registration.
         """
         servers, now = (
-            self._restarts.with_server_facts(
+            self._restarts.complete_server_answers(
                 reads.held_by_url(listed.key), have_all_answered=have_all_answered
             ),
             time.time(),
@@ -202,17 +202,21 @@ class StackRegistrations:
         :param answered: the servers that, just before the reads, told for how long they have run.
         """
         key, are_all = instance.key, not reads.failures
-        servers = self._restarts.with_server_facts(reads.held_by_url(key), have_all_answered=are_all)
+        servers = self._restarts.complete_server_answers(reads.held_by_url(key), have_all_answered=are_all)
         lately = {
             url
             for url, held in servers.held_by_url.items()
             if held is None and self._table.has_accepted_renewal_lately(url, instance)
         }
-        removed_from = lately & servers.urls_with_memory if len(self._peers.peers) > 1 else frozenset[str]()
+        removed_from = (
+            lately & servers.urls_with_kept_memory if len(self._peers.peers) > 1 else frozenset[str]()
+        )
         if removed_from:  # one that was restarted before the read says so now
             said = self._restarts.detect_restarts()
-            servers = self._restarts.with_server_facts(reads.held_by_url(key), have_all_answered=are_all)
-            removed_from &= said & servers.urls_with_memory
+            servers = self._restarts.complete_server_answers(
+                reads.held_by_url(key), have_all_answered=are_all
+            )
+            removed_from &= said & servers.urls_with_kept_memory
         is_restoring = key in self._restoring
         verdict = rules.judge_missing_stack_registration(
             servers,

@@ -90,7 +90,7 @@ class ApplicationReconciler:
         if decision.outcome is MirrorOutcome.WRITES_NOTHING:
             return None
         if decision.outcome is MirrorOutcome.REMOVES_SLICES:
-            return partial(self._withdraw_slices, round_, name)
+            return partial(self._delete_slices_and_owner_reference, round_, name)
         if decision.verdict.released_ids and round_.key not in self.released:
             self.released.add(round_.key)
             self._writer.remove_release_annotation(
@@ -114,10 +114,10 @@ class ApplicationReconciler:
             service,
             round_.slices.get(name, []),
             self._services.service(round_.key[0], name),
-            "" if service is not None else self._objects.mirror_of(round_.key[0], name),
-            self._services.other_slice_names(round_.key[0], name),
+            "" if service is not None else self._objects.mirror_name_of_service(round_.key[0], name),
+            self._services.slice_names_of_other_writers(round_.key[0], name),
             round_.server_urls,
-            was_shown_by_replica=place in self._held,
+            was_shown_by_this_replica=place in self._held,
             is_eureka_silent=round_.is_frozen,
             is_released=round_.is_released,
             held_since=self._held.get(place, EMPTY_MAPPING),
@@ -133,7 +133,9 @@ class ApplicationReconciler:
         application, mirror = situation.application, situation.mirror
         # Also under another name: callers of those endpoints call this Service from now on.
         moving = [
-            one for other, one in round_.slices_by_application.get(application, ()) if other != situation.name
+            one
+            for other, one in round_.slices_by_application.get(application, ())
+            if other != situation.service_name
         ]
         own = [one for one in situation.slices if mirrored_application(one) in ("", application)]
         before = [
@@ -145,7 +147,7 @@ class ApplicationReconciler:
         ]
         # A slice of this mirror may belong to another Service by now, and other owners may have taken names.
         taken = [str(one["metadata"]["name"]) for those in round_.slices.values() for one in those]
-        taken += self._writer.taken_names(round_.key[0])
+        taken += self._writer.taken_slice_names(round_.key[0])
         situation = replace(situation, current_endpoints=before, taken_slice_names=taken)
         unlisted = self._find_unlisted(round_, application, situation.unlisted_ids)
         instances = [*situation.instances, *unlisted.registered]
@@ -155,7 +157,7 @@ class ApplicationReconciler:
         }
         return replace(situation, unlisted=unlisted, host_lookups=hosts)
 
-    def _withdraw_slices(self, round_: MirrorRound, name: str) -> None:
+    def _delete_slices_and_owner_reference(self, round_: MirrorRound, name: str) -> None:
         """Delete the mirror's slices of a Service that a person owns, and remove the mirror's owner reference
         from that Service.
         """
@@ -166,17 +168,17 @@ class ApplicationReconciler:
         self, round_: MirrorRound, situation: MirrorSituation, decision: MirrorDecision
     ) -> None:
         """Write the Service, then its slices, and record the result in the round."""
-        name, verdict = situation.name, decision.verdict
+        name, verdict = situation.service_name, decision.verdict
         service, room = situation.service, SlicePlan()
         if decision.service is None:
             owner = situation.owner
         else:
-            if decision.renames_ports and situation.service is not None:
+            if decision.must_write_slices_first and situation.service is not None:
                 reference = owner_reference(situation.service, is_controller=False)
                 room = SlicePlan(decision.slices(situation, reference).creations)
             self._writer.write_slices(room)
             service = self._services.ensure_service(
-                round_, situation.service, decision.service, is_replaced=decision.must_replace_service
+                round_, situation.service, decision.service, must_recreate=decision.must_replace_service
             )
             if service is None:
                 return
@@ -233,7 +235,7 @@ class ApplicationReconciler:
         for table in (self._held, self._done):
             table.pop((key, name), None)
 
-    def restart_holds(self, key: MirrorKey) -> None:
+    def restart_hold_times(self, key: MirrorKey) -> None:
         """Begin again to count the time for which a mirror's missing instances are held, since Eureka does
         not answer.
 

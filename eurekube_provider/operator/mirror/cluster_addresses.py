@@ -55,7 +55,7 @@ class AddressPolicyCache:
         with self._lock:
             return self._policy_not_older_than(OLDEST_SECONDS)
 
-    def refresh_and_compare(self) -> bool:
+    def refresh_and_check_changed(self) -> bool:
         """Read the addresses again if the last reading is a minute old; return whether the policy has
         changed.
 

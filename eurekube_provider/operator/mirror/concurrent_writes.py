@@ -29,7 +29,7 @@ def run_writes(writes: Iterable[Write], writers: int = CONCURRENT_WRITES) -> Non
     :raises Exception: the first failure, of a write or of ``writes``.
     """
     round_ = _ConcurrentRun(iter(writes), writers)
-    round_.work()
+    round_.carry_out_writes()
     for helper in round_.helpers:  # grows, until nothing is left
         helper.join()
     if round_.failures:
@@ -48,7 +48,7 @@ class _ConcurrentRun:
         self.helpers: list[threading.Thread] = []
         self.failures: list[Exception] = []
 
-    def work(self) -> None:
+    def carry_out_writes(self) -> None:
         """Carry out one write after the other, until no write is left or one has failed."""
         try:
             while (write := self._next_write()) is not None:
@@ -61,7 +61,7 @@ class _ConcurrentRun:
         with self._turn:
             write = None if self.failures else next(self._writes, None)
             if write is not None and len(self.helpers) + 1 < self._writers:
-                helper = threading.Thread(target=self.work, name="mirror-writes", daemon=True)
+                helper = threading.Thread(target=self.carry_out_writes, name="mirror-writes", daemon=True)
                 self.helpers.append(helper)
                 helper.start()
             return write

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 TTL_SECONDS = 30.0
 """Seconds between lookups of a name whose addresses are endpoints."""
 
-COMPARED_NAME_TTL_SECONDS = 600.0
+COMPARED_HOST_NAME_TTL_SECONDS = 600.0
 """Seconds between lookups of a name that is only compared with the instance's IP address: it gives no
 endpoint, and a fleet has thousands of names.
 """

@@ -110,7 +110,7 @@ class MirrorObjects:
             found[(item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")].append(item)
         return found
 
-    def mirror_of(self, namespace: str, service: str) -> str:
+    def mirror_name_of_service(self, namespace: str, service: str) -> str:
         """Return the name of the mirror that wrote a Service; empty for a Service that no mirror wrote."""
         item = self.services.get(namespace, service)
         return _mirror_key(item)[1] if item is not None else ""

@@ -43,7 +43,7 @@ from eurekube_provider.operator.mirror.service_writer import MirrorRound, Servic
 
 _log = logging.getLogger(__name__)
 
-PROOF_RETRY_SECONDS = 15.0
+HELD_ENDPOINT_RECHECK_SECONDS = 15.0
 """Seconds until Eureka is asked again whether a held endpoint's instance is gone."""
 
 MOST_REFUSED_APPLICATIONS = 8
@@ -52,7 +52,7 @@ MOST_REFUSED_APPLICATIONS = 8
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own finalizer of an object that is deleted without its dependents."""
 
-_SINGLE_OBJECT_STATUSES = frozenset({400, 403, 404, 409, 413, 422})
+_SINGLE_OBJECT_REFUSAL_CODES = frozenset({400, 403, 404, 409, 413, 422})
 """HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 
@@ -147,7 +147,9 @@ class MirrorReconciler:
             return MirrorResult()  # the mirror is gone: nobody would delete objects that are made for it now
         condition, figures = source.condition(), source.figures()
         if isinstance(condition, Failing) and not condition.lasts:
-            return MirrorResult(requeue_after_seconds=PROOF_RETRY_SECONDS)  # for a moment, most likely
+            return MirrorResult(
+                requeue_after_seconds=HELD_ENDPOINT_RECHECK_SECONDS
+            )  # for a moment, most likely
 
         def make_round(*, is_frozen: bool) -> MirrorRound:
             return MirrorRound(
@@ -167,23 +169,23 @@ class MirrorReconciler:
             )
 
         if isinstance(condition, NeverRead | Failing):
-            self._withdraw_from_opted_out(item, mirror, slices)
-            self.applications.restart_holds(key)
+            self._delete_slices_of_opted_out_services(item, mirror, slices)
+            self.applications.restart_hold_times(key)
             if isinstance(condition, Failing) and not mirror.is_paused:
-                self._show_applications(make_round(is_frozen=True))
+                self._sync_services_and_slices(make_round(is_frozen=True))
             return self._report_unreachable(key, condition, figures.read_at)
         if mirror.is_paused:
             report = self._report_existing(services, slices, None, figures.read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
             paused = group_by_reason([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
-        self._writer.forget_freed_names(key[0])
+        self._writer.forget_freed_slice_names(key[0])
         round_ = make_round(is_frozen=False)
-        self._show_applications(round_)
+        self._sync_services_and_slices(round_)
         self.applications.released.discard(key)
         shown = {one.service for one in round_.shown_services}
         written = [service for name, service in round_.services.items() if name in shown]
-        run_writes(self._services.last_read_updates(written, round_.read_at), self._writers)
+        run_writes(self._services.last_read_annotation_writes(written, round_.read_at), self._writers)
         held = [one for one in round_.shown_services if one.held]
         sentences = [f"{one.held - one.braked} of {one.application}" for one in held if one.held > one.braked]
         if sentences:
@@ -197,11 +199,13 @@ class MirrorReconciler:
         report = MirrorReport(
             tuple(round_.shown_services), group_by_reason(round_.problems), None, round_.read_at
         )
-        again = [PROOF_RETRY_SECONDS] if held else []
+        again = [HELD_ENDPOINT_RECHECK_SECONDS] if held else []
         again += [TTL_SECONDS] if round_.uses_host_names else []
         return MirrorResult(report, tuple(round_.expired_instances), min(again, default=None))
 
-    def _withdraw_from_opted_out(self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
+    def _delete_slices_of_opted_out_services(
+        self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]
+    ) -> None:
         """Delete the mirror's slices of each Service that a person owns and that does not ask for them.
 
         No answer of Eureka is needed.
@@ -225,7 +229,8 @@ class MirrorReconciler:
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         if isinstance(condition, Failing):
             run_writes(
-                self._services.last_read_updates(services.values(), read_at, is_exact=True), self._writers
+                self._services.last_read_annotation_writes(services.values(), read_at, is_exact=True),
+                self._writers,
             )
         report = self._report_existing(services, slices, None, read_at)
         why = reading_error(condition) or "no answer yet"
@@ -249,7 +254,7 @@ class MirrorReconciler:
             found.append(MirroredService(mirrored_application(marked[0]), name, len(endpoints), ready))
         return MirrorReport(tuple(found), {}, failure, read_at)
 
-    def _show_applications(self, round_: MirrorRound) -> None:
+    def _sync_services_and_slices(self, round_: MirrorRound) -> None:
         """Write the Services and slices of all applications that the mirror selects, and delete all
         others.
         """
@@ -272,7 +277,7 @@ class MirrorReconciler:
             # it would have another address.
             keep = {name: application for name, application in existing.items() if application in meant}
             assigned = assign_service_names(mirror.service_name, meant, keep)
-            names = self._limit_names(round_, assigned.names, existing)
+            names = self._names_within_service_limit(round_, assigned.names, existing)
             round_.problems += [
                 Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
             ]
@@ -309,7 +314,7 @@ class MirrorReconciler:
                 refused.append(error)
                 refused_before.add(application)
                 if (
-                    error.status_code not in _SINGLE_OBJECT_STATUSES
+                    error.status_code not in _SINGLE_OBJECT_REFUSAL_CODES
                     or len(refused) >= MOST_REFUSED_APPLICATIONS
                 ):
                     raise
@@ -327,7 +332,7 @@ class MirrorReconciler:
             round_.add_part(part)
         if round_.is_frozen:
             return
-        round_.problems += self._address_differences(round_, listed)
+        round_.problems += self._host_name_address_problems(round_, listed)
         round_.shown_services.sort(key=lambda one: (one.application, one.service))
         shown = {one.application for one in round_.shown_services}
         for name in sorted({*round_.services, *round_.slices} - set(names.values())):
@@ -343,7 +348,7 @@ class MirrorReconciler:
                 round_.key, name, round_.services.get(name), round_.slices.get(name, ())
             )
 
-    def _address_differences(
+    def _host_name_address_problems(
         self, round_: MirrorRound, listed: Mapping[str, list[Instance]]
     ) -> Iterator[Problem]:
         """Yield a problem for each instance whose host name, which Spring's clients call, has another address
@@ -361,7 +366,7 @@ class MirrorReconciler:
                             yield problem
 
     @staticmethod
-    def _limit_names(
+    def _names_within_service_limit(
         round_: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
     ) -> Mapping[str, str]:
         """Return the Service names, by application, that the mirror may show: those that exist, and new ones

@@ -10,7 +10,7 @@ from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirrorReport
 from eurekube_provider.operator.progress import progress_conditions
 from eurekube_provider.operator.status import make_condition, problem_conditions
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 MOST_SERVICES = 500
 """Most Services that a status lists; all are counted."""
@@ -51,11 +51,11 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = []
     for kind, (holds, problem) in (
-        (MirrorCondition.READY, report.is_ready),
-        (MirrorCondition.SYNCED, report.synced),
+        (MirrorCondition.READY, report.ready_condition),
+        (MirrorCondition.SYNCED, report.synced_condition),
     ):
         conditions.append(make_condition(item, kind, problem, stamp, holds=holds))
-    is_synced, said = report.synced
+    is_synced, said = report.synced_condition
     why = None if is_synced or said.reason in HARMLESS_MIRROR_REASONS else said
     if MirrorCondition.PAUSED in report.problems:
         why = None
@@ -83,19 +83,19 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
         "held": report.held,
     }
     if report.read_at is not None:
-        status["lastReadTime"] = utc_time(report.read_at)
+        status["lastReadTime"] = format_utc_time(report.read_at)
     return status
 
 
-def must_write_status(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def must_write_status(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether a status differs from the present one; a newer reading time alone counts every five
     minutes.
 
-    :param stands: the present status.
+    :param present: the present status.
     """
-    if {**stands, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
+    if {**present, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
         return True
-    old, new = stands.get("lastReadTime"), wanted.get("lastReadTime")
+    old, new = present.get("lastReadTime"), wanted.get("lastReadTime")
     if old is None or new is None:
         return old != new
     age = datetime.fromisoformat(new) - datetime.fromisoformat(old)

@@ -64,19 +64,19 @@ class MirrorWriter:
         with self._lock:
             return self._sent.pop(key, [])
 
-    def taken_names(self, namespace: str) -> list[str]:
+    def taken_slice_names(self, namespace: str) -> list[str]:
         """Return the slice names of a namespace that others have taken, as the API server's refusals
         showed.
         """
         with self._lock:
             return [name for place, name in self._taken if place == namespace]
 
-    def forget_freed_names(self, namespace: str) -> None:
+    def forget_freed_slice_names(self, namespace: str) -> None:
         """Forget taken slice names that are free again, or that the local copy shows as a mirror's by now.
 
         The operator has no right to get a single slice, so it lists each one by its name.
         """
-        for name in self.taken_names(namespace):
+        for name in self.taken_slice_names(namespace):
             is_ours = self._objects.slices.get(namespace, name) is not None
             query = {"fieldSelector": f"metadata.name={name}"}
             pages = self._access.pages(ENDPOINT_SLICES.path(namespace), query=query) if not is_ours else ()

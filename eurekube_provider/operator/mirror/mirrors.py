@@ -19,15 +19,15 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import MIRROR_KIND, Object, attached_mirror
+from eurekube_provider.core.objects import MIRROR_KIND, Object, mirror_allowed_to_attach
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.mirror.cluster_addresses import AddressPolicyCache
 from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES
-from eurekube_provider.operator.mirror.host_names import COMPARED_NAME_TTL_SECONDS, HostNameCache
+from eurekube_provider.operator.mirror.host_names import COMPARED_HOST_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
 from eurekube_provider.operator.mirror.mirror_status import (
@@ -46,13 +46,13 @@ _log = logging.getLogger(__name__)
 UNLISTED_RETRY_SECONDS = 1.0
 """Seconds until a mirror is tried again while the objects of its namespace have not all been listed."""
 
-MOST_WRITING_ROUNDS = 8
+MOST_RECONCILES_WITH_WRITES = 8
 """Most reconciles with writes of one mirror between two readings of Eureka. More of them mean that another
 writer, such as a webhook, changes the written objects: this must not cause endless writes.
 """
 
 WRITE_PAUSE_SECONDS = 30.0
-"""Seconds without writes after :data:`MOST_WRITING_ROUNDS`, unless Eureka is read sooner."""
+"""Seconds without writes after :data:`MOST_RECONCILES_WITH_WRITES`, unless Eureka is read sooner."""
 
 CONFLICT_REPORT_SECONDS = 8.0
 """Retry delay in seconds from which a conflict is reported: the watch does not resolve it, as where a slice
@@ -97,7 +97,7 @@ class MirrorController:
         self._names = HostNameCache(self._enqueue_all)
         # One lookup at a time, which delays no lookup for endpoints.
         self._called_names = HostNameCache(
-            lambda: None, ttl_seconds=COMPARED_NAME_TTL_SECONDS, threads=1, are_needed=False
+            lambda: None, ttl_seconds=COMPARED_HOST_NAME_TTL_SECONDS, threads=1, are_needed=False
         )
         self._addresses = AddressPolicyCache(
             access,
@@ -128,14 +128,14 @@ class MirrorController:
         """Number of reconciles with writes since Eureka was last read, by mirror."""
         self._writes_paused_until: dict[MirrorKey, float] = {}
         self._queue.divide_into_groups(sources, self._worker_group_of)
-        self._queue.pause()
+        self._queue.pause_and_check_idle()
         self._workers = [
             threading.Thread(target=self._run_worker, args=(name,), name=f"mirrors-{name}", daemon=True)
             for name in sources
         ]
         watched.follow_services(self._enqueue_mirrors_of_service)
         for name, source in sources.items():
-            source.call_after_reads(self._reading_callback(name))
+            source.call_after_reads(self._make_after_read_callback(name))
 
     def start(self) -> None:
         """Start the watches and the workers; nothing is written before :meth:`lead`."""
@@ -167,7 +167,7 @@ class MirrorController:
         """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have
         ended.
         """
-        return self._queue.pause()
+        return self._queue.pause_and_check_idle()
 
     def stand_by(self) -> None:
         """Forget all that this replica learned as the leader; call after :meth:`pause_and_check_idle`."""
@@ -213,23 +213,23 @@ class MirrorController:
 
     def _worker_group_of(self, key: MirrorKey) -> str:
         item = self.objects.mirrors.get(*key) or {}
-        named = str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
+        named = str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION_NAME)
         return named if named in self._sources else next(iter(self._sources))
 
-    def _reading_callback(self, name: str) -> Callable[[], None]:
+    def _make_after_read_callback(self, name: str) -> Callable[[], None]:
         """Return a callback for the readings of a Eureka: the callback queues this Eureka's mirrors."""
 
         def enqueue_mirrors() -> None:
             for key in self.objects.mirror_keys():
                 if self._worker_group_of(key) == name:
-                    self._clear_pause(key)
+                    self._clear_write_pause(key)
                     self._queue.add(key)
 
         return enqueue_mirrors
 
-    def enqueue_mirrors_of(self, name: str) -> None:
+    def enqueue_mirrors_of_eureka(self, name: str) -> None:
         """Queue the mirrors of a Eureka, since it answers again or does not answer any more."""
-        self._reading_callback(name)()
+        self._make_after_read_callback(name)()
 
     def _enqueue_all(self) -> None:
         for key in self.objects.mirror_keys():
@@ -238,7 +238,7 @@ class MirrorController:
     def _enqueue_mirrors_of_service(self, service: Object) -> None:
         """Queue the mirrors that a changed Service names, since a person may have opted in or out."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
-        opted_in = attached_mirror(service)
+        opted_in = mirror_allowed_to_attach(service)
         if opted_in:
             self._queue.add((namespace, opted_in))
         for one in service["metadata"].get("ownerReferences") or ():  # kept where a person took it over
@@ -253,14 +253,14 @@ class MirrorController:
         while (key := self._queue.get(group)) is not None:
             self._busy_since[thread] = time.monotonic()
             try:
-                if not (self._is_listed(key[0]) or self._is_being_deleted(key)):
+                if not (self._is_namespace_listed(key[0]) or self._is_being_deleted(key)):
                     self._queue.add_after(key, UNLISTED_RETRY_SECONDS)
                     continue
                 if self._must_pause_writes(key):
                     continue
                 self._publish_result(key, self._reconciler.reconcile(key))
                 self._queue.forget_failures(key)
-                if self._addresses.refresh_and_compare():
+                if self._addresses.refresh_and_check_changed():
                     self._enqueue_all()
             except LeadershipLost:
                 self._queue.add_after(
@@ -279,7 +279,7 @@ class MirrorController:
         """Return whether a mirror wrote so often that it must wait for Eureka's next reading, or for
         :data:`WRITE_PAUSE_SECONDS`; queue it for later if so.
         """
-        if self._rounds[key] < MOST_WRITING_ROUNDS or self._is_being_deleted(key):
+        if self._rounds[key] < MOST_RECONCILES_WITH_WRITES or self._is_being_deleted(key):
             return False
         now = time.monotonic()
         if key not in self._writes_paused_until:
@@ -290,16 +290,16 @@ class MirrorController:
             )
         left = self._writes_paused_until[key] - now
         if left <= 0.0:
-            self._clear_pause(key)
+            self._clear_write_pause(key)
             return False
         self._queue.add_after(key, left)
         return True
 
-    def _clear_pause(self, key: MirrorKey) -> None:
+    def _clear_write_pause(self, key: MirrorKey) -> None:
         self._rounds.pop(key, None)
         self._writes_paused_until.pop(key, None)
 
-    def _is_listed(self, namespace: str) -> bool:
+    def _is_namespace_listed(self, namespace: str) -> bool:
         """Return whether all objects of a namespace were listed, including persons' Services and their
         endpoints.
 
@@ -347,11 +347,11 @@ class MirrorController:
             with self._lock:
                 self._reports.pop(key, None)
                 self._statuses.pop(key, None)
-            self._clear_pause(key)
+            self._clear_write_pause(key)
             return
         if result.report is None:
             return
-        _, why = result.report.synced
+        _, why = result.report.synced_condition
         if why.reason in STUCK_MIRROR_REASONS and not is_stalled(item, why):
             self._queue.add_after(key, STALLED_RECHECK_SECONDS)
         with self._lock:

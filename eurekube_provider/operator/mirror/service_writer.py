@@ -16,13 +16,13 @@ from eurekube_provider.core.mirror import LAST_READ_ANNOTATION, Mirror, mirrored
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.mirrored_service import service_patch
-from eurekube_provider.core.objects import attached_mirror, is_mirrored
+from eurekube_provider.core.objects import is_mirrored, mirror_allowed_to_attach
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 LAST_READ_UPDATE_SECONDS = 600.0
 """Seconds between updates of a Service's annotation of Eureka's last reading, while nothing else changes.
@@ -97,12 +97,12 @@ class ServiceWriter:
         self._objects, self._writer, self.service = objects, writer, service
         self._others_slices = others_slices
 
-    def other_slice_names(self, namespace: str, name: str) -> tuple[str, ...]:
-        """Return the names of a Service's EndpointSlices that no mirror wrote, or whose names others have
-        taken.
+    def slice_names_of_other_writers(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Return the names of a Service's EndpointSlices that no mirror wrote, and the slice names for the
+        Service that others have taken.
         """
         others = {str(one["metadata"]["name"]) for one in self._others_slices(namespace, name)}
-        taken = {one for one in self._writer.taken_names(namespace) if one.rsplit("-", 2)[0] == name}
+        taken = {one for one in self._writer.taken_slice_names(namespace) if one.rsplit("-", 2)[0] == name}
         return tuple(sorted(others | taken))
 
     def is_owned_by_person(self, namespace: str, name: str) -> bool:
@@ -125,20 +125,20 @@ class ServiceWriter:
     def has_opted_in(self, key: MirrorKey, name: str) -> bool:
         """Return whether a person's Service allows this mirror to add slices to it."""
         service = self.service(key[0], name)
-        return service is not None and attached_mirror(service) == key[1]
+        return service is not None and mirror_allowed_to_attach(service) == key[1]
 
     def ensure_service(
-        self, round_: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
+        self, round_: MirrorRound, service: Object | None, wanted: Object, *, must_recreate: bool
     ) -> Object | None:
         """Create or patch a Service, and return it; return None where somebody else has just created a
         Service of its name.
 
         :param service: the present Service; None if it does not exist.
-        :param is_replaced: True to delete the present Service first.
+        :param must_recreate: True to delete the present Service first.
         """
         metadata = wanted["metadata"]
         name = metadata["name"]
-        if service is not None and is_replaced:
+        if service is not None and must_recreate:
             self._writer.delete_service(service)
             service = None
         if service is None:
@@ -160,7 +160,7 @@ class ServiceWriter:
         round_.services[name] = service
         return service
 
-    def last_read_updates(
+    def last_read_annotation_writes(
         self, services: Iterable[Object], read_at: float | None, *, is_exact: bool = False
     ) -> Iterator[Write]:
         """Yield writes that update the annotation with the time of Eureka's last reading, where it is
@@ -185,4 +185,4 @@ def _last_read_annotation(read_at: float | None) -> dict[str, str]:
     """Return the annotation with the time of Eureka's last reading; empty where Eureka was never read."""
     if read_at is None:
         return {}
-    return {LAST_READ_ANNOTATION: utc_time(read_at)}
+    return {LAST_READ_ANNOTATION: format_utc_time(read_at)}

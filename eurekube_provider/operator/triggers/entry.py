@@ -7,7 +7,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOTATION, describe_broken_source
+from eurekube_provider.core.brake import (
+    BRAKE_HOLD_SECONDS,
+    RELEASE_BRAKE_ANNOTATION,
+    describe_suspicious_address_loss,
+)
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import RunLimits, Schedule
@@ -190,16 +194,16 @@ class StackRefreshEntry:
         if (
             self.last_run_endpoints is None
         ):  # another process began it: how many there were is all that is known
-            count = self.state.served_address_count
+            count = self.state.last_run_address_count
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
-            return describe_broken_source(count, going, going, coming)
+            return describe_suspicious_address_loss(count, going, going, coming)
         leaving = self.last_run_endpoints.keys() - endpoints.keys()
         doubted = sum(
             not seen_terminating(pod, place)
             for place, pod in map(self.last_run_endpoints.__getitem__, leaving)
         )
         arriving = len(endpoints.keys() - self.last_run_endpoints.keys())
-        return describe_broken_source(len(self.last_run_endpoints), len(leaving), doubted, arriving)
+        return describe_suspicious_address_loss(len(self.last_run_endpoints), len(leaving), doubted, arriving)
 
 
 def run_limits_of(refresh: StackRefresh, settings: Settings) -> RunLimits:

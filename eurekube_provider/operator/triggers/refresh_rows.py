@@ -29,7 +29,7 @@ def refresh_row_dicts(triggers: StackRefreshController) -> list[dict[str, Any]]:
 
 def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None) -> dict[str, Any]:
     metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run or {}
-    begun = state.begun_at
+    begun = state.last_run_began_at
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],

@@ -53,9 +53,9 @@ class RunRequest:
     """A request for a run of a target for one StackRefresh.
 
     :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
-    :ivar leadership_term: the term of leadership in which it was made.
+    :ivar leadership_term: the term of leadership in which the request was made.
     :ivar wanted_digest: the digest of the state to run for.
-    :ivar is_retry: True if it repeats a run that did not go well.
+    :ivar is_retry: True if the request repeats a run that did not go well.
     """
 
     key: tuple[str, str]

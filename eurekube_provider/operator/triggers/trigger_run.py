@@ -44,7 +44,7 @@ class StackRun:
 
     :ivar idempotency_key: equal for every try of the same run, also by another replica.
     :ivar attempt: the number of the try, from 1 on.
-    :ivar timeout_seconds: from now.
+    :ivar timeout_seconds: seconds from now after which the run is given up.
     :ivar cancelled: set when the operator ends: give up soon, nobody waits for the result.
     """
 

@@ -17,7 +17,7 @@ from eurekube_provider.core.objects import Object, conditions_of, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
-from eurekube_provider.core.schedule import Schedule, retry_delay
+from eurekube_provider.core.schedule import Schedule, retry_delay_seconds
 from eurekube_provider.core.stack_refresh import AddressesByService, StackRefresh
 from eurekube_provider.operator.progress import progress_conditions
 from eurekube_provider.operator.status import make_condition, problem_conditions
@@ -32,7 +32,9 @@ REFUSAL_REASONS = frozenset(
 """Reasons of conditions for which no stack is run."""
 
 _MOST_MESSAGE_LETTERS = 2000
-_SERVED_CONDITION = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
+_RUN_FOR_PRESENT_ADDRESSES_CONDITION = Problem(
+    RefreshReason.SERVED, "the last run began after the last change of the addresses"
+)
 _PAUSED_CONDITION = Problem(
     RefreshCondition.PAUSED,
     "spec.paused is true: nothing is run",
@@ -106,12 +108,12 @@ class StackRefreshState:
         return self.last_run is not None and self.last_run.get("outcome") == StackRunOutcome.PENDING
 
     @property
-    def served_address_count(self) -> int:
+    def last_run_address_count(self) -> int:
         """Number of addresses that the last run was for."""
         return int((self.last_run or {}).get("addresses") or 0)
 
     @property
-    def target(self) -> str:
+    def last_run_target(self) -> str:
         """Target of the last run; empty before the first one."""
         return str((self.last_run or {}).get("target") or "")
 
@@ -121,7 +123,7 @@ class StackRefreshState:
         return bool(self.consecutive_failures) or self.is_run_pending
 
     @property
-    def begun_at(self) -> datetime | None:
+    def last_run_began_at(self) -> datetime | None:
         """Start time of the last run; None before the first one."""
         return parse_api_time((self.last_run or {}).get("startTime"))
 
@@ -137,7 +139,7 @@ class StackRefreshState:
             return now - max(0.0, (wall - read).total_seconds()) if read else -math.inf
 
         retry_at = (
-            monotonic_time_of("completionTime") + retry_delay(self.consecutive_failures)
+            monotonic_time_of("completionTime") + retry_delay_seconds(self.consecutive_failures)
             if self.consecutive_failures
             else -math.inf
         )
@@ -146,7 +148,7 @@ class StackRefreshState:
             run_began_at=monotonic_time_of("startTime"),
             failures=self.consecutive_failures,
             retry_at=retry_at,
-            is_request_unended=self.is_run_pending,
+            is_last_request_running=self.is_run_pending,
         ).after_change(now)
 
     def with_addresses(self, addresses: AddressesByService) -> StackRefreshState:
@@ -170,7 +172,7 @@ class StackRefreshState:
     def as_synced(self) -> StackRefreshState:
         """Return the state of a StackRefresh whose stack was run for the present addresses."""
         known = self if self.is_ready else self._with_last_run_outcome()
-        return replace(known, is_synced=True, synced=_SERVED_CONDITION)
+        return replace(known, is_synced=True, synced=_RUN_FOR_PRESENT_ADDRESSES_CONDITION)
 
     def as_waiting(self, wait_seconds: float) -> StackRefreshState:
         """Return the state of a StackRefresh whose addresses have changed, and whose run is not due yet."""
@@ -221,17 +223,17 @@ class StackRefreshState:
         if result.changes:
             run["changes"] = dict(result.changes)
         again = f"the last run did not go well; it is tried again in {retry_seconds:.0f} s"
-        is_request_unended = result.outcome is StackRunOutcome.PENDING
-        if is_request_unended:
+        is_last_request_running = result.outcome is StackRunOutcome.PENDING
+        if is_last_request_running:
             again = "what the last run asked for has not ended; it is waited for"
         ready = replace(self, last_run=run)._with_last_run_outcome()  # noqa: SLF001 - another one of ours
         return replace(
             ready,
             served_digest=run_digest if good else "",
             successful_runs=self.successful_runs + good,
-            consecutive_failures=0 if good else self.consecutive_failures + (not is_request_unended),
+            consecutive_failures=0 if good else self.consecutive_failures + (not is_last_request_running),
             is_synced=good,
-            synced=_SERVED_CONDITION if good else Problem(RefreshReason.PENDING, again),
+            synced=_RUN_FOR_PRESENT_ADDRESSES_CONDITION if good else Problem(RefreshReason.PENDING, again),
         )
 
     def _as_unsynced(self, why: Problem) -> StackRefreshState:

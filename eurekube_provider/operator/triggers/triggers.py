@@ -179,7 +179,7 @@ class StackRefreshController:
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())
-        times = {key: entry.run_due_at(self._interval_over_at(entry)) for key, entry in entries}
+        times = {key: entry.run_due_at(self._target_interval_ends_at(entry)) for key, entry in entries}
         return {key: at + offset for key, at in times.items() if at is not None}
 
     def _wake(self) -> None:
@@ -255,9 +255,9 @@ class StackRefreshController:
             return None
         is_retry = entry.state.is_retry
         may_begin = self._runs.may_start_run(entry.refresh.target, is_retry=is_retry)
-        return self._interval_over_at(entry) if may_begin else None
+        return self._target_interval_ends_at(entry) if may_begin else None
 
-    def _interval_over_at(self, entry: StackRefreshEntry) -> float:
+    def _target_interval_ends_at(self, entry: StackRefreshEntry) -> float:
         """Return when the shortest interval of an entry's target is over, whichever StackRefresh ran it
         last.
         """
@@ -307,8 +307,8 @@ class StackRefreshController:
                 return  # its end is on its way to our copy
             state = StackRefreshState.from_object(item)
             entry = StackRefreshEntry(item, state, state.schedule(time.monotonic(), datetime.now(UTC)))
-            begun_at = entry.schedule.run_began_at
-            self._begun_at[state.target] = max(begun_at, self._begun_at.get(state.target, begun_at))
+            target, began_at = state.last_run_target, entry.schedule.run_began_at
+            self._begun_at[target] = max(began_at, self._begun_at.get(target, began_at))
             with self._condition:
                 self._entries[key] = entry
             if state.is_run_end_unrecorded:

@@ -49,7 +49,7 @@ DISPATCH_EVENT_TYPE = "eurekube-refresh"
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
-_CUT_JOIN_SECONDS = 1.0
+_CALL_THREAD_JOIN_SECONDS = 1.0
 """Seconds that a call's thread has to end once its connection is cut; a slower thread is abandoned."""
 
 _MOST_ADDRESSES = 1000
@@ -118,7 +118,7 @@ def _call_webhook(
             return found.get(timeout=_POLL_SECONDS)
         if cancelled.is_set() or time.monotonic() >= deadline:
             adapter.cut_connections()
-            thread.join(_CUT_JOIN_SECONDS)
+            thread.join(_CALL_THREAD_JOIN_SECONDS)
             return f"no whole answer within {timeout_seconds:.1f} s", False
 
 

@@ -10,7 +10,7 @@ from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_
 from eurekube_provider.comparison.pairs import pair_endpoints_with_instances
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
-MOST_SHOWN_PAIRS = 40
+MOST_ENDPOINT_INSTANCE_PAIRS = 40
 """Most pairs of endpoint and instance that are shown of one syncer, those that disagree first; the others
 are counted.
 """
@@ -39,7 +39,7 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
             [one for one, whose in kept if whose == manager],
             {one.ip_address: (one, str(whose)) for one, whose in kept if whose != manager},
         )
-        shown = [one.to_dict() for one in pairs[:MOST_SHOWN_PAIRS]]
+        shown = [one.to_dict() for one in pairs[:MOST_ENDPOINT_INSTANCE_PAIRS]]
         syncers.append({"syncer": manager.name, "pairs": shown, "more": len(pairs) - len(shown)})
     own = {(eureka, Manager(ManagerKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
     others = sorted(compare_without_kubernetes(known, kept_by, own), key=lambda one: one.sort_key)

@@ -145,10 +145,10 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def __getattr__(self, name: str) -> Any:
         """Return the handler of an HTTP method: GET and HEAD read, every other method is refused."""
         if name.startswith("do_"):
-            return self._answer_read if name[3:] in _READ_METHODS else self._refuse_method
+            return self._answer_get_or_head if name[3:] in _READ_METHODS else self._refuse_method
         raise AttributeError(name)
 
-    def _answer_read(self) -> None:
+    def _answer_get_or_head(self) -> None:
         try:
             parts = urlsplit(self.path)
             query = dict(parse_qsl(parts.query, max_num_fields=_MOST_QUERY_FIELDS))

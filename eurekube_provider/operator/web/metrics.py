@@ -297,7 +297,9 @@ def _mirror_samples(operator: RunningOperator) -> dict[str, Samples]:
             {key: one.ready for key, one in reports.items()}
         ),
         "eurekube_mirror_held_endpoints": _samples_by_object({key: one.held for key, one in reports.items()}),
-        "eurekube_mirror_synced": _samples_by_object({key: one.synced[0] for key, one in reports.items()}),
+        "eurekube_mirror_synced": _samples_by_object(
+            {key: one.synced_condition[0] for key, one in reports.items()}
+        ),
         "eurekube_mirror_read_timestamp_seconds": _samples_by_object(
             {key: one.read_at for key, one in reports.items() if one.read_at is not None}
         ),

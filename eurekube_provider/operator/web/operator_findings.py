@@ -11,18 +11,24 @@ from eurekube_provider.core.problem import Problem
 
 
 def operator_findings(
-    stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]
+    stuck_loops: Sequence[str], unread_sources: Sequence[str], unreadable_kinds: Sequence[str]
 ) -> list[StatusFinding]:
     """Return the faults that keep the operator from its work.
 
-    :param stuck: a sentence for each loop that does not go on.
-    :param missing: a sentence for each source that was not read yet.
-    :param unread: a sentence for each kind of object that cannot be read at the moment.
+    :param stuck_loops: a sentence for each loop that does not go on.
+    :param unread_sources: a sentence for each source that was not read yet.
+    :param unreadable_kinds: a sentence for each kind of object that cannot be read at the moment.
     """
     return [
-        *(build_finding(Severity.FAULT, FindingName.OPERATOR_STUCK, sentence) for sentence in stuck),
-        *(build_finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, sentence) for sentence in missing),
-        *(build_finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, sentence) for sentence in unread),
+        *(build_finding(Severity.FAULT, FindingName.OPERATOR_STUCK, sentence) for sentence in stuck_loops),
+        *(
+            build_finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, sentence)
+            for sentence in unread_sources
+        ),
+        *(
+            build_finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, sentence)
+            for sentence in unreadable_kinds
+        ),
     ]
 
 

@@ -33,7 +33,7 @@ from eurekube_provider.operator.web.operator_findings import (
 )
 from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def build_status_document(
         _add_counts_to_row(operator, items[row["namespace"], row["name"]], row)
     settings = operator.settings
     return {
-        "now": utc_time(now),
+        "now": format_utc_time(now),
         "filter": page_request.to_dict(),
         "headline": headline(list(every.values()), mirrors),
         "worst": str(found[0].severity) if found else None,
@@ -96,7 +96,7 @@ def build_status_document(
             "replica": settings.pod_name,
             "role": {True: "leader", False: "standby", None: "single"}[operator.is_leader()],
             "version": __version__,
-            "startedAt": utc_time(operator.started_at),
+            "startedAt": format_utc_time(operator.started_at),
             "kubernetes": operator.kubernetes_url,
             "watchNamespaces": list(settings.watch_namespaces),
             "queueDepth": operator.queue.depth,
@@ -123,7 +123,7 @@ def build_status_document(
         "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
         "changes": [
             {
-                "at": utc_time(recent.at),
+                "at": format_utc_time(recent.at),
                 "action": recent.action,
                 "application": recent.application,
                 "instanceId": recent.instance_id,
@@ -205,8 +205,8 @@ def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -
         "refused": report.refused,
         "heldSince": None
         if last is None or last.removals_held_since is None
-        else utc_time(last.removals_held_since),
-        "lookedAt": utc_time(last.ended_at) if last else None,
+        else format_utc_time(last.removals_held_since),
+        "lookedAt": format_utc_time(last.ended_at) if last else None,
         "differing": compared.differing_count,
         "differences": [{**one.to_dict(), "cause": one.cause} for one in compared.differences],
     }
@@ -234,16 +234,16 @@ def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocume
             {
                 "url": server.url,
                 "up": server.is_up,
-                "since": None if server.is_up is None else utc_time(server.since),
+                "since": None if server.is_up is None else format_utc_time(server.since),
                 "error": server.error,
-                "startedAt": None if server.started_at is None else utc_time(server.started_at),
+                "startedAt": None if server.started_at is None else format_utc_time(server.started_at),
                 "renewalsLastMinute": server.renewals_last_minute,
                 "renewalsThreshold": server.renewals_threshold,
                 "selfPreservation": server.is_near_self_preservation,
             }
             for server in figures.servers
         ],
-        "readAt": None if figures.read_at is None else utc_time(figures.read_at),
+        "readAt": None if figures.read_at is None else format_utc_time(figures.read_at),
         "error": "" if isinstance(condition, Misconfigured) else str(condition.error or ""),
         "registered": figures.registered,
         "held": figures.held,

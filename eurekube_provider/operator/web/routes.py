@@ -22,7 +22,7 @@ STARTING_MESSAGE = "the operator is starting: the Kubernetes API has not said ye
 STOPPING_MESSAGE = "the operator is stopping"
 
 
-class Routes:
+class WebRoutes:
     """The handler of all paths: until :meth:`show_operator`, responses say that the operator is starting.
 
     :param has_status_page: False to serve health and metrics only.

@@ -18,7 +18,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
-from eurekube_provider.operator.unserved import UnservedSyncers
+from eurekube_provider.operator.unserved import UnservedSyncerSearch
 
 if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import MirrorController
@@ -53,7 +53,7 @@ class RunningOperator:
     triggers: StackRefreshController | None = None
     mirrors: MirrorController | None = None
     blind: RenewalsWithoutKubernetes | None = None
-    unserved: UnservedSyncers | None = None
+    unserved: UnservedSyncerSearch | None = None
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all loops that must go on.
@@ -84,7 +84,7 @@ class RunningOperator:
         by.
         """
         sentences = [self.blind.status_sentence] if self.blind and self.blind.status_sentence else []
-        if not self.sources.is_settled:
+        if not self.sources.is_synced_or_forbidden:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
             sentences.append(
                 f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}"

@@ -134,7 +134,9 @@ def status_page_html(data: StatusDocument, *, refreshes: bool = True) -> str:
             *(f"EurekaMirror {_row_name(row)}" for row in data["mirrors"]),
             *(f"StackRefresh {_row_name(row)}" for row in data["stackRefreshes"]),
         }
-        shown = [one for one in every if names.intersection(one["subjects"]) or not _concerns_objects(one)]
+        shown = [
+            one for one in every if names.intersection(one["subjects"]) or not _concerns_custom_resources(one)
+        ]
         shown = [_with_shown_example(one, dict(map(_syncer_sentence, data["syncers"]))) for one in shown]
     return _page_template().render(
         **data,
@@ -166,7 +168,7 @@ def _with_shown_example(finding: StatusDocument, messages: dict[str, str]) -> St
     return {**finding, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {messages[own[0]]}"}
 
 
-def _concerns_objects(finding: StatusDocument) -> bool:
+def _concerns_custom_resources(finding: StatusDocument) -> bool:
     """Return whether a finding concerns syncers, mirrors or StackRefreshes, and no server."""
     subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)

@@ -50,12 +50,16 @@ from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.operator_component.rbac import OperatorRoles
 from eurekube_provider.resources.operator_component.target_arguments import (
     CONFIG_FILE_NAME,
-    TARGETS_OBJECT_NAME,
+    CONFIG_OBJECTS_NAME,
     config_file_text,
     pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
-from eurekube_provider.resources.program import AsProgramError, refuse_native_aliases, runs_without_engine
+from eurekube_provider.resources.program import (
+    AsProgramError,
+    refuse_aliases_of_native_component,
+    runs_without_engine,
+)
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -100,7 +104,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     ) -> None:
         with AsProgramError("EurekubeOperator: "):
             args = parse_operator_args(args_or_keywords(args, keywords, ""))
-        refuse_native_aliases(self.TYPE, name, opts)
+        refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
@@ -129,26 +133,26 @@ class EurekubeOperator(pulumi.ComponentResource):
             *rights.make_election_role(namespace),
         ]
         secrets = SecretNames()
-        if args.credentials.own:
+        if args.credentials.secret_content:
             secret = self._make_secret(
-                f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.own, namespace
+                f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
             secrets = replace(secrets, credentials=_plain_secret_name(secret, CREDENTIALS_SECRET_NAME))
             needed.append(secret)
-        needed += rights.make_stack_roles(pulumi_stack_targets(args.targets))
+        needed += rights.make_target_stack_roles(pulumi_stack_targets(args.targets))
         if args.config_file_content:
             data, metadata = (
                 {CONFIG_FILE_NAME: config_file_text(args.config_file_content)},
-                self._object_metadata(TARGETS_OBJECT_NAME),
+                self._object_metadata(CONFIG_OBJECTS_NAME),
             )
             needed.append(
                 self._make_object(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data)
             )
         if args.config_file_content and args.config_file_secrets:
             secret = self._make_secret(
-                f"{name}-targets", TARGETS_OBJECT_NAME, args.config_file_secrets, namespace
+                f"{name}-targets", CONFIG_OBJECTS_NAME, args.config_file_secrets, namespace
             )
-            secrets = replace(secrets, targets=_plain_secret_name(secret, TARGETS_OBJECT_NAME))
+            secrets = replace(secrets, targets=_plain_secret_name(secret, CONFIG_OBJECTS_NAME))
             needed.append(secret)
         if args.network_policy:
             policy = operator_network_policy_spec(name, args)

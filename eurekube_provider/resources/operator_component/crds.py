@@ -17,7 +17,7 @@ from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import Cus
 
 from eurekube_provider.resources.files import crd_documents
 
-_CLAIMED_ALIASES: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
+_URN_BY_CLAIMED_ALIAS: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
     WeakKeyDictionary()
 )
 """By the stack of a run, for each type of parent, CRD and ``keep``: the URN of the resource that has its
@@ -38,7 +38,7 @@ def make_operator_crds(
     # Of a parent in another process only the URN is known; no former state has a component below it.
     is_known = parent is not None and parent is not stack and not isinstance(parent, DependencyResource)
     below = parent.pulumi_resource_type if parent is not None and is_known else ""
-    claims = _CLAIMED_ALIASES.setdefault(stack or component, {})
+    claims = _URN_BY_CLAIMED_ALIAS.setdefault(stack or component, {})
     made: list[pulumi.Resource] = []
     for document in crd_documents():
         crd: str = document["metadata"]["name"]

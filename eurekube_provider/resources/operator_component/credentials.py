@@ -124,12 +124,14 @@ class Credentials:
         self, given: Mapping[str, pulumi.Input[str] | None], secret: EurekaSecretArgs | None
     ) -> None:
         self._secret = secret
-        self.own = {
+        self.secret_content = {
             entry.key: value for entry in SECRET_ENTRIES if (value := given.get(entry.name)) is not None
         }
         """Content of the Secret that the component makes, by key."""
         self.refs = [
-            SecretKeyRef(entry, None, entry.key) for entry in SECRET_ENTRIES if entry.key in self.own
+            SecretKeyRef(entry, None, entry.key)
+            for entry in SECRET_ENTRIES
+            if entry.key in self.secret_content
         ]
         if secret is not None:
             keys = ((entry, getattr(secret, f"{entry.name}_key")) for entry in SECRET_ENTRIES)
@@ -239,7 +241,7 @@ class Credentials:
                     f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters, "
                     "digits, '-', '_' and '.'"
                 )
-        own = [entry.name for entry in SECRET_ENTRIES if entry.key in self.own]
+        own = [entry.name for entry in SECRET_ENTRIES if entry.key in self.secret_content]
         for name in own:
             if name != CA_ENTRY.name or f"{CA_ENTRY.name}_key" in keys:
                 raise ConfigurationError(

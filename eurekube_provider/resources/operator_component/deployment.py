@@ -18,7 +18,7 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
 )
 from eurekube_provider.resources.operator_component.pod_arguments import toleration_fields, without_none
 from eurekube_provider.resources.operator_component.target_arguments import (
-    TARGETS_OBJECT_NAME,
+    CONFIG_OBJECTS_NAME,
     config_checksum_annotation,
     config_mounts,
     config_path_variables,
@@ -37,7 +37,7 @@ class SecretNames:
     """The names of the Secrets that the component makes."""
 
     credentials: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
-    targets: pulumi.Input[str] = TARGETS_OBJECT_NAME
+    targets: pulumi.Input[str] = CONFIG_OBJECTS_NAME
 
 
 def operator_deployment_spec(

@@ -14,7 +14,7 @@ import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.eureka.connection import BatchMode, split_credentials
 from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, as_arguments
 
@@ -89,7 +89,7 @@ def parse_connections(given: ConnectionsArgument) -> dict[str, EurekaConnectionA
         where = f"connections: {name}"
         if not isinstance(name, str) or not is_object_name(name) or "." in name or len(name) > 63:
             raise ConfigurationError(f"{where} must be a name of small letters, digits and dashes")
-        if name == DEFAULT_CONNECTION:
+        if name == DEFAULT_CONNECTION_NAME:
             raise ConfigurationError(f"{where} is what eureka_urls and the arguments beside it describe")
         found[name] = as_arguments(EurekaConnectionArgs, one, f"{where}: ")
         _check_connection(where, found[name])
@@ -121,7 +121,9 @@ def connection_file_entries(
     }
 
 
-def connection_secrets(connections: Mapping[str, EurekaConnectionArgs]) -> dict[str, pulumi.Input[str]]:
+def connection_secrets_by_file_name(
+    connections: Mapping[str, EurekaConnectionArgs],
+) -> dict[str, pulumi.Input[str]]:
     """Return the Secret's content for the connections, by file name."""
     return {
         _secret_file_name(name, part): value

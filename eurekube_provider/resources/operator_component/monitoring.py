@@ -32,14 +32,14 @@ def prometheus_rule_spec(args: EurekubeOperatorArgs) -> dict[str, Any]:
         {
             **group,
             "name": f"{group['name']}-{args.namespace}",
-            "rules": [_select_own_series(rule, args) for rule in group["rules"]],
+            "rules": [_limit_rule_to_operator(rule, args) for rule in group["rules"]],
         }
         for group in document["spec"]["groups"]
     ]
     return {"groups": groups}
 
 
-def _select_own_series(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
+def _limit_rule_to_operator(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
     """Return an alert's rule for the series of one operator only, selected by namespace."""
     selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
     return {**rule, "expr": selected}

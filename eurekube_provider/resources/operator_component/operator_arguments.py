@@ -30,7 +30,7 @@ from eurekube_provider.resources.operator_component.eureka_arguments import (
     EurekaConnectionArgs,
     EurekaConnectionArgsDict,
     connection_file_entries,
-    connection_secrets,
+    connection_secrets_by_file_name,
     parse_connections,
 )
 from eurekube_provider.resources.operator_component.pod_arguments import (
@@ -44,7 +44,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     TargetArgs,
     TargetArgsDict,
     check_targets,
-    target_entries,
+    target_file_entries,
 )
 from eurekube_provider.resources.program import AsProgramError
 
@@ -235,13 +235,13 @@ class EurekubeOperatorArgs(PodArgs):
     def config_file_content(self) -> dict[str, Any]:
         """Return the content of the operator's configuration file; empty for no file."""
         connections = connection_file_entries(parse_connections(self.connections), CONFIG_DIRECTORY)
-        content = {"targets": target_entries(self.targets), "connections": connections}
+        content = {"targets": target_file_entries(self.targets), "connections": connections}
         return {key: value for key, value in content.items() if value}
 
     @property
     def config_file_secrets(self) -> dict[str, pulumi.Input[str]]:
         """Return the secrets that the configuration file refers to, by file name."""
-        return {**self.target_secrets, **connection_secrets(parse_connections(self.connections))}
+        return {**self.target_secrets, **connection_secrets_by_file_name(parse_connections(self.connections))}
 
     @AsProgramError("EurekubeOperator: ")
     def check(self) -> None:

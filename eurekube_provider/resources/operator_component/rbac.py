@@ -102,7 +102,7 @@ class OperatorRoles:
             _NAMESPACED_KINDS, names, metadata, election_rules(self._args.lease_name), namespace
         )
 
-    def make_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
+    def make_target_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
         """Make a Role for each Stack that is a target, in its namespace, which must exist."""
         rights: list[pulumi.Resource] = []
         for namespace, stack in stacks:

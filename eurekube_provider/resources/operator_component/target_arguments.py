@@ -18,7 +18,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.resources.arguments import as_dictionary
 from eurekube_provider.resources.labels import OPERATOR_APP_NAME
 
-TARGETS_OBJECT_NAME = f"{OPERATOR_APP_NAME}-targets"
+CONFIG_OBJECTS_NAME = f"{OPERATOR_APP_NAME}-targets"
 """The name of the ConfigMap with the configuration file, and of the Secret with its secrets."""
 
 CONFIG_DIRECTORY = "/etc/eurekube-targets"
@@ -101,7 +101,7 @@ def config_volumes(
     """Return the volume with the configuration file and its secrets in one directory."""
     if not content:
         return []
-    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS_OBJECT_NAME))]
+    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME))]
     if secrets:
         sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=secret_name)))
     return [core.VolumeArgs(name=_VOLUME_NAME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
@@ -116,12 +116,12 @@ def config_mounts(content: ConfigFileContent) -> list[core.VolumeMountArgs]:
     )
 
 
-def target_entries(targets: Targets) -> dict[str, Any]:
+def target_file_entries(targets: Targets) -> dict[str, Any]:
     """Return the targets with the keys of the operator's file, whichever form they were written in."""
-    return {name: _target_entry(target) for name, target in targets.items()}
+    return {name: _target_file_entry(target) for name, target in targets.items()}
 
 
-def _target_entry(target: Any) -> Any:
+def _target_file_entry(target: Any) -> Any:
     given = as_dictionary(target)
     if not isinstance(given, Mapping):
         return target
@@ -130,7 +130,7 @@ def _target_entry(target: Any) -> Any:
 
 def pulumi_stack_targets(targets: Targets) -> list[tuple[str, str]]:
     """Return namespace and name of each Stack that is a target."""
-    entries = target_entries(targets).values()
+    entries = target_file_entries(targets).values()
     found = [each["stack"] for each in entries if each.get("kind") == "pulumiStack"]
     return sorted({(namespace, name) for namespace, _, name in (stack.partition("/") for stack in found)})
 
@@ -140,7 +140,7 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
 
     :raises ConfigurationError: one sentence that names the argument.
     """
-    for name, target in target_entries(targets).items():
+    for name, target in target_file_entries(targets).items():
         where = f"targets: {name}"
         if not isinstance(target, Mapping) or not isinstance(target.get("kind"), str):
             raise ConfigurationError(f"{where} must be an object with a kind, as in docs/guides/triggers.md")

@@ -132,7 +132,7 @@ class MirrorReplica:
             self._registry.reader.read()
             self._reads_at = self._now + RESYNC_SECONDS
         except RegistryError as error:
-            self._registry.reachability.note_failure_is_lasting(error)
+            self._registry.reachability.note_failure_and_check_lasting(error)
 
     def _reconcile(self, key: MirrorKey) -> None:
         del self._due[key]

@@ -60,7 +60,7 @@ side by side.
 CHECK_MS = 1_000
 """Milliseconds between two checks whether a Eureka answers."""
 
-OVERTAKEN_MS = round(windows.REMOVAL_CHECK_SECONDS[-1] * 1000)
+OVERTAKEN_MS = round(windows.REMOVAL_CHECKS_AFTER_SECONDS[-1] * 1000)
 """Milliseconds until the second check of removals finds an instance that an overtaken batch brought back."""
 
 RETRY_SECONDS = 2.0
@@ -142,7 +142,7 @@ class Replica:
         due = self._now + delay_seconds
         self._queue[key] = min(due, self._queue.get(key, due))
 
-    def owner_changed(self, owner: str) -> None:
+    def instances_of_owner_changed(self, owner: str) -> None:
         """Queue the syncer whose instances have changed."""
         found = parse_owner(owner)
         if isinstance(found, ClusterOwner) and found.cluster in self._names:
@@ -153,7 +153,7 @@ class Replica:
         for key in self._sources.syncers_at_eureka(name):
             self.add(key)
         for owner in self._registries[name].owners():
-            self.owner_changed(owner)
+            self.instances_of_owner_changed(owner)
 
     def deliver_watches(self) -> None:
         """Hand over the changes that the API server's watches report; if changes were missed, list again."""
@@ -246,14 +246,14 @@ class Replica:
             self.add(key)
         for registry in self._registries.values():
             for owner in registry.owners():
-                self.owner_changed(owner)
+                self.instances_of_owner_changed(owner)
 
     def _read(self, name: str) -> float:
         registry = self._registries[name]
         try:
             registry.reader.read()
         except RegistryError as error:
-            if registry.reachability.note_failure_is_lasting(error):
+            if registry.reachability.note_failure_and_check_lasting(error):
                 self.registry_changed(name)
         is_well = registry.reachability.failure is None and registry.reachability.has_been_read
         return self._resync_seconds if is_well else RETRY_SECONDS
@@ -368,8 +368,8 @@ class _Listener:
     replica: Replica
     name: str
 
-    def owner_changed(self, owner: str) -> None:
-        self.replica.owner_changed(owner)
+    def instances_of_owner_changed(self, owner: str) -> None:
+        self.replica.instances_of_owner_changed(owner)
 
     def condition_changed(self) -> None:
         self.replica.registry_changed(self.name)

@@ -680,7 +680,7 @@ class Witness:
                 self._ready.add(syncer.owner(CLUSTER))
             if syncer.is_paused:
                 self._paused.add(syncer.owner(CLUSTER))
-            if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
+            if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.may_be_incomplete:
                 kept.add(syncer.application.upper())
             own = {address for _, address in self._own.values()}
             for instance in (one for one in desired.instances if one.ip_address not in own):

@@ -83,7 +83,7 @@ def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
         peer.read(*KEY)
         peer.renew(INSTANCE)
         peer.send_batch([batch.register_item(INSTANCE), batch.heartbeat_item(INSTANCE)])
-        peer.send_batch([batch.heartbeat_item(INSTANCE, batch.HEARTBEAT_READ_TIMESTAMP_MS)])
+        peer.send_batch([batch.heartbeat_item(INSTANCE, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)])
         peer.send_batch([batch.cancel_item(INSTANCE)])
         peer.deregister(*KEY)
         peer.list_instances()

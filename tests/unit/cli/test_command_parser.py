@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.cli.command_parser import CommandParser, parser_of
+from eurekube_provider.cli.command_parser import CommandParser, load_command_parser
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.main import main
 from scripts.command_reference import commands_pages
@@ -31,7 +31,7 @@ def least_of(parser: CommandParser) -> list[str]:
 
 def lines_of(name: str) -> list[str]:
     """Return the lines of a command in the form of the recorded file."""
-    parser = parser_of(name)
+    parser = load_command_parser(name)
     values = vars(parser.parse_args(least_of(parser)))
     return [f"{name} {_line(one, values)}".rstrip() for one in parser.parameters]
 
@@ -56,7 +56,7 @@ def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) 
     """A command ends with exit code 2 for an unknown or shortened option, a missing value, and an invalid
     choice.
     """
-    parser = parser_of(name)
+    parser = load_command_parser(name)
     least = [name, *least_of(parser)]
     wrong = [[*least, "--no-such-option"], *([[name]] if least != [name] else [])]
     for one in parser.parameters:
@@ -88,7 +88,7 @@ def test_each_command_has_options_with_a_sentence(name: str) -> None:
     """Each command has a description, and each option a help text, for help, completion and
     docs/reference/cli.md.
     """
-    parser = parser_of(name)
+    parser = load_command_parser(name)
     assert parser.description
     assert all(one.help for one in parser.parameters)
 

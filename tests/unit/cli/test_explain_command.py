@@ -13,7 +13,7 @@ import pytest
 
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import Status
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 from tests.unit.comparison.samples import (
     WELL,
     derived,
@@ -35,7 +35,11 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedS
     for name in ("EUREKA_URL", "KUBECONFIG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     with PlayedServers(tmp_path).running() as running:
-        held = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": utc_time(time.time())}
+        held = {
+            "holderIdentity": "pod-1",
+            "leaseDurationSeconds": 15,
+            "renewTime": format_utc_time(time.time()),
+        }
         running.objects = {
             "leases": [{"metadata": {"namespace": "ops", "name": "eurekube-leader"}, "spec": held}],
             "eurekasyncers": [syncer("rating")],

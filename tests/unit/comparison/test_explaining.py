@@ -22,7 +22,7 @@ STACK = "stack/acme/shop/dev/rating"
 def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> InstanceObservation:
     """Return the observation of an instance with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
-    return InstanceObservation(one, manager_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
+    return InstanceObservation(one, manager_of(one, "lab"), was_cluster_read=True, syncer=found, **more)
 
 
 def endpoint(ready: bool | None) -> Any:

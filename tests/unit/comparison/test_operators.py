@@ -15,7 +15,7 @@ from eurekube_provider.comparison.operators import (
     operators_to_dict,
 )
 from eurekube_provider.core.lease_notes import LeaseNotes, ServerNote, add_lease_notes
-from eurekube_provider.runtime.clock import utc_time
+from eurekube_provider.runtime.clock import format_utc_time
 
 NOW = 1_800_000_000.0
 SYNCER = {"metadata": {"namespace": "shop", "name": "rating"}}
@@ -32,7 +32,7 @@ def lease(
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": 15,
-            "renewTime": utc_time(NOW - renewed_ago).replace("Z", ".000000Z"),
+            "renewTime": format_utc_time(NOW - renewed_ago).replace("Z", ".000000Z"),
         },
     }
 
@@ -40,7 +40,11 @@ def lease(
 def server(read_ago: float, answered_ago: float, error: str = "") -> ServerNote:
     """Return a leader's note about one server."""
     return ServerNote(
-        "default", "http://e/eureka", utc_time(NOW - read_ago), utc_time(NOW - answered_ago), error
+        "default",
+        "http://e/eureka",
+        format_utc_time(NOW - read_ago),
+        format_utc_time(NOW - answered_ago),
+        error,
     )
 
 
@@ -142,4 +146,4 @@ def test_operators_as_json() -> None:
     """Operators become JSON with Lease, liveness, age and servers."""
     (one,) = operators_to_dict(read(lease(servers=(server(4, 2),))), NOW)
     assert (one["lease"], one["isAlive"], one["renewedSecondsAgo"]) == ("ops/eurekube-leader", True, 1)
-    assert one["servers"][0]["readAt"] == utc_time(NOW - 4)
+    assert one["servers"][0]["readAt"] == format_utc_time(NOW - 4)

@@ -9,7 +9,12 @@ import pytest
 
 from bench.registry import OWNER, make_instances
 from eurekube_provider.core import brake
-from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, REPACK_HOLD_SECONDS, BrakeHistory, BrakeJudgement
+from eurekube_provider.core.brake import (
+    BRAKE_HOLD_SECONDS,
+    REPACKED_SLICES_HOLD_SECONDS,
+    BrakeHistory,
+    BrakeJudgement,
+)
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Change, Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
@@ -24,12 +29,12 @@ def judge_removals(
     recent_changes: RecentChanges,
     seen_terminating: Callable[[str], bool],
     *,
-    are_slices_repacked: bool = False,
+    are_slices_being_repacked: bool = False,
 ) -> BrakeJudgement:
     """Return the brake's judgement on a plan without a hold from before."""
     history = BrakeHistory(up, of_all, recent_changes)
     return brake.judge_removals(
-        steps, history, seen_terminating, 0.0, 0.0, are_slices_repacked=are_slices_repacked
+        steps, history, seen_terminating, 0.0, 0.0, are_slices_being_repacked=are_slices_being_repacked
     )
 
 
@@ -73,27 +78,27 @@ def test_limits_of_a_syncer(there: int, gone: int, arriving: int, trips: bool) -
     offset losses.
     """
     judgement = judge_removals(taking_away(there, gone, arriving), there, 10_000, NOTHING, never)
-    assert trips == bool(judgement.held)
+    assert trips == bool(judgement.held_removals)
 
 
 def test_seen_terminating() -> None:
     """Removals of endpoints that were seen terminating are never held."""
     steps = taking_away(30, 30)
     judgement = judge_removals(steps, 30, 30, NOTHING, lambda _: True)
-    assert (judgement.held, judgement.held_changes) == (None, ())
+    assert (judgement.held_removals, judgement.held_changes) == (None, ())
 
 
 def test_what_may_be_packed_again_waits_for_seconds() -> None:
     """While slices may be rewritten, one removal of many waits for seconds, and too many wait for a
     minute.
     """
-    for there, gone, seconds in ((30, 1, REPACK_HOLD_SECONDS), (30, 30, BRAKE_HOLD_SECONDS)):
+    for there, gone, seconds in ((30, 1, REPACKED_SLICES_HOLD_SECONDS), (30, 30, BRAKE_HOLD_SECONDS)):
         steps = taking_away(there, gone)
-        judgement = judge_removals(steps, there, 10_000, NOTHING, never, are_slices_repacked=True)
-        assert judgement.held is not None
-        assert judgement.held.wait_seconds == seconds + 0.1
+        judgement = judge_removals(steps, there, 10_000, NOTHING, never, are_slices_being_repacked=True)
+        assert judgement.held_removals is not None
+        assert judgement.held_removals.seconds_until_next_decision == seconds + 0.1
         assert not changes_not_held(steps, judgement)
-    assert judge_removals(taking_away(30, 1), 30, 10_000, NOTHING, never).held is None
+    assert judge_removals(taking_away(30, 1), 30, 10_000, NOTHING, never).held_removals is None
 
 
 def test_unready_counts_like_gone() -> None:
@@ -102,7 +107,7 @@ def test_unready_counts_like_gone() -> None:
     desired = [replace(one, status=Status.DOWN) for one in actual]
     steps = plan(desired, actual, OWNER)
     judgement = judge_removals(steps, 3, 3, NOTHING, never)
-    assert judgement.held
+    assert judgement.held_removals
     assert changes_not_held(steps, judgement) == []
 
 
@@ -130,9 +135,9 @@ def test_share_of_the_operator() -> None:
     are held.
     """
     steps = taking_away(10, 4)
-    assert not judge_removals(steps, 10, 30, RecentChanges(5), never).held
-    assert judge_removals(steps, 10, 30, RecentChanges(6), never).held
-    assert not judge_removals(steps, 10, 40, RecentChanges(6), never).held
+    assert not judge_removals(steps, 10, 30, RecentChanges(5), never).held_removals
+    assert judge_removals(steps, 10, 30, RecentChanges(6), never).held_removals
+    assert not judge_removals(steps, 10, 40, RecentChanges(6), never).held_removals
 
 
 def test_held_back_keeps_the_rest() -> None:
@@ -148,11 +153,13 @@ def test_what_came_is_set_against_what_left_there() -> None:
     """New instances offset only losses of the same syncer within the minute, and no more than those."""
     steps = taking_away(10, 4)
     one, nine = frozenset("x"), frozenset(range(9))
-    assert not judge_removals(steps, 10, 30, RecentChanges(6, arrived_keys=one), never).held
-    assert judge_removals(steps, 10, 30, RecentChanges(6, left_keys=one, arrived_keys=one), never).held
+    assert not judge_removals(steps, 10, 30, RecentChanges(6, arrived_keys=one), never).held_removals
+    assert judge_removals(
+        steps, 10, 30, RecentChanges(6, left_keys=one, arrived_keys=one), never
+    ).held_removals
     assert judge_removals(
         steps, 10, 30, RecentChanges(10, arrived_keys=nine), never
-    ).held  # ten are gone elsewhere
+    ).held_removals  # ten are gone elsewhere
 
 
 def test_what_is_tried_again_counts_once() -> None:
@@ -160,20 +167,20 @@ def test_what_is_tried_again_counts_once() -> None:
     steps = taking_away(13, 1)
     (gone,) = (change.instance.key for change in steps.changes)
     others = frozenset(range(8))
-    assert not judge_removals(steps, 13, 13, RecentChanges(left_keys=others | {gone}), never).held
-    assert judge_removals(steps, 13, 13, RecentChanges(left_keys=others | {"another"}), never).held
+    assert not judge_removals(steps, 13, 13, RecentChanges(left_keys=others | {gone}), never).held_removals
+    assert judge_removals(steps, 13, 13, RecentChanges(left_keys=others | {"another"}), never).held_removals
 
 
 def test_a_short_lived_instance_is_lost() -> None:
     """No arrival makes up for an instance that came and left within the window."""
     window: SlidingWindow[str, int] = SlidingWindow(60.0, counts_short_lived=True)
-    window.count_changes(0.0, "shop", (), range(3))
-    window.count_changes(1.0, "shop", (0, 1), ())
+    window.add_changes(0.0, "shop", (), range(3))
+    window.add_changes(1.0, "shop", (0, 1), ())
     assert window.recent_changes(1.0, "other") == RecentChanges(2)
-    assert window.recent_changes(1.0, "shop").short_lived == {0, 1}
-    window.count_changes(2.0, "shop", (0, 77), ())  # the first is tried again, the second was there before
+    assert window.recent_changes(1.0, "shop").short_lived_keys == {0, 1}
+    window.add_changes(2.0, "shop", (0, 77), ())  # the first is tried again, the second was there before
     assert window.recent_changes(2.0, "other") == RecentChanges(2)
-    window.count_changes(3.0, "shop", (78,), ())
+    window.add_changes(3.0, "shop", (78,), ())
     assert window.recent_changes(3.0, "other") == RecentChanges(3)
     assert window.recent_changes(60.5, "other") == RecentChanges(
         4
@@ -187,10 +194,10 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     after a minute.
     """
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
-    window.count_changes(0.0, "grew", (), range(100, 150))
-    window.count_changes(0.0, "shrank", range(5), ())
-    window.count_changes(1.0, "shrank", range(5), ())
-    window.count_changes(2.0, "turned", range(10, 20), range(20, 28))
+    window.add_changes(0.0, "grew", (), range(100, 150))
+    window.add_changes(0.0, "shrank", range(5), ())
+    window.add_changes(1.0, "shrank", range(5), ())
+    window.add_changes(2.0, "turned", range(10, 20), range(20, 28))
     assert window.recent_changes(2.0, "other") == RecentChanges(7)
     assert window.recent_changes(2.0, "shrank") == RecentChanges(2, frozenset(range(5)))
     assert window.recent_changes(2.0, "turned") == RecentChanges(

@@ -27,7 +27,7 @@ from eurekube_provider.core.decision import (
     decide,
 )
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.core.host_ports import KeptPod
+from eurekube_provider.core.host_ports import PodWithoutHostPort
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
@@ -72,17 +72,17 @@ def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
 
 def unread(names: str, wanted: str, *, is_ready: bool = True) -> DesiredInstances:
     """Return desired instances beside pods that were not read."""
-    kept = {(name, "shop"): KeptPod(is_ready) for name in names}
-    return DesiredInstances(tuple(pods(wanted)), kept_pods=kept)
+    kept = {(name, "shop"): PodWithoutHostPort(is_ready) for name in names}
+    return DesiredInstances(tuple(pods(wanted)), pods_without_host_port=kept)
 
 
-def at_their_own(names: str) -> dict[tuple[str, str], KeptPod]:
+def at_their_own(names: str) -> dict[tuple[str, str], PodWithoutHostPort]:
     """Return ready pods without a host port."""
-    return {(name, "shop"): KeptPod(is_ready=True, address=pod(name).ip_address) for name in names}
+    return {(name, "shop"): PodWithoutHostPort(is_ready=True, address=pod(name).ip_address) for name in names}
 
 
 def situation(
-    has: str = "", wanted: str = "", state: SyncerState = SyncerState.SERVED, **more: Any
+    has: str = "", wanted: str = "", state: SyncerState = SyncerState.COMPLETE, **more: Any
 ) -> SyncerSituation:
     """Return the situation of a syncer that has the pods ``has`` at the registry it names, and wants the pods
     ``wanted``.
@@ -94,9 +94,9 @@ def situation(
     beside = more.pop("beside", [])
     problems = more.pop("problems", doubt() if state is SyncerState.INCOMPLETE else ())
     terminating_ids = more.get("terminating_ids", frozenset())
-    is_asking = state in (SyncerState.SERVED, SyncerState.INCOMPLETE, SyncerState.PAUSED)
+    is_asking = state in (SyncerState.COMPLETE, SyncerState.INCOMPLETE, SyncerState.PAUSED)
     desired = DesiredInstances(
-        tuple(pods(wanted)), problems, terminating_ids, more.pop("are_slices_repacked", False)
+        tuple(pods(wanted)), problems, terminating_ids, more.pop("are_slices_being_repacked", False)
     )
     next_owners = {
         (place, pod(name).key): NextOwner(HEIR, pod(name, owner=HEIRS))
@@ -112,34 +112,36 @@ def situation(
         "brake": BrakeHistory(sum(one.status is Status.UP for one in (*here, *there)), 10_000),
         "next_owners": next_owners,
     }
-    fields = {"held": {"home": here, "other": there}, **known, **more}
+    fields = {"instances_by_registry": {"home": here, "other": there}, **known, **more}
     return SyncerSituation(("shop", "rating"), OURS, state, **fields)
 
 
 def holding(*instances: Instance) -> dict[str, Any]:
     """Return the fields of a situation in which the syncer's registry holds these instances."""
-    return {"held": {"home": instances}, "application_instances": {"home": instances}}
+    return {"instances_by_registry": {"home": instances}, "application_instances": {"home": instances}}
 
 
 EARLIER = "cluster/earlier/shop/rating"
 
 
 def former(
-    has: str, had: str, wanted: str, state: SyncerState = SyncerState.SERVED, **more: Any
+    has: str, had: str, wanted: str, state: SyncerState = SyncerState.COMPLETE, **more: Any
 ) -> SyncerSituation:
     """Return a situation with pods ``has`` under the cluster's present name, and ``had`` under a former
     one.
     """
     there = pods(had, owner=EARLIER)
-    return situation(has, wanted, state, under_former_names={"home": there}, beside=there, **more)
+    return situation(has, wanted, state, under_former_cluster_names={"home": there}, beside=there, **more)
 
 
-def unclaimed(had: str, wanted: str, state: SyncerState = SyncerState.SERVED, **more: Any) -> SyncerSituation:
+def unclaimed(
+    had: str, wanted: str, state: SyncerState = SyncerState.COMPLETE, **more: Any
+) -> SyncerSituation:
     """Return a situation with pods registered under another name of the cluster that the settings do not
     list.
     """
     there = pods(had, owner=EARLIER)
-    return situation("", wanted, state, under_undeclared_names={"home": there}, beside=there, **more)
+    return situation("", wanted, state, under_undeclared_cluster_names={"home": there}, beside=there, **more)
 
 
 def summary(steps: RegistrySteps) -> str:
@@ -239,7 +241,10 @@ ROWS: dict[str, Row] = {
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "pods have no host port yet": Row(
-        situation("ab", desired=DesiredInstances(tuple(pods("c")), kept_pods=at_their_own("ab"))), "+c"
+        situation(
+            "ab", desired=DesiredInstances(tuple(pods("c")), pods_without_host_port=at_their_own("ab"))
+        ),
+        "+c",
     ),
     "an instance of somebody else stands there": Row(
         situation("", "a", beside=[pod("a", owner=THEIRS)]), again=BLOCKED_RECHECK_SECONDS
@@ -248,33 +253,42 @@ ROWS: dict[str, Row] = {
         situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=BLOCKED_RECHECK_SECONDS
     ),
     "a pod registered itself at another port": Row(
-        situation("", "a", own_client_instances={pod("a").key: OWN_PORT}), "+a", again=BLOCKED_RECHECK_SECONDS
+        situation("", "a", self_registered_by_key={pod("a").key: OWN_PORT}),
+        "+a",
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "a pod registered itself at loopback": Row(
-        situation("", "a", own_client_instances={pod("a").key: AT_LOOPBACK}),
+        situation("", "a", self_registered_by_key={pod("a").key: AT_LOOPBACK}),
         "+a",
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "a pod registered itself beside ours": Row(
-        situation("a", "a", beside=[AT_LOOPBACK], own_client_instances={pod("a").key: AT_LOOPBACK}),
+        situation("a", "a", beside=[AT_LOOPBACK], self_registered_by_key={pod("a").key: AT_LOOPBACK}),
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "a dead pod's own registration": Row(
-        situation("a", "a", beside=[DEAD], foreign_problems=DEAD_NOTE), again=BLOCKED_RECHECK_SECONDS
+        situation("a", "a", beside=[DEAD], problems_with_foreign_instances=DEAD_NOTE),
+        again=BLOCKED_RECHECK_SECONDS,
     ),
     "a dead pod's own registration, to be removed": Row(
-        situation("a", "a", beside=[DEAD], removable_registrations=[DEAD], foreign_problems=DEAD_NOTE),
+        situation(
+            "a",
+            "a",
+            beside=[DEAD],
+            removable_dead_registrations=[DEAD],
+            problems_with_foreign_instances=DEAD_NOTE,
+        ),
         "xd",
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "a dead pod's own registration, with a policy that removes nothing": Row(
-        situation("a", "a", beside=[DEAD], removable_registrations=[DEAD], **KEEPS)
+        situation("a", "a", beside=[DEAD], removable_dead_registrations=[DEAD], **KEEPS)
     ),
     "a dead pod's own registration, paused": Row(
-        situation("a", "a", SyncerState.PAUSED, beside=[DEAD], removable_registrations=[DEAD])
+        situation("a", "a", SyncerState.PAUSED, beside=[DEAD], removable_dead_registrations=[DEAD])
     ),
     "a dead pod's own registration, in doubt": Row(
-        situation("a", "a", SyncerState.INCOMPLETE, beside=[DEAD], removable_registrations=[DEAD])
+        situation("a", "a", SyncerState.INCOMPLETE, beside=[DEAD], removable_dead_registrations=[DEAD])
     ),
     # The brake.
     "brake-beside-a-hand-over": Row(
@@ -294,13 +308,15 @@ ROWS: dict[str, Row] = {
     ),
     "brake-at-another-eureka": Row(situation("", "", elsewhere="ab"), holds="all 2 instances would go"),
     "packed-again": Row(
-        situation("abcd", "abc", are_slices_repacked=True), holds="while EndpointSlices have different ports"
+        situation("abcd", "abc", are_slices_being_repacked=True),
+        holds="while EndpointSlices have different ports",
     ),
     "the brake lets go after a minute": Row(
-        situation("abc", brake=BrakeHistory(3, 100, held=HELD), now=160.0), "-a -b -c"
+        situation("abc", brake=BrakeHistory(3, 100, held_removals=HELD), now=160.0), "-a -b -c"
     ),
     "a person releases the brake": Row(
-        situation("abc", brake=BrakeHistory(3, 100, held=HELD, is_released=True), now=101.0), "-a -b -c"
+        situation("abc", brake=BrakeHistory(3, 100, held_removals=HELD, is_released=True), now=101.0),
+        "-a -b -c",
     ),
     "what comes goes on while removals wait": Row(
         situation("abcdefghijklmnop", "z", brake=BrakeHistory(16, 100)),
@@ -316,10 +332,10 @@ ROWS: dict[str, Row] = {
         situation("abc", "", SyncerState.INCOMPLETE, ended_ids=ids("c")), "-c"
     ),
     "in doubt, and another application's pod has an address by now": Row(
-        situation("abc", "", SyncerState.INCOMPLETE, taken_by_pod={pod("c").instance_id: "x/y"}), "-c"
+        situation("abc", "", SyncerState.INCOMPLETE, address_taker_by_id={pod("c").instance_id: "x/y"}), "-c"
     ),
     "in doubt, and the next pod of that name has another address": Row(
-        situation("ab", "a", SyncerState.INCOMPLETE, taken_by_pod={pod("a").instance_id: "x/y"})
+        situation("ab", "a", SyncerState.INCOMPLETE, address_taker_by_id={pod("a").instance_id: "x/y"})
     ),
     "in doubt, what is known is registered": Row(situation("a", "ab", SyncerState.INCOMPLETE), "+b"),
     "namespace-that-was-not-read": Row(
@@ -364,14 +380,16 @@ ROWS: dict[str, Row] = {
             "abc",
             "ab",
             SyncerState.PAUSED,
-            taken_by_pod={pod("b").instance_id: "x/y", pod("c").instance_id: "x/z"},
+            address_taker_by_id={pod("b").instance_id: "x/y", pod("c").instance_id: "x/z"},
         ),
         ".b .c",
         paused_change_count=1,
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "paused, and an address at another Eureka is another's": Row(
-        situation("a", "a", SyncerState.PAUSED, elsewhere="b", taken_by_pod={pod("b").instance_id: "x/y"}),
+        situation(
+            "a", "a", SyncerState.PAUSED, elsewhere="b", address_taker_by_id={pod("b").instance_id: "x/y"}
+        ),
         "",
         ".b",
         paused_change_count=1,
@@ -400,17 +418,19 @@ ROWS: dict[str, Row] = {
         situation("abc", "", SyncerState.REFUSED, ended_ids=ids("c")), "-c", again=BLOCKED_RECHECK_SECONDS
     ),
     "refused, and another application's pod has an address by now": Row(
-        situation("abc", "", SyncerState.REFUSED, taken_by_pod={pod("c").instance_id: "x/y"}),
+        situation("abc", "", SyncerState.REFUSED, address_taker_by_id={pod("c").instance_id: "x/y"}),
         "-c",
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "refused, paused, and another application's pod has an address by now": Row(
-        situation("abc", "", SyncerState.REFUSED, taken_by_pod={pod("c").instance_id: "x/y"}, policy=UPSERT),
+        situation(
+            "abc", "", SyncerState.REFUSED, address_taker_by_id={pod("c").instance_id: "x/y"}, policy=UPSERT
+        ),
         ".c",
         again=BLOCKED_RECHECK_SECONDS,
     ),
     "refused, and others have all addresses by now": Row(
-        situation("abc", "", SyncerState.REFUSED, taken_by_pod=dict.fromkeys(ids("abc"), "x/y")),
+        situation("abc", "", SyncerState.REFUSED, address_taker_by_id=dict.fromkeys(ids("abc"), "x/y")),
         again=BLOCKED_RECHECK_SECONDS,
         holds="all 3 instances would go",
     ),
@@ -453,7 +473,11 @@ ROWS: dict[str, Row] = {
     ),
     "release-before-the-registry-was-read": Row(
         situation(
-            "", state=SyncerState.DELETED, elsewhere="b", unlisted_instances=pods("a"), home_error=AWAY
+            "",
+            state=SyncerState.DELETED,
+            elsewhere="b",
+            unlisted_instances=pods("a"),
+            home_registry_error=AWAY,
         ),
         "",
         "-b",
@@ -554,11 +578,11 @@ ROWS: dict[str, Row] = {
         situation("abc", "ab", elsewhere="abc", connections_to_same_eureka=frozenset({"other"})), "-c", "-c"
     ),
     "moved-in-doubt": Row(
-        situation("ab", "ab", elsewhere="ab", uncertain_connections={"other": None}),
+        situation("ab", "ab", elsewhere="ab", connections_to_maybe_same_eureka={"other": None}),
         again=REPLICATION_WAIT_SECONDS,
     ),
     "moved, and the other Eureka cannot be asked": Row(
-        situation("ab", "ab", elsewhere="ab", uncertain_connections={"other": AWAY}),
+        situation("ab", "ab", elsewhere="ab", connections_to_maybe_same_eureka={"other": AWAY}),
         again=REPLICATION_WAIT_SECONDS,
         error=AWAY,
     ),
@@ -617,9 +641,9 @@ def test_what_is_decided(fault: str) -> None:
     row = ROWS[fault]
     found = decide(row.situation)
     done = {name: summary(steps) for name, steps in found.steps_by_registry.items()}
-    expected = {name: getattr(row, name) for name in row.situation.held}
+    expected = {name: getattr(row, name) for name in row.situation.instances_by_registry}
     assert (done, found.paused_change_count, found.error) == (expected, row.paused_change_count, row.error)
-    held = found.brake.held
+    held = found.brake.held_removals
     assert (held is not None) == bool(row.holds)
     if held is not None:
         assert row.holds in held.problem.message
@@ -636,13 +660,21 @@ def test_each_edit_of_the_explorer_is_a_row() -> None:
 
 def test_a_hold_ends_when_people_were_informed() -> None:
     """Later decisions keep the end of a hold that the condition names, and return a shorter wait."""
-    first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held
+    first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held_removals
     assert first is not None
-    assert (first.since, first.until, first.wait_seconds) == (100.0, "1970-01-01T00:01:00Z", 60.1)
-    later = situation("abc", brake=BrakeHistory(3, 100, held=first), now=130.0, unix_now=31.0)
-    second = decide(later).brake.held
+    assert (first.since, first.until, first.seconds_until_next_decision) == (
+        100.0,
+        "1970-01-01T00:01:00Z",
+        60.1,
+    )
+    later = situation("abc", brake=BrakeHistory(3, 100, held_removals=first), now=130.0, unix_now=31.0)
+    second = decide(later).brake.held_removals
     assert second is not None
-    assert (second.until, round(second.wait_seconds, 1), second.held_seconds) == (first.until, 30.1, 30.0)
+    assert (second.until, round(second.seconds_until_next_decision, 1), second.held_seconds) == (
+        first.until,
+        30.1,
+        30.0,
+    )
 
 
 class Drawn:
@@ -663,14 +695,14 @@ class Drawn:
         held = {name: [one for one in there if one.owner == OURS] for name, there in registries.items()}
         desired = self._desired()
         state, policy = draw(list(SyncerState)), draw(list(Policy))
-        if state in (SyncerState.SERVED, SyncerState.INCOMPLETE):
-            state = SyncerState.INCOMPLETE if desired.is_in_doubt else SyncerState.SERVED
-        is_asking = state in (SyncerState.SERVED, SyncerState.INCOMPLETE, SyncerState.PAUSED)
+        if state in (SyncerState.COMPLETE, SyncerState.INCOMPLETE):
+            state = SyncerState.INCOMPLETE if desired.may_be_incomplete else SyncerState.COMPLETE
+        is_asking = state in (SyncerState.COMPLETE, SyncerState.INCOMPLETE, SyncerState.PAUSED)
         wanted = {one.instance_id for one in desired.instances}
         left = {one.instance_id for those in held.values() for one in those} - wanted
         ended_ids, forgotten_by_registry = self._some(left), {name: self._wanted() for name in registries}
-        taken_by_pod = self._some(wanted | left)
-        gone = left | desired.terminating_ids | taken_by_pod
+        address_taker_by_id = self._some(wanted | left)
+        gone = left | desired.terminating_ids | address_taker_by_id
         there = {one.key for one in registries["home"]}
         up = sum(one.status is Status.UP for those in held.values() for one in those)
         made = SyncerSituation(
@@ -685,7 +717,7 @@ class Drawn:
             application_instances=registries,
             terminating_ids=self._some(left) | (desired.terminating_ids & left),
             ended_ids=ended_ids,
-            taken_by_pod=dict.fromkeys(taken_by_pod, "other/pod"),
+            address_taker_by_id=dict.fromkeys(address_taker_by_id, "other/pod"),
             forgotten_by_registry={
                 name: [one for one in lost if one.instance_id not in gone]
                 for name, lost in forgotten_by_registry.items()
@@ -774,12 +806,12 @@ def carried_out(before: SyncerSituation, decision: Decision) -> SyncerSituation:
     up = sum(one.status is Status.UP for there in held.values() for one in there)
     return replace(
         before,
-        held=held,
+        instances_by_registry=held,
         application_instances={name: list(there.values()) for name, there in after.items()},
         forgotten_by_registry={},
         unlisted_instances=(),
         next_owners={},
-        brake=replace(before.brake, syncer_up_count=up, held=decision.brake.held),
+        brake=replace(before.brake, syncer_up_count=up, held_removals=decision.brake.held_removals),
     )
 
 
@@ -804,7 +836,7 @@ def test_nothing_in_doubt_is_removed(found: SyncerSituation) -> None:
     never.
     """
     decision = decide(found)
-    ended_ids = found.terminating_ids | found.ended_ids | found.taken_by_pod.keys()
+    ended_ids = found.terminating_ids | found.ended_ids | found.address_taker_by_id.keys()
     wanted = {one.key for one in found.desired.instances}
     knows_all = RULES_BY_STATE[found.state].removal_scope is RemovalScope.ALL and not found.awaits_next_owners
     for name, steps in decision.steps_by_registry.items():
@@ -816,13 +848,13 @@ def test_nothing_in_doubt_is_removed(found: SyncerSituation) -> None:
         assert RULES_BY_STATE[found.state].removal_scope is not RemovalScope.NONE or not removes
         assert not any((name, one.key) in found.next_owners for one in removes)
         if found.state is SyncerState.PAUSED:
-            assert {one.instance_id for one in removes} <= found.taken_by_pod.keys()
+            assert {one.instance_id for one in removes} <= found.address_taker_by_id.keys()
             assert (*steps.removals, *steps.removals_after_move) == ()
         elif name == found.home_registry or name in found.connections_to_same_eureka:
             assert wanted.isdisjoint(one.key for one in removes)
         else:
-            at_home = {one.key for one in found.held.get(found.home_registry, ())}
-            others = {one.key for one in removes if one.instance_id not in found.taken_by_pod}
+            at_home = {one.key for one in found.instances_by_registry.get(found.home_registry, ())}
+            others = {one.key for one in removes if one.instance_id not in found.address_taker_by_id}
             assert wanted & others <= at_home
         if found.policy is Policy.UPSERT_ONLY and found.state is not SyncerState.DELETED:
             assert (*steps.removals, *steps.removals_after_move) == ()
@@ -890,13 +922,13 @@ def test_instances_of_a_former_cluster_name_are_taken_over(found: SyncerSituatio
         for name, there in found.application_instances.items()
     }
     for there, is_former in (
-        (replace(found, under_former_names=theirs), True),
-        (replace(found, under_undeclared_names=theirs), False),
+        (replace(found, under_former_cluster_names=theirs), True),
+        (replace(found, under_undeclared_cluster_names=theirs), False),
     ):
         for name, steps in decide(there).steps_by_registry.items():
             keys = {one.key for one in theirs.get(name, ())}
             touched = [change for change in steps.plan.changes if change.instance.key in keys]
-            is_taken_over = is_former and RULES_BY_STATE[found.state].takes_over_former_names
+            is_taken_over = is_former and RULES_BY_STATE[found.state].takes_over_under_former_cluster_names
             assert {id(one) for one in touched} == {id(one) for one in steps.takeovers}
             assert len(touched) == (len(keys) if is_taken_over else 0)
             assert all(one.actual is not None and one.instance.owner == OURS for one in touched)

@@ -8,14 +8,14 @@ import pytest
 
 from eurekube_provider.core.derived_syncer import (
     FIELDS_BY_ANNOTATION,
+    MemberServiceCounts,
+    MemberServiceState,
     Membership,
-    ServiceCounts,
-    ServiceState,
     derived_syncer,
     is_namespace_syncer,
     membership_of,
     parent_of_derived_syncer,
-    read_service_state,
+    read_member_service_state,
     split_derived_name,
 )
 from eurekube_provider.core.errors import ConfigurationError
@@ -52,17 +52,17 @@ MIRRORED = {"metadata": {**service(sync="true")["metadata"], "labels": {MIRROR_L
 @pytest.mark.parametrize(
     ("given", "annotated", "every"),
     [
-        (None, Membership.NONE, Membership.NONE),
-        (service(), Membership.NONE, Membership.MEMBER),
+        (None, Membership.NOT_A_MEMBER, Membership.NOT_A_MEMBER),
+        (service(), Membership.NOT_A_MEMBER, Membership.MEMBER),
         (service(sync="pod"), Membership.MEMBER, Membership.MEMBER),
         (service(sync="service"), Membership.MEMBER, Membership.MEMBER),
         (service(sync="true"), Membership.MEMBER, Membership.MEMBER),
         (service(sync="false"), Membership.OPTED_OUT, Membership.OPTED_OUT),
         (service(sync="False"), Membership.OPTED_OUT, Membership.OPTED_OUT),
-        (service(port="80"), Membership.NONE, Membership.MEMBER),
-        (API_SERVER, Membership.NONE, Membership.NONE),
-        (ELSEWHERE, Membership.NONE, Membership.NONE),
-        (MIRRORED, Membership.NONE, Membership.NONE),
+        (service(port="80"), Membership.NOT_A_MEMBER, Membership.MEMBER),
+        (API_SERVER, Membership.NOT_A_MEMBER, Membership.NOT_A_MEMBER),
+        (ELSEWHERE, Membership.NOT_A_MEMBER, Membership.NOT_A_MEMBER),
+        (MIRRORED, Membership.NOT_A_MEMBER, Membership.NOT_A_MEMBER),
     ],
 )
 def test_who_joins(given: dict[str, Any] | None, annotated: Membership, every: Membership) -> None:
@@ -204,19 +204,19 @@ def test_the_order_of_the_worst() -> None:
     """First what callers do not find, then what nobody knows, then what is not in sync."""
     problem = Problem("x", "y")
     states = [
-        ServiceState("a", True, problem),
-        ServiceState("b", None, problem),
-        ServiceState("c", False, problem),
-        ServiceState("d", True),
+        MemberServiceState("a", True, problem),
+        MemberServiceState("b", None, problem),
+        MemberServiceState("c", False, problem),
+        MemberServiceState("d", True),
     ]
-    assert [one.service for one in ServiceCounts.of(states).worst] == ["c", "b", "a"]
+    assert [one.service for one in MemberServiceCounts.of(states).worst] == ["c", "b", "a"]
 
 
 def test_the_state_of_one_that_is_not_there() -> None:
     """It is awaited, or was refused and callers find nothing."""
     assert (
-        read_service_state("a", None, None).is_ready,
-        read_service_state("a", None, Problem("x", "y")).is_ready,
+        read_member_service_state("a", None, None).is_ready,
+        read_member_service_state("a", None, Problem("x", "y")).is_ready,
     ) == (
         None,
         False,
@@ -231,5 +231,5 @@ def test_the_state_of_one_whose_last_change_was_not_seen() -> None:
     ]
     for generation, is_up_to_date, reason in ((1, True, ""), (2, True, "Joining"), (1, False, "Joining")):
         item = {"metadata": {"generation": generation}, "status": {"conditions": conditions}}
-        state = read_service_state("a", item, None, is_up_to_date=is_up_to_date)
+        state = read_member_service_state("a", item, None, is_up_to_date=is_up_to_date)
         assert (state.is_ready, state.problem.reason if state.problem else "") == (True, reason)

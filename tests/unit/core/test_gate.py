@@ -11,7 +11,7 @@ from eurekube_provider.core.decision import SyncerState
 from eurekube_provider.core.drain_time import CALLERS_LEAVE_HUNG_SERVER_SECONDS
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.gate import (
-    UNSELECTED_WAIT_SECONDS,
+    UNSELECTED_POD_WAIT_SECONDS,
     GateDecision,
     GateReason,
     GateView,
@@ -39,8 +39,8 @@ SERVERS = {"http://a/eureka": 100.0, "http://b/eureka": 103.0}
 
 KNOWN = GateView(
     ("shop", "rating"),
-    SyncerState.SERVED,
-    needed_seconds=102,
+    SyncerState.COMPLETE,
+    required_shown_seconds=102,
     has_instances=True,
     is_in_slices=True,
     is_desired=True,
@@ -58,7 +58,7 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
     [
         ({}, GateReason.CALLERS_KNOW),
         ({"read_at": 204.9}, GateReason.CALLERS_LEARN),
-        ({"needed_seconds": 102.1}, GateReason.CALLERS_LEARN),
+        ({"required_shown_seconds": 102.1}, GateReason.CALLERS_LEARN),
         ({"shown_since": {**SERVERS, "http://c/eureka": 110.0}}, GateReason.CALLERS_LEARN),
         ({"shown_since": {**SERVERS, "http://c/eureka": None}}, GateReason.REGISTERING),
         ({"shown_since": {}}, GateReason.REGISTERING),
@@ -92,15 +92,18 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
         ({"state": SyncerState.REFUSED, "has_instances": False}, GateReason.NOT_WANTED),
         ({"state": SyncerState.PAUSED}, GateReason.PAUSED),
         ({"state": SyncerState.PAUSED, "gate": OPEN}, GateReason.PAUSED),
-        ({"has_other_ready_pod": False}, GateReason.NO_OTHER_READY),
-        ({"has_other_ready_pod": False, "state": SyncerState.PAUSED}, GateReason.NO_OTHER_READY),
-        ({"has_other_ready_pod": False, **SILENT}, GateReason.NO_OTHER_READY),
+        ({"has_other_ready_pod": False}, GateReason.NO_OTHER_POD_READY),
+        ({"has_other_ready_pod": False, "state": SyncerState.PAUSED}, GateReason.NO_OTHER_POD_READY),
+        ({"has_other_ready_pod": False, **SILENT}, GateReason.NO_OTHER_POD_READY),
         # Where the source may be broken, that no other pod is ready says nothing.
-        ({"has_other_ready_pod": False, "is_in_doubt": True, "read_at": 0.0}, GateReason.CALLERS_LEARN),
+        (
+            {"has_other_ready_pod": False, "is_registration_uncertain": True, "read_at": 0.0},
+            GateReason.CALLERS_LEARN,
+        ),
         ({"has_other_ready_pod": False, "is_in_slices": False, "read_at": 0.0}, GateReason.CALLERS_LEARN),
         ({"is_desired": False}, GateReason.NOT_WANTED),
         ({"is_desired": False, "is_in_slices": False}, GateReason.REGISTERING),
-        ({"is_desired": False, "is_in_doubt": True}, GateReason.REGISTERING),
+        ({"is_desired": False, "is_registration_uncertain": True}, GateReason.REGISTERING),
     ],
 )
 def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
@@ -122,8 +125,8 @@ def test_a_pod_of_no_syncer_waits_for_a_moment() -> None:
     """Syncer, Service and pod arrive by different watches: the gate opens only when no syncer has appeared
     for a while.
     """
-    assert decide_gate([], UNSELECTED_WAIT_SECONDS - 0.1).reason is GateReason.NOT_READ
-    assert decide_gate([], UNSELECTED_WAIT_SECONDS).reason is GateReason.NOT_WANTED
+    assert decide_gate([], UNSELECTED_POD_WAIT_SECONDS - 0.1).reason is GateReason.NOT_READ
+    assert decide_gate([], UNSELECTED_POD_WAIT_SECONDS).reason is GateReason.NOT_WANTED
 
 
 def test_reasons_open_or_wait() -> None:
@@ -131,7 +134,7 @@ def test_reasons_open_or_wait() -> None:
     assert {one for one in GateReason if one.opens_gate} == {
         GateReason.CALLERS_KNOW,
         GateReason.NOT_WANTED,
-        GateReason.NO_OTHER_READY,
+        GateReason.NO_OTHER_POD_READY,
         GateReason.OPEN_WITHOUT_EUREKA,
         GateReason.OPENED_BY_HAND,
     }

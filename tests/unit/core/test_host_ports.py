@@ -117,7 +117,7 @@ def test_without_a_host_port_nothing_is_registered(ports: list[Object]) -> None:
     (problem,) = desired.problems
     assert problem.reason == "NoPort"
     assert "port 8080 has no hostPort; the pods' containers must give one" in problem.message
-    assert desired.is_in_doubt
+    assert desired.may_be_incomplete
 
 
 def test_an_init_container_that_ends_has_no_host_port() -> None:
@@ -144,8 +144,10 @@ def test_pods_with_and_without_a_host_port() -> None:
     desired = mapped(slices, known)
     places = {(one.ip_address, one.port.number) for one in desired.instances}
     assert places == {("192.0.2.1", 30080), ("192.0.2.4", 30081)}
-    assert desired.left_out == ("2 endpoints of Service shop/rating without a hostPort for a TCP port",)
-    assert not desired.is_in_doubt
+    assert desired.endpoints_left_out == (
+        "2 endpoints of Service shop/rating without a hostPort for a TCP port",
+    )
+    assert not desired.may_be_incomplete
 
 
 def test_ports_bound_to_several_addresses_are_no_one_instance() -> None:
@@ -198,8 +200,8 @@ def test_a_pod_that_was_not_read_keeps_its_instance(
         {"a": pod(), "a.1": pod("10.0.0.2", host="192.0.2.2")},
     ).instances
     desired = mapped([one(ready=ready)], known)
-    assert (desired.instances, desired.problems, desired.awaits_unread_pods) == ((), (), True)
-    assert desired.left_out == ("1 pod of Service shop/rating, not read yet",)
+    assert (desired.instances, desired.problems, desired.has_unread_pods) == ((), (), True)
+    assert desired.endpoints_left_out == ("1 pod of Service shop/rating, not read yet",)
     (kept,) = registered_without_address(desired, [replace(before, status=held), other])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "192.0.2.1", status)
 
@@ -210,7 +212,7 @@ def test_a_pod_that_is_known_elsewhere_keeps_nothing() -> None:
     slices = [one(), endpoint_slice(endpoint("10.9.0.1", "a", ready=False), name="rating-y")]
     desired = mapped(slices, {"a": pod()})
     assert [each.key for each in desired.instances] == [held.key]
-    assert (registered_without_address(desired, [held]), desired.awaits_unread_pods) == ([], False)
+    assert (registered_without_address(desired, [held]), desired.has_unread_pods) == ([], False)
 
 
 def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
@@ -230,7 +232,7 @@ def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
         find_pod=lambda name, address: known[name].at(address),
     )
     assert [each.port.number for each in desired.instances] == [30081]
-    assert (registered_without_address(desired, [held]), desired.awaits_unread_pods) == ([], False)
+    assert (registered_without_address(desired, [held]), desired.has_unread_pods) == ([], False)
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, Status.UP), (False, Status.DOWN)])
@@ -244,7 +246,7 @@ def test_a_pod_without_a_host_port_keeps_the_instance_at_its_own_address(ready: 
     known = {"a": pod("10.0.0.1", {"containerPort": 8080}), "b": pod("10.0.0.2", host="192.0.2.2")}
     desired = mapped(slices, known)
     assert [each.ip_address for each in desired.instances] == ["192.0.2.2"]
-    assert not desired.is_in_doubt
+    assert not desired.may_be_incomplete
     (kept,) = registered_without_address(desired, [before, replace(before, ip_address="192.0.2.9")])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "10.0.0.1", status)
 
@@ -266,7 +268,7 @@ def test_host_ports_that_differ_are_no_repacking() -> None:
     item = endpoint_slice(endpoint("10.0.0.1", "a", ready=True), endpoint("10.0.0.2", "b", ready=True))
     item["metadata"]["labels"] |= packed
     known = {"a": pod(), "b": pod("10.0.0.2", {"containerPort": 8080, "hostPort": 30081})}
-    assert not mapped([item], known).are_slices_repacked
+    assert not mapped([item], known).are_slices_being_repacked
 
 
 def test_a_terminating_pod_that_is_gone_leaves() -> None:
@@ -274,7 +276,7 @@ def test_a_terminating_pod_that_is_gone_leaves() -> None:
     to terminate.
     """
     gone = mapped([one(ready=False, terminating=True)], {})
-    assert (dict(gone.kept_pods), gone.problems, gone.left_out) == ({}, (), ())
+    assert (dict(gone.pods_without_host_port), gone.problems, gone.endpoints_left_out) == ({}, (), ())
     there = mapped([one(ready=False, terminating=True)], {"a": pod()})
     assert there.terminating_ids == {"a.shop.eks:rating:30080"}
 
@@ -282,7 +284,7 @@ def test_a_terminating_pod_that_is_gone_leaves() -> None:
 def test_before_the_pods_were_read_nothing_is_changed() -> None:
     """Until the first list of pods is complete, the mapping is unread."""
     desired = mapped([one()], None)
-    assert (desired.awaits_reading, desired.instances) == (True, ())
+    assert (desired.has_unread_objects, desired.instances) == (True, ())
 
 
 def test_host_ports_are_for_mode_pod() -> None:

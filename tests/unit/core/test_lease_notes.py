@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.lease_notes import (
-    MAX_PREVIOUS_NAMES,
+    MAX_PREVIOUS_CLUSTER_NAMES,
     LeaseNotes,
     ServerNote,
     add_lease_notes,
@@ -57,7 +57,7 @@ def test_names_are_remembered_the_latest_first() -> None:
     assert (east.cluster_name, east.previous_names) == ("east", ("lab", "old", "reported"))
     assert east.with_cluster_name("lab").previous_names == ("east", "old", "reported")
     many = LeaseNotes(cluster_name="east")
-    for number in range(2 * MAX_PREVIOUS_NAMES):
+    for number in range(2 * MAX_PREVIOUS_CLUSTER_NAMES):
         many = many.with_cluster_name(f"name-{number}")
-    assert len(many.previous_names) == MAX_PREVIOUS_NAMES
-    assert many.previous_names[0] == f"name-{2 * MAX_PREVIOUS_NAMES - 2}"
+    assert len(many.previous_names) == MAX_PREVIOUS_CLUSTER_NAMES
+    assert many.previous_names[0] == f"name-{2 * MAX_PREVIOUS_CLUSTER_NAMES - 2}"

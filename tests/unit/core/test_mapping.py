@@ -376,7 +376,7 @@ def test_which_of_several_services_is_meant(described: str) -> None:
         found = desired.problems[0].reason if desired.problems else statuses(desired)
         assert found == expected
         assert not (desired.problems and desired.instances)
-        assert desired.is_in_doubt == (expected == "AmbiguousService")
+        assert desired.may_be_incomplete == (expected == "AmbiguousService")
 
 
 def test_several_services_are_distinguished_by_a_port_of_one() -> None:
@@ -427,7 +427,7 @@ def test_with_ambiguous_services_a_pod_may_replace_another() -> None:
     ):
         found = limited_to_registered_ports(desired, [by_pod[stands]] if stands else [])
         assert statuses(found) == expected
-        assert found.is_in_doubt
+        assert found.may_be_incomplete
     for id_, count in (("a.shop.former:rating:8080", 2), ("a.shop.eks:rating:9090", 0)):
         assert (
             len(limited_to_registered_ports(desired, [replace(by_pod["a"], instance_id=id_)]).instances)
@@ -488,7 +488,7 @@ def test_a_name_for_another_one_has_no_endpoints_and_no_address(mode: Mode) -> N
     desired = desired_instances(
         syncer(mode), [alias], [endpoint_slice(endpoint("10.0.0.1", "a", ready=True))], CLUSTER
     )
-    assert (desired.instances, desired.is_in_doubt, desired.has_endpoints) == ((), False, False)
+    assert (desired.instances, desired.may_be_incomplete, desired.has_endpoints) == ((), False, False)
     (problem,) = desired.problems
     assert problem.reason == "ExternalName"
     assert "rating.example.com" in problem.message
@@ -522,9 +522,9 @@ def test_endpoints_without_the_port_are_not_wanted(described: str) -> None:
     ]
     desired = pods(*slices, services=[service(ports=ports)], **fields)
     assert statuses(desired) == expected
-    assert desired.is_in_doubt == bool(desired.problems) == (said == "NoPort")
+    assert desired.may_be_incomplete == bool(desired.problems) == (said == "NoPort")
     assert {one.reason for one in desired.problems} == ({said} if said == "NoPort" else set())
-    assert bool(desired.left_out) == (said is True)
+    assert bool(desired.endpoints_left_out) == (said is True)
     assert desired.has_endpoints
 
 
@@ -540,14 +540,14 @@ def test_who_has_another_port_of_several_is_not_wanted_under_that_one() -> None:
     assert by_hand.port == Port(9090)
     one["metadata"]["labels"][SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     others = pods(one, services=[both])
-    assert (others.instances, others.is_in_doubt, others.left_out) == ((), True, ())
+    assert (others.instances, others.may_be_incomplete, others.endpoints_left_out) == ((), True, ())
     (problem,) = others.problems
     assert (problem.reason, "TCP port http" in problem.message) == ("NoPort", True)
     assert "spec.port" in problem.remedy
     web = endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-2")
     desired = pods(one, web, services=[both])
-    assert (statuses(desired), desired.is_in_doubt) == ({"10.0.0.1": "UP"}, False)
-    assert desired.left_out == ("1 endpoint of Service shop/rating without the TCP port http",)
+    assert (statuses(desired), desired.may_be_incomplete) == ({"10.0.0.1": "UP"}, False)
+    assert desired.endpoints_left_out == ("1 endpoint of Service shop/rating without the TCP port http",)
 
 
 FAMILIES: dict[str, tuple[list[Object], dict[str, str], tuple[str, ...]]] = {
@@ -609,7 +609,7 @@ def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) 
     for order in (slices, slices[::-1], slices):
         given = (syncer(), [service(ipFamilies=["IPv6", "IPv4"])], order, CLUSTER)
         desired = desired_instances(*given, mapped=mapped)
-        assert (statuses(desired), desired.left_out) == (expected, left_out)
+        assert (statuses(desired), desired.endpoints_left_out) == (expected, left_out)
         assert desired == desired_instances(*given)
         assert not desired.problems
 
@@ -689,7 +689,7 @@ def test_an_address_of_a_load_balancer_is_waited_for(
     described = service(ports=[{"port": 80}], clusterIP="10.96.0.1", type="LoadBalancer")
     described["status"] = {"loadBalancer": {"ingress": ingress}}
     desired = whole(described, endpoint_slice(endpoint("10.0.0.1")), advertise=advertise)
-    assert (desired.instances, desired.is_in_doubt) == ((), True)
+    assert (desired.instances, desired.may_be_incomplete) == ((), True)
     (problem,) = desired.problems
     assert problem.reason == "NoAddress"
     assert words in problem.message
@@ -841,7 +841,7 @@ def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, .
     (problem,) = found.problems
     assert problem.reason == "InvalidInstance"
     assert "EndpointSlice shop/rating-x" in problem.message
-    assert found.is_in_doubt
+    assert found.may_be_incomplete
 
 
 def test_an_ambiguous_address_is_not_registered() -> None:
@@ -851,11 +851,11 @@ def test_an_ambiguous_address_is_not_registered() -> None:
     found = pods(endpoint_slice(endpoint("10.0.0.071"), endpoint("10.0.0.1", "good")))
     assert statuses(found) == {"10.0.0.1": "UP"}
     assert "some read 10.0.0.57" in found.problems[0].message
-    assert found.is_in_doubt
+    assert found.may_be_incomplete
     whole = service(externalIPs=["198.51.100.071"], ports=[HTTP])
     wanted = syncer(Mode.SERVICE, advertise=Advertise.EXTERNAL_IP)
     found = desired_instances(wanted, [whole], [endpoint_slice(endpoint("10.0.0.1"))], CLUSTER)
-    assert (found.instances, found.is_in_doubt) == ((), True)
+    assert (found.instances, found.may_be_incomplete) == ((), True)
     assert "some read 198.51.100.57" in found.problems[0].message
 
 

@@ -157,7 +157,7 @@ def test_nothing_is_allowed_by_itself() -> None:
 def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
     """A cached judgement holds for one address text and one set of networks only."""
     policy = AddressPolicy(
-        parse_networks(["192.0.2.0/24", "2001:db8::/32"]), own_addresses=frozenset({"192.0.2.9"})
+        parse_networks(["192.0.2.0/24", "2001:db8::/32"]), cluster_addresses=frozenset({"192.0.2.9"})
     )
     narrow = parse_networks(["192.0.2.0/31"])
     for _ in range(2):
@@ -169,7 +169,7 @@ def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
             assert found is not None
             assert why in found.refusal_reason
         assert policy.judge_address("192.0.2.2") == JudgedAddress("192.0.2.2", "IPv4", "")
-    assert policy == AddressPolicy(policy.allowed_networks, own_addresses=policy.own_addresses)
+    assert policy == AddressPolicy(policy.allowed_networks, cluster_addresses=policy.cluster_addresses)
 
 
 def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:

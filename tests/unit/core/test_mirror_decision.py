@@ -29,8 +29,8 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.mirrored_service import (
     build_slice_metadata,
     has_cluster_ip_of_form,
+    mirrored_service_body,
     owner_reference,
-    service_body,
 )
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.networks import parse_networks
@@ -69,7 +69,9 @@ def person(opted_in: str | None = None, port: str = "http") -> dict[str, Any]:
 
 def ours(mirror: Mirror = MIRROR, port: str = "http", **spec: Any) -> dict[str, Any]:
     """Return the Service that the mirror has made."""
-    body = service_body(mirror, OWNER, "REVIEW", "review", [{"name": port, "port": 80, "protocol": "TCP"}])
+    body = mirrored_service_body(
+        mirror, OWNER, "REVIEW", "review", [{"name": port, "port": 80, "protocol": "TCP"}]
+    )
     body["metadata"]["uid"] = "uid-review"
     return {**body, "spec": {**body["spec"], **spec}}
 
@@ -174,7 +176,7 @@ ROWS = {
     "it is silent": Row(situation("a", "abc", is_eureka_silent=True, absent="bc"), SHOWS, "abc"),
     "it is silent, and a slice is gone": Row(situation("abc", "", is_eureka_silent=True), SHOWS, "abc"),
     "it is silent since this replica leads": Row(
-        situation("a", "abc", is_eureka_silent=True, was_shown_by_replica=False), WRITES_NOTHING
+        situation("a", "abc", is_eureka_silent=True, was_shown_by_this_replica=False), WRITES_NOTHING
     ),
     "it is silent, and a person has the name": Row(
         situation("a", "a", is_eureka_silent=True, service_of_any_owner=person()),
@@ -183,7 +185,7 @@ ROWS = {
     ),
     # Whose the Service is.
     "another mirror has the name": Row(
-        situation("a", holding_mirror="other", service_of_any_owner=ours()),
+        situation("a", mirror_with_service_name="other", service_of_any_owner=ours()),
         WRITES_NOTHING,
         problems=["NameTaken"],
     ),
@@ -191,7 +193,7 @@ ROWS = {
         situation("a", service_of_any_owner=person()), REMOVES_SLICES, problems=["NameTaken"]
     ),
     "the watch of Services is behind": Row(
-        situation("a", holding_mirror="legacy", service_of_any_owner=ours()), SHOWS, "a"
+        situation("a", mirror_with_service_name="legacy", service_of_any_owner=ours()), SHOWS, "a"
     ),
     "a person's Service opted in": Row(
         situation("a", mirror=ADDED, service_of_any_owner=person("legacy")), SHOWS, "a"
@@ -223,7 +225,7 @@ def test_what_is_decided(fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mirror", "stands", "must_replace_service", "renames_ports"),
+    ("mirror", "stands", "must_replace_service", "must_write_slices_first"),
     [
         (MIRROR, ours(), False, False),
         (MIRROR, ours(port="web"), False, True),
@@ -232,13 +234,16 @@ def test_what_is_decided(fault: str) -> None:
     ],
 )
 def test_how_a_service_is_changed(
-    mirror: Mirror, stands: dict[str, Any], must_replace_service: bool, renames_ports: bool
+    mirror: Mirror, stands: dict[str, Any], must_replace_service: bool, must_write_slices_first: bool
 ) -> None:
     """Another form replaces the Service, since its address is fixed; a port's new name is written after
     its slices.
     """
     found = decide_mirrored_service(situation("a", mirror=mirror, service=stands))
-    assert (found.must_replace_service, found.renames_ports) == (must_replace_service, renames_ports)
+    assert (found.must_replace_service, found.must_write_slices_first) == (
+        must_replace_service,
+        must_write_slices_first,
+    )
     assert found.service is not None
     assert has_cluster_ip_of_form(found.service, mirror.form)
 
@@ -295,9 +300,9 @@ class Drawn:
             service_of_any_owner=draw(
                 [None, person(), person("legacy"), person("beside"), person("legacy", "web")]
             ),
-            holding_mirror=draw(["", "", "legacy", "other"]),
+            mirror_with_service_name=draw(["", "", "legacy", "other"]),
             source=source,
-            was_shown_by_replica=draw([True, True, False]),
+            was_shown_by_this_replica=draw([True, True, False]),
             is_eureka_silent=draw([True, False, False]),
             is_released=draw([True, False, False, False]),
             gone=self._some("abcdefghijklmno"),
@@ -337,8 +342,8 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
         return
     called_now = {one.address for one in decision.verdict.endpoints if one.is_ready}
     listed = {one.instance_id for one in found.instances}
-    proved = {instance_id for _, instance_id in found.unlisted.gone - found.unlisted.absent}
-    absent = {instance_id for _, instance_id in found.unlisted.absent}
+    proved = {instance_id for _, instance_id in found.unlisted.gone - found.unlisted.gone_by_absence}
+    absent = {instance_id for _, instance_id in found.unlisted.gone_by_absence}
     for one in found.current_endpoints:
         if found.is_eureka_silent:
             assert one.address in {each.address for each in decision.verdict.endpoints}
@@ -368,7 +373,7 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
     else:
         assert (
             found.service is not None
-            or found.holding_mirror == "legacy"
+            or found.mirror_with_service_name == "legacy"
             or found.service_of_any_owner is None
         )
     judge_address = [POLICY.judge_address(one.address) for one in decision.verdict.endpoints]
@@ -393,10 +398,10 @@ def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
         slices=slices,
         current_endpoints=endpoints_in_slices(slices),
         held_since=found.held_since if found.is_eureka_silent else first.verdict.held_since_by_id,
-        holding_mirror="legacy" if service else found.holding_mirror,
+        mirror_with_service_name="legacy" if service else found.mirror_with_service_name,
         is_released=False,
     )
     again = decide_mirrored_service(second)
-    assert (again.must_replace_service, again.renames_ports) == (False, False)
+    assert (again.must_replace_service, again.must_write_slices_first) == (False, False)
     plan = again.slices(second, owner)
     assert not plan, plan

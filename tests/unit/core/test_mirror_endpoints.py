@@ -88,7 +88,7 @@ def test_what_no_request_can_name_is_shown_and_reported() -> None:
     assert [(one.reason, one.message) for one in found.problems] == [
         (MirrorCondition.UNREADABLE, "REVIEW a/b is not safe: no request can name the id 'a/b'")
     ]
-    assert not MirrorReport(problems=group_by_reason(found.problems)).synced[0]
+    assert not MirrorReport(problems=group_by_reason(found.problems)).synced_condition[0]
 
 
 def test_an_ambiguous_address_is_not_shown() -> None:
@@ -149,7 +149,7 @@ def test_one_bad_instance_keeps_no_other_away() -> None:
     ]
     assert "REVIEW vm-2 is at 127.0.0.1, which is a loopback address" in found.problems[0].message
     assert "REVIEW vm-3 is at 'vm-3.example.com'" in found.problems[1].message
-    assert found.up_by_unresolved_id == {"vm-3": True}
+    assert found.is_up_by_unresolved_id == {"vm-3": True}
 
 
 def test_names_become_the_addresses_that_they_resolve_to() -> None:
@@ -280,13 +280,23 @@ def test_a_report_says_what_is_wrong_first() -> None:
     )
     unresolvable = Problem("Unresolvable", "x0; x1; x2; and 2 more", MIRROR_REMEDIES["Unresolvable"])
     assert report.problems == {"Unresolvable": unresolvable}
-    assert report.synced == (False, unresolvable)
+    assert report.synced_condition == (False, unresolvable)
     remedy = MIRROR_REMEDIES["NoneReady"]
-    assert report.is_ready == (False, Problem("NoneReady", "no endpoint is ready of b", remedy))
-    is_ready, said = MirrorReport(some[:1]).is_ready
+    assert report.ready_condition == (False, Problem("NoneReady", "no endpoint is ready of b", remedy))
+    is_ready, said = MirrorReport(some[:1]).ready_condition
     assert (is_ready, said.reason, said.remedy) == (True, "EndpointsReady", "")
-    assert MirrorReport().synced[0]
-    assert MirrorReport().is_ready == (False, Problem("NoneReady", "no application is mirrored", remedy))
+    assert MirrorReport().synced_condition[0]
+    assert MirrorReport().ready_condition == (
+        False,
+        Problem("NoneReady", "no application is mirrored", remedy),
+    )
     failed = MirrorReport(failure=Problem("KubernetesError", "it broke"))
     remedy = MIRROR_REMEDIES["KubernetesError"]
-    assert failed.synced == failed.is_ready == (False, Problem("KubernetesError", "it broke", remedy))
+    assert (
+        failed.synced_condition
+        == failed.ready_condition
+        == (
+            False,
+            Problem("KubernetesError", "it broke", remedy),
+        )
+    )

@@ -77,7 +77,7 @@ def test_a_slice_says_all_that_kubernetes_reads() -> None:
     assert one["addressType"] == "IPv4"
     assert one["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
     assert one["metadata"]["labels"] == dict(OWNER.labels)
-    assert one["metadata"]["ownerReferences"] == [dict(OWNER.owner)]
+    assert one["metadata"]["ownerReferences"] == [dict(OWNER.owner_reference)]
     assert one["endpoints"] == [
         {
             "addresses": [f"192.0.0.{number}"],
@@ -286,7 +286,7 @@ def test_whatever_somebody_does_to_the_slices_is_put_right(
     for one in after.values():
         assert {port["protocol"] for port in one["ports"]} == {"TCP"}
         assert OWNER.labels.items() <= one["metadata"]["labels"].items()
-        assert one["metadata"]["ownerReferences"] == [OWNER.owner]
+        assert one["metadata"]["ownerReferences"] == [OWNER.owner_reference]
     assert len(plan_and_carry_out(wanted, after)[0]) == 0
     if slices == right:
         assert after == right
@@ -300,10 +300,10 @@ def test_only_slices_that_must_change_are_written(
     """Slices that lose or change an endpoint are written; for new endpoints only as many more as they
     need.
     """
-    has_hints = [all(one.zone for one in each if one.is_ready) for each in (before, after)]
+    has_zone_hints = [all(one.zone for one in each if one.is_ready) for each in (before, after)]
     _, slices = plan_and_carry_out(before)
     plan, _ = plan_and_carry_out(after, slices)
-    if has_hints[0] != has_hints[1]:
+    if has_zone_hints[0] != has_zone_hints[1]:
         return  # then every endpoint changes
     stays = {(one.group, one.address): one for one in after}
     places = {(one.group, one.address) for one in before}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.enforcement import InstancePolicy
+from eurekube_provider.core.enforcement import StackInstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status, same_contents
 from eurekube_provider.core.plan import (
@@ -422,9 +422,9 @@ def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
     theirs = Instance("A", "a", "h", "192.0.2.1", Port(1), metadata={"eurekube.owner": THEIRS})
     ours = {"eurekube.owner": OURS}
     mine, beside = replace(theirs, metadata=ours), replace(theirs, instance_id="b", metadata=ours)
-    refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: InstancePolicy()})
+    refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: StackInstancePolicy()})
     assert (refused.changes, len(refused.refusals)) == ((), 2)
-    adopting = {mine.key: InstancePolicy(adopt=True)}
+    adopting = {mine.key: StackInstancePolicy(adopt=True)}
     steps = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, adopting)
     assert steps.changes == (
         Change(Action.REGISTER, beside),
@@ -464,7 +464,7 @@ def test_a_status_is_enforced_or_left_to_people(
     if have is not None:
         status, override, held = have
         there = [replace(want, status=status, overridden_status=override, metadata=marked(held))]
-    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: InstancePolicy(enforce=enforce)})
+    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: StackInstancePolicy(enforce=enforce)})
     assert [change.action for change in steps.changes] == actions
     for change in steps.of(Action.ENFORCE):
         assert change.instance.status is (enforce or Status.UP)

@@ -14,7 +14,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.prestop import (
     PreStopHook,
     add_drain_to_workload,
-    serving_seconds,
+    serving_seconds_after_deletion,
     with_readiness_gate,
 )
 from eurekube_provider.core.syncer import READINESS_GATE
@@ -59,16 +59,18 @@ def workload(*containers: dict[str, Any], grace: int | None = None, **spec: Any)
 )
 def test_how_long_a_pod_serves(hook: dict[str, Any] | None, grace: int | None, expected: int) -> None:
     """The time is the sleep of its preStop, limited by the grace period."""
-    assert serving_seconds(workload(container(prestop=hook), grace=grace)["template"]["spec"]) == expected
+    pod_spec = workload(container(prestop=hook), grace=grace)["template"]["spec"]
+    assert serving_seconds_after_deletion(pod_spec) == expected
 
 
 def test_the_first_server_that_ends_counts() -> None:
     """The container with a port that ends first counts; containers without a port do not."""
     app = container(prestop={"sleep": {"seconds": 100}})
     without_port = {"name": "logs", "image": "logs"}
-    assert serving_seconds(workload(app, container("proxy"), grace=150)["template"]["spec"]) == 0
-    assert serving_seconds(workload(app, without_port, grace=150)["template"]["spec"]) == 100
-    assert serving_seconds(workload(without_port, grace=150)["template"]["spec"]) == 0
+    pod_spec = workload(app, container("proxy"), grace=150)["template"]["spec"]
+    assert serving_seconds_after_deletion(pod_spec) == 0
+    assert serving_seconds_after_deletion(workload(app, without_port, grace=150)["template"]["spec"]) == 100
+    assert serving_seconds_after_deletion(workload(without_port, grace=150)["template"]["spec"]) == 0
 
 
 SLEEPS: dict[str, Any] = {"sleep": {"seconds": 120}}
@@ -90,11 +92,13 @@ def test_a_native_sidecar_ends_after_the_others(hook: dict[str, Any] | None, exp
     """A native sidecar gets SIGTERM after the other containers have ended, but its preStop runs at once."""
     spec = workload(container(prestop=SLEEPS), grace=150)["template"]["spec"]
     sidecar = container("proxy", hook, restartPolicy="Always")
-    assert serving_seconds({**spec, "initContainers": [sidecar]}) == expected
+    assert serving_seconds_after_deletion({**spec, "initContainers": [sidecar]}) == expected
     for other in ({**sidecar, "restartPolicy": None}, {**sidecar, "ports": []}):  # ended, or serves nobody
-        assert serving_seconds({**spec, "initContainers": [other]}) == 120
+        assert serving_seconds_after_deletion({**spec, "initContainers": [other]}) == 120
     alone = workload(container(), grace=150)["template"]["spec"]
-    assert serving_seconds({**alone, "initContainers": [sidecar]}) == 0, "the container itself ends at once"
+    assert serving_seconds_after_deletion({**alone, "initContainers": [sidecar]}) == 0, (
+        "the container itself ends at once"
+    )
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
@@ -108,7 +112,7 @@ def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None
     after = add_drain_to_workload(kind, before, TUNED, hook)
     assert before == untouched
     pod = after["template"]["spec"]
-    assert serving_seconds(pod) == TUNED.prestop_seconds == 60
+    assert serving_seconds_after_deletion(pod) == TUNED.prestop_seconds == 60
     assert pod["terminationGracePeriodSeconds"] == 60 + 60
     assert after["minReadySeconds"] == 60
     assert (after["replicas"], after["template"]["metadata"]) == (3, before["template"]["metadata"])
@@ -160,7 +164,7 @@ def test_pods_may_wait_for_callers_instead() -> None:
     assert "minReadySeconds" not in after
     assert after["progressDeadlineSeconds"] == 102 + 600
     assert after["template"]["spec"]["readinessGates"] == [other, {"conditionType": READINESS_GATE}]
-    assert serving_seconds(after["template"]["spec"]) == 120
+    assert serving_seconds_after_deletion(after["template"]["spec"]) == 120
     assert with_readiness_gate(after["template"]["spec"]) == after["template"]["spec"]
 
 

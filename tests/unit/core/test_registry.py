@@ -11,7 +11,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EurekaLease
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY, adapt_to_registry
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY_ANNOTATION, adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA, ZOOKEEPER, Capabilities
 from eurekube_provider.core.syncer import NotReady, Syncer
 
@@ -43,8 +43,8 @@ def test_what_is_not_ready_is_not_registered_where_many_would_call_it() -> None:
     without the annotation.
     """
     assert asked(ZOOKEEPER, notReady="Down").not_ready is NotReady.REMOVE
-    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Down").not_ready is NotReady.DOWN
-    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Remove").not_ready is NotReady.REMOVE
+    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY_ANNOTATION, notReady="Down").not_ready is NotReady.DOWN
+    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY_ANNOTATION, notReady="Remove").not_ready is NotReady.REMOVE
 
 
 def test_names_are_as_they_are_written_where_case_counts() -> None:

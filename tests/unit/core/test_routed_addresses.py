@@ -602,7 +602,7 @@ def test_the_address_is_lost(read: Routes | None, reason: str, not_ready: NotRea
     for there, status in ((READY, Status.UP), (UNREADY, Status.DOWN)):
         desired = mapped(read, there, not_ready=not_ready)
         (problem,) = desired.problems
-        assert (problem.reason, desired.instances, desired.is_in_doubt) == (reason, (), True)
+        assert (problem.reason, desired.instances, desired.may_be_incomplete) == (reason, (), True)
         assert registered_without_address(desired, [before]) == [replace(before, status=status)]
 
 

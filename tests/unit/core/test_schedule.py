@@ -16,7 +16,7 @@ from eurekube_provider.core.schedule import (
     MAX_DEBOUNCE_FACTOR,
     RunLimits,
     Schedule,
-    retry_delay,
+    retry_delay_seconds,
 )
 
 PACE = RunLimits(debounce_seconds=2.0, interval_seconds=30.0)
@@ -114,7 +114,7 @@ def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
     after_start = [at for at, _ in played.ran]
     waits = [later - earlier - 3.0 for earlier, later in pairwise(after_start)]
     assert waits == pytest.approx(
-        [0.75 * retry_delay(number) for number in range(1, len(after_start))], abs=0.2
+        [0.75 * retry_delay_seconds(number) for number in range(1, len(after_start))], abs=0.2
     )
     assert (played.schedule.served_digest, played.schedule.failures) == ("b", 0)
 
@@ -127,9 +127,9 @@ def test_after_a_failure_what_was_served_before_is_not_trusted() -> None:
 
 def test_delays_grow_to_a_bound() -> None:
     """The delay doubles from FIRST_RETRY_SECONDS to LONGEST_RETRY_SECONDS."""
-    assert retry_delay(1) == FIRST_RETRY_SECONDS
-    assert retry_delay(2) == 2 * FIRST_RETRY_SECONDS
-    assert retry_delay(1000) == LONGEST_RETRY_SECONDS
+    assert retry_delay_seconds(1) == FIRST_RETRY_SECONDS
+    assert retry_delay_seconds(2) == 2 * FIRST_RETRY_SECONDS
+    assert retry_delay_seconds(1000) == LONGEST_RETRY_SECONDS
 
 
 @given(

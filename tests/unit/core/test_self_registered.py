@@ -13,9 +13,9 @@ from eurekube_provider.core.self_registered import (
     MAX_REGISTRATIONS_IN_STATUS,
     SelfRegistration,
     dead_registrations_problem,
-    find_own_client_instances,
     find_pods_to_verify,
-    is_unrenewed,
+    find_self_registered_instances,
+    is_unchanged_and_unrenewed,
     merge_self_registrations,
     read_self_registrations,
     to_status_entries,
@@ -121,14 +121,14 @@ def test_what_a_pod_registered_itself(name: str) -> None:
     want = wanted(row.pod)
     desired = [want, *([row.beside] if row.beside else [])]
     own = {(row.pod, ADDRESS)} if row.own else set()
-    own_client_instances = find_own_client_instances(desired, [row.unowned], own)
-    assert own_client_instances == ({want.key: row.unowned} if row.is_twin else {})
-    steps = plan([want], [row.unowned], OWNER, own_client_instances=own_client_instances)
+    self_registered_by_key = find_self_registered_instances(desired, [row.unowned], own)
+    assert self_registered_by_key == ({want.key: row.unowned} if row.is_twin else {})
+    steps = plan([want], [row.unowned], OWNER, self_registered_by_key=self_registered_by_key)
     reported = [*steps.refusals, *steps.duplicates]
     assert [one.reason for one in reported] == [RefusalReason.SELF_REGISTERED] * row.is_twin
     stays_alone = row.is_twin and row.stays_alone
     assert [change.action for change in steps.changes] == [Action.REGISTER] * (not stays_alone)
-    settled = plan([want], [want, row.unowned], OWNER, own_client_instances=own_client_instances)
+    settled = plan([want], [want, row.unowned], OWNER, self_registered_by_key=self_registered_by_key)
     assert (settled.changes, len(settled.duplicates)) == ((), row.is_twin)
 
 
@@ -172,13 +172,13 @@ def test_an_instance_is_over_when_nobody_renews_it() -> None:
     another address.
     """
     first = replace(itself(), lease_ends_ms=100_000, last_dirty_timestamp_ms=1)
-    assert is_unrenewed(first, first)
-    assert is_unrenewed(replace(first, lease_ends_ms=101_000), first)
-    assert not is_unrenewed(replace(first, lease_ends_ms=130_000), first)
-    assert not is_unrenewed(replace(first, lease_ends_ms=None), first)
-    assert not is_unrenewed(first, replace(first, lease_ends_ms=None))
-    assert not is_unrenewed(replace(first, last_dirty_timestamp_ms=2), first)
-    assert not is_unrenewed(replace(first, ip_address="10.0.0.6"), first)
+    assert is_unchanged_and_unrenewed(first, first)
+    assert is_unchanged_and_unrenewed(replace(first, lease_ends_ms=101_000), first)
+    assert not is_unchanged_and_unrenewed(replace(first, lease_ends_ms=130_000), first)
+    assert not is_unchanged_and_unrenewed(replace(first, lease_ends_ms=None), first)
+    assert not is_unchanged_and_unrenewed(first, replace(first, lease_ends_ms=None))
+    assert not is_unchanged_and_unrenewed(replace(first, last_dirty_timestamp_ms=2), first)
+    assert not is_unchanged_and_unrenewed(replace(first, ip_address="10.0.0.6"), first)
 
 
 def test_the_dead_are_named() -> None:

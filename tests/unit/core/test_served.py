@@ -52,7 +52,7 @@ def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "eas
 
 
 @pytest.mark.parametrize(
-    ("there", "registered", "was_there", "words"),
+    ("there", "registered", "had_instances_there", "words"),
     [
         ([renewed(20)], 3, True, ""),
         ([renewed(200), renewed(20)], 3, True, ""),
@@ -65,9 +65,11 @@ def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "eas
         ([], 0, True, ""),  # scaled to zero
     ],
 )
-def test_who_is_served(there: list[Instance], registered: int, was_there: bool, words: str) -> None:
+def test_who_is_served(there: list[Instance], registered: int, had_instances_there: bool, words: str) -> None:
     """A syncer is served if somebody renews one of its instances."""
-    why = not_served_problem(syncer(registered=registered), there, NOW, was_there=was_there)
+    why = not_served_problem(
+        syncer(registered=registered), there, NOW, had_instances_there=had_instances_there
+    )
     assert (why is not None) == bool(words)
     assert why is None or (words in why.message and "--watch-namespace" in why.remedy)
 
@@ -75,13 +77,13 @@ def test_who_is_served(there: list[Instance], registered: int, was_there: bool, 
 def test_a_namespaces_syncer_has_nothing_itself() -> None:
     """It counts the instances of derived syncers, which report by themselves."""
     item = {**syncer(registered=3), "spec": {"selector": {"services": "All"}}}
-    assert not_served_problem(item, [], NOW, was_there=True) is None
+    assert not_served_problem(item, [], NOW, had_instances_there=True) is None
 
 
 def test_a_status_says_no_more_that_all_is_well() -> None:
     """Ready and Synced turn Unknown once, with the reason NotServed; other conditions stay."""
     item = syncer()
-    why = not_served_problem(item, [renewed(120)], NOW, was_there=True)
+    why = not_served_problem(item, [renewed(120)], NOW, had_instances_there=True)
     assert why is not None
     said = not_served_status(item, why, "2026-01-31T12:00:00Z")
     assert said is not None

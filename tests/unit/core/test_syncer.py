@@ -178,8 +178,8 @@ def test_a_problem_keeps_what_is_registered() -> None:
     """A port that does not exist leaves a doubt, which keeps instances; a selector that matches nothing
     leaves none.
     """
-    assert pods(endpoint_slice(endpoint("10.0.0.1", "a")), port="nope").is_in_doubt
-    assert not pods(services=[service("other", app=None)]).is_in_doubt
+    assert pods(endpoint_slice(endpoint("10.0.0.1", "a")), port="nope").may_be_incomplete
+    assert not pods(services=[service("other", app=None)]).may_be_incomplete
 
 
 def test_urls() -> None:
@@ -263,7 +263,7 @@ def test_pods_that_were_not_read_change_nothing() -> None:
     """Until pods' labels are known, no instance is registered without them, and none is removed."""
     desired = pods(endpoint_slice(endpoint("10.0.0.1", "a")), metadata_from_pod_labels=("version",))
     assert ([problem.reason for problem in desired.problems], desired.instances) == (["PodsNotRead"], ())
-    assert desired.is_in_doubt
+    assert desired.may_be_incomplete
 
 
 @given(
@@ -338,7 +338,7 @@ def test_an_address_that_is_not_there(advertise: Advertise, words: str) -> None:
     """
     desired = whole(service(ports=[HTTP], clusterIP="None"), nodes=[], advertise=advertise)
     (problem,) = desired.problems
-    assert (problem.reason, words in problem.message, desired.is_in_doubt) == ("NoAddress", True, True)
+    assert (problem.reason, words in problem.message, desired.may_be_incomplete) == ("NoAddress", True, True)
 
 
 def test_cluster_dns() -> None:
@@ -404,7 +404,7 @@ def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
     desired = whole(described, nodes=nodes, advertise=Advertise.NODE_PORT)
     (instance,) = desired.instances
     assert (instance.status, instance.ip_address) == (Status.DOWN, "10.64.0.1")
-    assert not desired.is_in_doubt
+    assert not desired.may_be_incomplete
 
 
 def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
@@ -456,11 +456,13 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
     ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
     view = InstanceTable()
     for instance in ready:
-        view.exchange_for_written(instance)
+        view.store_written_and_return_previous(instance)
     steps = plan(unready, ready, OWNER)
-    assert (len(steps.changes), view.count_up(owner=OWNER)) == (3, 1)
+    assert (len(steps.changes), view.count_up_instances(owner=OWNER)) == (3, 1)
     assert (
-        judge_removals(steps, BrakeHistory(view.count_up(owner=OWNER), 1), lambda _: False, 0.0, 0.0).held
+        judge_removals(
+            steps, BrakeHistory(view.count_up_instances(owner=OWNER), 1), lambda _: False, 0.0, 0.0
+        ).held_removals
         is None
     )
 
@@ -469,7 +471,10 @@ def test_a_node_port_waits_for_the_nodes() -> None:
     """Until the nodes are listed, instances are kept; a Service without node ports yields NoPort."""
     described = service(ports=[HTTP], clusterIP="10.96.0.1")
     desired = whole(described, advertise=Advertise.NODE_PORT)
-    assert ([problem.reason for problem in desired.problems], desired.is_in_doubt) == (["NodesNotRead"], True)
+    assert ([problem.reason for problem in desired.problems], desired.may_be_incomplete) == (
+        ["NodesNotRead"],
+        True,
+    )
     bare = service(ports=[{"name": "http", "port": 80}], clusterIP="10.96.0.1")
     (problem,) = whole(bare, nodes=[node("a", InternalIP="x")], advertise=Advertise.NODE_PORT).problems
     assert (problem.reason, "nodePort" in problem.message) == ("NoPort", True)
@@ -623,7 +628,7 @@ def test_a_port_that_is_not_there_leaves_its_key_out() -> None:
     (instance,) = desired.instances
     assert "management.port" not in instance.metadata
     assert (instance.health_check_url, instance.secure_health_check_url) == ("", "")
-    assert (desired.is_in_doubt, desired.left_out) == (False, ())
+    assert (desired.may_be_incomplete, desired.endpoints_left_out) == (False, ())
     assert desired.metadata_left_out == (
         "management.port (TCP port management) of the endpoints of Service shop/rating",
         "the health check (TCP port management) of the endpoints of Service shop/rating",

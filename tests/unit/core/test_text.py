@@ -14,9 +14,9 @@ from eurekube_provider.core.text import (
     MAX_METADATA_BYTES,
     MAX_NAME_LENGTH_IN_URL,
     check_metadata,
-    metadata_problem,
-    name_problem,
-    text_problem,
+    describe_oversized_metadata,
+    describe_unfit_name,
+    describe_unreadable_text,
 )
 
 
@@ -32,7 +32,7 @@ def xml_reads(letter: str) -> bool:
 @given(st.characters(codec=None, exclude_categories=()) | st.sampled_from("\x00\x1f\ud800\udfff\ufffe\uffff"))
 def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
     """Tabs, line ends and the letters of every script are accepted."""
-    assert (text_problem(f"a{letter}b") == "") is xml_reads(letter)
+    assert (describe_unreadable_text(f"a{letter}b") == "") is xml_reads(letter)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
 )
 def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
     """Names are part of URLs, which a server would parse in its own way."""
-    assert name_problem(name)
+    assert describe_unfit_name(name)
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,23 @@ def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
 )
 def test_names_that_servers_read_back_are_taken(name: str) -> None:
     """Names that work in URLs are accepted, also unusual ones."""
-    assert name_problem(name) == ""
+    assert describe_unfit_name(name) == ""
 
 
 @pytest.mark.parametrize(("letter", "in_a_url"), [("a", 1), (":", 3), ("\u00e4", 6), ("\U0001f600", 12)])
 def test_names_have_a_bound_as_a_url_has_them(letter: str, in_a_url: int) -> None:
     """The bound counts a name's letters as they are encoded in a URL, so that the longest request fits."""
     most = MAX_NAME_LENGTH_IN_URL // in_a_url
-    assert name_problem(letter * most) == ""
-    assert f"more than {MAX_NAME_LENGTH_IN_URL}" in name_problem(letter * (most + 1))
+    assert describe_unfit_name(letter * most) == ""
+    assert f"more than {MAX_NAME_LENGTH_IN_URL}" in describe_unfit_name(letter * (most + 1))
 
 
 def test_metadata_have_a_bound_in_sum() -> None:
     """The bound counts the bytes of keys and values, without Eurekube's own keys."""
     full = {"a": "b" * (MAX_METADATA_BYTES - 1), OWNER_KEY: "stack/" + "x" * 300}
-    assert metadata_problem(full) == ""
-    assert f"{MAX_METADATA_BYTES + 1} bytes" in metadata_problem({**full, "c": ""})
-    assert metadata_problem({"a": "\u00e4" * (MAX_METADATA_BYTES // 2)})
+    assert describe_oversized_metadata(full) == ""
+    assert f"{MAX_METADATA_BYTES + 1} bytes" in describe_oversized_metadata({**full, "c": ""})
+    assert describe_oversized_metadata({"a": "\u00e4" * (MAX_METADATA_BYTES // 2)})
 
 
 def test_a_refusal_does_not_repeat_the_value() -> None:

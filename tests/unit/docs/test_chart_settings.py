@@ -29,7 +29,7 @@ PATIENT = settings(max_examples=20, deadline=None, suppress_health_check=[Health
 BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
 """Variables that only chart values of their own set."""
 
-SETTINGS = {environment_variable(one.name): one for one in ALL_OPTIONS if one.has_variable}
+SETTINGS = {environment_variable(one.name): one for one in ALL_OPTIONS if one.has_environment_variable}
 KEYS = {
     f"{kind}: {one.name}": (one, rules[one.name])
     for kind, options, rules in (

@@ -11,12 +11,12 @@ from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
 from eurekube_provider.provider.functions import FUNCTIONS_BY_TOKEN
 from eurekube_provider.provider.native_resource import (
-    ADDED_BY_PROVIDER,
     INSTANCE_IDS_OUTPUT,
+    NAMES_ADDED_BY_PROVIDER,
     RESOURCE_TYPES_BY_TOKEN,
 )
 from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA
-from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, MEMBER_PROPERTIES
+from eurekube_provider.registrations.members import APPLICATION_INPUTS, APPLICATION_OUTPUTS, MEMBER_PROPERTIES
 from eurekube_provider.registrations.names import to_camel_case
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, PROPERTIES
 from scripts.provider_schema import make_schema, schema_text
@@ -38,7 +38,7 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
     ("token", "inputs", "outputs"),
     [
         ("eurekube:index:Instance", INPUT_NAMES, OUTPUT_ONLY_NAMES),
-        ("eurekube:index:Application", MEMBER_INPUTS, (*MEMBER_OUTPUTS, INSTANCE_IDS_OUTPUT)),
+        ("eurekube:index:Application", APPLICATION_INPUTS, (*APPLICATION_OUTPUTS, INSTANCE_IDS_OUTPUT)),
     ],
 )
 def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
@@ -47,7 +47,7 @@ def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: t
     """
     known = make_schema()["resources"][token]
     assert set(known["inputProperties"]) == {
-        to_camel_case(name) for name in inputs if name not in ADDED_BY_PROVIDER
+        to_camel_case(name) for name in inputs if name not in NAMES_ADDED_BY_PROVIDER
     }
     reported = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
     assert set(known["properties"]) == {

@@ -54,13 +54,13 @@ class Servers(WriteNotes):
     def note_removal_begins(self, _: Instance) -> None:
         self.requests.append("leaving")
 
-    def note_other_owner(self, instance: Instance) -> None:
+    def note_found_under_other_owner(self, instance: Instance) -> None:
         self.requests.append("found")
-        super().note_other_owner(instance)
+        super().note_found_under_other_owner(instance)
 
-    def note_removed(self, instance: Instance, *, is_read_back: bool = False) -> None:
+    def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:
         self.requests.append("gone")
-        super().note_removed(instance, is_read_back=is_read_back)
+        super().note_removed(instance, is_confirmed_gone=is_confirmed_gone)
 
     def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:
         """Carry out a plan as its owner, and return the errors of failed changes."""

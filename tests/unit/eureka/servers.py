@@ -40,7 +40,7 @@ class RecordingListener:
         self.owners: list[str] = []
         self.conditions = 0
 
-    def owner_changed(self, owner: str) -> None:
+    def instances_of_owner_changed(self, owner: str) -> None:
         """Record the owner."""
         self.owners.append(owner)
 
@@ -77,7 +77,7 @@ class TwoServers(Peers):
         self.looks += url == self.peers[0].url
         return STATUS
 
-    def list_with(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+    def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """Return the first server's list, which is empty."""
         assert callable(read)
         return []
@@ -149,7 +149,7 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """Learn this list, check stacks' instances, and return the ids that are renewed."""
     registry.reader.process_list(list(listed), is_complete=True)
-    registry.stacks.renew_suggested()
+    registry.stacks.renew_suggested_by_list()
     return {one.instance_id for one in registry.renewals.renewed_instances()}
 
 
@@ -188,11 +188,11 @@ class Balanced(Peers):
 
 
 def behind_a_balancer(
-    servers: Balanced, looks: int = 7, follows_another: Callable[[], bool] = lambda: True
+    servers: Balanced, looks: int = 7, may_follow_another_leader: Callable[[], bool] = lambda: True
 ) -> EurekaRegistry:
     """Return a registry, not started, that has asked for start times ``looks`` times."""
     registry = EurekaRegistry(
-        servers, Cluster("lab", "u"), "operator", 600.0, follows_another=follows_another
+        servers, Cluster("lab", "u"), "operator", 600.0, may_follow_another_leader=may_follow_another_leader
     )
     for _ in range(looks):
         registry.restarts.detect_restarts()

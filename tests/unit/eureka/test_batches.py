@@ -64,7 +64,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
     """A slow server that is no longer waited for still gets the batch soon, because servers do not forward
     batches.
     """
-    monkeypatch.setattr(windows, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SERVER_GRACE_SECONDS", 0.05)
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
@@ -84,7 +84,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Peer, "send_batch", carry_out)
     monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
-    peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
+    peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all_servers=False)
     assert change_in_batches(peers, [one]) == {}
     assert one.instance_id in held[URLS[0]]
     wait_until(lambda: one.instance_id in held[slow], "the registration", 10.0)
@@ -268,7 +268,7 @@ def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
         assert not change_in_batches(peers, both)
 
         class Two(RecordingNotes):
-            def is_of_same_named_cluster(self, instance: Instance) -> bool:
+            def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
                 return instance.instance_id == "0000"
 
         failures = change_in_batches(peers, (), both, notes=Two())
@@ -342,7 +342,7 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow server does not get changes that were undone before their batch was sent to it."""
-    monkeypatch.setattr(windows, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SERVER_GRACE_SECONDS", 0.05)
     many = [instance(OURS, number) for number in range(batch.MOST_ITEMS_PER_BATCH // 2 + 1)]
     last = many[-1]
     slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}
@@ -368,7 +368,7 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
     monkeypatch.setattr(Peer, "send_batch", carry_out)
     monkeypatch.setattr(Peer, "read", read)
     threads, seen = set(threading.enumerate()), RecordingNotes()
-    peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all=False)
+    peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all_servers=False)
     if comes_back:
         assert change_in_batches(peers, many, notes=seen) == {}
     is_slow.set()

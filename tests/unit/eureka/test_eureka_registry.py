@@ -37,14 +37,14 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
 
 
 def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
-    """``refresh`` with ``known_too`` also reads listed instances, and drops one that no server holds."""
+    """``refresh`` with ``include_known`` also reads listed instances, and drops one that no server holds."""
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.start_leading(0)
     registry.reader.process_list([listed], is_complete=True)
     registry.refresh([listed.key])
     assert registry.table.instances_of_owner(OWNER) == [listed]
-    registry.refresh([listed.key], known_too=True)
+    registry.refresh([listed.key], include_known=True)
     assert registry.table.instances_of_owner(OWNER) == []
 
 
@@ -102,9 +102,9 @@ def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> N
         began = time.monotonic()
         first, second = (registry.read_everywhere([("RATING", "a")]) for _ in range(2))
         peers.stop_avoiding(peers.peers[1])
-        late = peers.callers_late_until()
+        late = peers.callers_away_until_by_url()
         peers.close()
-    assert first.by_server == {eureka.url: {("RATING", "a"): None}}
+    assert first.instances_by_server == {eureka.url: {("RATING", "a"): None}}
     assert first.silent_since.keys() == second.silent_since.keys() == {hangs}
     assert began <= first.silent_since[hangs] <= second.silent_since[hangs] + 0.3
     assert late.keys() == {hangs}

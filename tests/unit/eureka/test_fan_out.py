@@ -25,8 +25,8 @@ LONG_SECONDS = 30.0
 class Cluster:
     """Three servers, some of which hang until the test ends, as servers do whose requests time out."""
 
-    def __init__(self, *, waits_for_all: bool = False) -> None:
-        self.peers = Peers(Connection(URLS), waits_for_all=waits_for_all)
+    def __init__(self, *, waits_for_all_servers: bool = False) -> None:
+        self.peers = Peers(Connection(URLS), waits_for_all_servers=waits_for_all_servers)
         self.hanging: set[str] = set()
         self.asked: list[str] = []
         self.healed = threading.Event()
@@ -57,13 +57,13 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize(
     ("answered_after", "expected"),
-    [([], None), ([0.01], 0.01 + windows.GRACE_SECONDS), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
+    [([], None), ([0.01], 0.01 + windows.SERVER_GRACE_SECONDS), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
 )
 def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
     """Other servers are waited for until a grace after the first answer, or twice the slowest answer's time;
     without an answer there is no limit.
     """
-    assert seconds_to_wait(answered_after, windows.GRACE_SECONDS) == expected
+    assert seconds_to_wait(answered_after, windows.SERVER_GRACE_SECONDS) == expected
 
 
 def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
@@ -71,16 +71,16 @@ def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
     cluster.hanging = {URLS[0]}
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(URLS[1:]), {URLS[0]})
-    assert windows.GRACE_SECONDS <= seconds < LONG_SECONDS / 3
+    assert windows.SERVER_GRACE_SECONDS <= seconds < LONG_SECONDS / 3
     cluster.asked.clear()
     answered, failed, seconds = cluster.each()
     assert (answered, failed, set(cluster.asked)) == (set(URLS[1:]), {URLS[0]}, set(URLS[1:]))
-    assert seconds < windows.GRACE_SECONDS
+    assert seconds < windows.SERVER_GRACE_SECONDS
 
 
 def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more calls than threads, all calls give up a server that hangs after the same grace."""
-    monkeypatch.setattr(windows, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(windows, "SERVER_GRACE_SECONDS", 2.0)
     cluster.hanging = {URLS[2]}
     started = time.monotonic()
     found: list[tuple[set[str], set[str], float]] = []
@@ -109,10 +109,10 @@ def test_nobody_else_answers(cluster: Cluster) -> None:
         return real(peer)
 
     cluster.ask = ask  # type: ignore[method-assign]
-    threading.Timer(3 * windows.GRACE_SECONDS, cluster.healed.set).start()
+    threading.Timer(3 * windows.SERVER_GRACE_SECONDS, cluster.healed.set).start()
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(), set(URLS))
-    assert seconds >= 2 * windows.GRACE_SECONDS
+    assert seconds >= 2 * windows.SERVER_GRACE_SECONDS
     with pytest.raises(RegistryUnreachable):
         cluster.peers.ask_all_or_raise(cluster.ask)
 
@@ -128,13 +128,13 @@ def test_one_that_answers_again_is_asked_again(cluster: Cluster) -> None:
 
 
 def test_who_cannot_tell_later_waits_for_all() -> None:
-    """With ``waits_for_all`` every server is waited for, as a process that ends soon must know all
+    """With ``waits_for_all_servers`` every server is waited for, as a process that ends soon must know all
     outcomes.
     """
-    cluster = Cluster(waits_for_all=True)
+    cluster = Cluster(waits_for_all_servers=True)
     cluster.hanging = {URLS[0]}
-    threading.Timer(3 * windows.GRACE_SECONDS, cluster.healed.set).start()
-    assert cluster.each()[2] >= 2 * windows.GRACE_SECONDS
+    threading.Timer(3 * windows.SERVER_GRACE_SECONDS, cluster.healed.set).start()
+    assert cluster.each()[2] >= 2 * windows.SERVER_GRACE_SECONDS
     assert set(cluster.asked) == set(URLS)
     cluster.asked.clear()
     assert cluster.each()[:2] == (set(URLS[1:]), {URLS[0]})
@@ -142,10 +142,10 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
     cluster.peers.close()
 
 
-@pytest.mark.parametrize("waits_for_all", [False, True])
-def test_a_request_after_the_end_gets_an_answer(waits_for_all: bool) -> None:
+@pytest.mark.parametrize("waits_for_all_servers", [False, True])
+def test_a_request_after_the_end_gets_an_answer(waits_for_all_servers: bool) -> None:
     """A call after ``close`` fails at once for every server, and does not wait."""
-    cluster = Cluster(waits_for_all=waits_for_all)
+    cluster = Cluster(waits_for_all_servers=waits_for_all_servers)
     cluster.peers.close()
     assert cluster.each()[:2] == (set(), set(URLS))
     assert cluster.asked == []
@@ -177,7 +177,7 @@ class Quick:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
         monkeypatch.setattr(windows, "SHORT_TIMEOUT_SECONDS", 0.05)
         self.asked: list[tuple[str, bool]] = []
-        self.peers = Peers(Connection(URLS), waits_for_all=False)
+        self.peers = Peers(Connection(URLS), waits_for_all_servers=False)
 
         def read(peer: Peer, *_: str) -> Instance:
             is_short = peer.timeout_seconds is not None

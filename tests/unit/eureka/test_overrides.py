@@ -8,7 +8,7 @@ import pytest
 
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, name_problem
+from eurekube_provider.core.text import MAX_NAME_LENGTH_IN_URL, describe_unfit_name
 from eurekube_provider.eureka.overrides import can_be_named_in_url, clear_overrides
 from tests.unit.eureka.model_servers import ONE, Servers
 
@@ -24,7 +24,7 @@ def test_what_somebody_gave_a_long_id_can_be_drained() -> None:
     registered it.
     """
     long = "x" * (MAX_NAME_LENGTH_IN_URL + 1)
-    assert "letters in a URL" in name_problem(long)
+    assert "letters in a URL" in describe_unfit_name(long)
     assert can_be_named_in_url(Instance("rating", long, "vm", "10.0.0.1", Port(8080)))
 
 
@@ -46,16 +46,16 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
 def test_a_self_registered_out_of_service_is_put_back_on_request(
     servers: Servers, metadata: dict[str, str]
 ) -> None:
-    """With ``also_registered_out`` an undrain puts back an instance that registered itself as OUT_OF_SERVICE,
-    a status that Eureka keeps, and leaves no override. An instance that Eurekube registered so stays as it
-    is.
+    """With ``includes_registered_out_of_service`` an undrain puts back an instance that registered itself as
+    OUT_OF_SERVICE, a status that Eureka keeps, and leaves no override. An instance that Eurekube registered
+    so stays as it is.
     """
     one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     servers.everywhere(replace(one, last_dirty_timestamp_ms=servers.cluster.clock.now_ms + 1))
     clear_overrides(servers.peers, [one])
     assert {held.status for held in servers.holding().values()} == {"OUT_OF_SERVICE"}
-    clear_overrides(servers.peers, [one], also_registered_out=True)
+    clear_overrides(servers.peers, [one], includes_registered_out_of_service=True)
     expected = ("OUT_OF_SERVICE", "UNKNOWN") if metadata else ("UP", "UNKNOWN")
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {expected}
 
@@ -66,7 +66,7 @@ def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Serve
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     for peer in servers.peers.peers:
         peer.set_status(one, Status.UP)
-    clear_overrides(servers.peers, [one], also_registered_out=True)
+    clear_overrides(servers.peers, [one], includes_registered_out_of_service=True)
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {("UP", "UNKNOWN")}
 
 

@@ -72,10 +72,10 @@ def by_lists(held: Instance | None = ONE) -> InstanceRecord:
         ("somebody changed what only lists have shown", by_lists(), MOVED, ListVerdict.CHANGED),
         ("somebody took over what only lists have shown", by_lists(), THEIRS, ListVerdict.CHANGED),
         ("what only lists have shown is listed no more", by_lists(), None, ListVerdict.CHANGED),
-        ("a list goes on to lack what was written", written(), None, ListVerdict.DOUBTFUL),
-        ("a list goes on to show other contents", written(), MOVED, ListVerdict.DOUBTFUL),
-        ("a list goes on to show another status", written(), DOWN, ListVerdict.DOUBTFUL),
-        ("a list goes on to show another owner", written(), THEIRS, ListVerdict.DOUBTFUL),
+        ("a list goes on to lack what was written", written(), None, ListVerdict.NEEDS_UNCACHED_READ),
+        ("a list goes on to show other contents", written(), MOVED, ListVerdict.NEEDS_UNCACHED_READ),
+        ("a list goes on to show another status", written(), DOWN, ListVerdict.NEEDS_UNCACHED_READ),
+        ("a list goes on to show another owner", written(), THEIRS, ListVerdict.NEEDS_UNCACHED_READ),
         ("a list shows what was written", written(), replace(ONE), ListVerdict.UNCHANGED),
         (
             "a list shows it as written before, with the same contents",
@@ -165,8 +165,9 @@ def test_a_status_that_passes_for_a_persons(
     """
     record = InstanceRecord(ONE.key, override_changed_at=NOW)
     assert rules.is_override_too_soon_for_a_person(record, found, NOW + seconds) is is_just_set, fault
-    assert rules.may_be_own_override_returning(record, found, NOW + seconds) is may_be_sent_again, fault
-    assert not rules.may_be_own_override_returning(InstanceRecord(ONE.key), found, NOW)
+    may_be = rules.may_be_our_override_replicated_again(record, found, NOW + seconds)
+    assert may_be is may_be_sent_again, fault
+    assert not rules.may_be_our_override_replicated_again(InstanceRecord(ONE.key), found, NOW)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_a_status_is_sent_again_only_where_another_server_holds_it(
     """A status is sent again to the servers that lack it if another one holds it; a person's status, a newer
     version and another owner's instance are left alone.
     """
-    assert rules.urls_with_overtaken_status(held, ours) == urls, fault
+    assert rules.urls_with_other_status_than_written(held, ours) == urls, fault
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     """A status that no server holds as we wrote it is written again, but only over our last registration and
     without an override.
     """
-    assert rules.is_status_overtaken_everywhere(held, ours) is is_overtaken, fault
+    assert rules.is_status_other_than_written_everywhere(held, ours) is is_overtaken, fault
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ou
     """
     ownership = rules.Ownership(Cluster("lab", "uid-1"), "eurekube")
     metadata = {"eurekube.owner": owner, **({"eurekube.cluster-uid": uid} if uid else {})}
-    assert ownership.is_owned_under_any_cluster_name(replace(ONE, metadata=metadata)) is is_ours
+    assert ownership.is_owned_under_any_name_of_this_cluster(replace(ONE, metadata=metadata)) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -298,21 +299,21 @@ def test_what_is_too_old_is_forgotten() -> None:
         dropped=DroppedRegistration(ONE, NOW),
     )
     assert (
-        asked.forget_expired_is_any_left(NOW + windows.PROOF_TURN_SECONDS),
+        asked.forget_expired_and_check_any_left(NOW + windows.DEFERRED_QUESTION_TURN_SECONDS),
         asked.departure_deferred_at,
     ) == (True, None)
-    assert (asked.forget_expired_is_any_left(NOW + windows.MEMORY_LOSS_SECONDS), asked.dropped) == (
+    assert (asked.forget_expired_and_check_any_left(NOW + windows.MEMORY_LOSS_SECONDS), asked.dropped) == (
         True,
         None,
     )
-    assert (asked.forget_expired_is_any_left(NOW + windows.KEEP_PROOF_SECONDS - 0.1), asked.is_empty()) == (
-        True,
-        False,
-    )
-    assert (asked.forget_expired_is_any_left(NOW + windows.KEEP_PROOF_SECONDS), asked.is_empty()) == (
-        False,
-        True,
-    )
+    assert (
+        asked.forget_expired_and_check_any_left(NOW + windows.KEEP_DEPARTURE_PROOF_SECONDS - 0.1),
+        asked.is_empty(),
+    ) == (True, False)
+    assert (
+        asked.forget_expired_and_check_any_left(NOW + windows.KEEP_DEPARTURE_PROOF_SECONDS),
+        asked.is_empty(),
+    ) == (False, True)
     record = InstanceRecord(
         ONE.key,
         confirmed_at=NOW,
@@ -321,19 +322,19 @@ def test_what_is_too_old_is_forgotten() -> None:
         override_changed_at=NOW,
     )
     assert (
-        record.forget_expired_is_any_left(NOW + windows.STATUS_MAY_RETURN_SECONDS),
+        record.forget_expired_and_check_any_left(NOW + windows.STATUS_MAY_RETURN_SECONDS),
         record.override_changed_at,
     ) == (True, None)
     new = recent_registration(0, "near")
-    new.forget_expired_is_any_left(NOW + windows.SUCCESSORS_SPREAD_SECONDS)
+    new.forget_expired_and_check_any_left(NOW + windows.SUCCESSORS_SPREAD_SECONDS)
     assert new.spreading is None
     assert not record.is_empty()
     assert (
-        record.forget_expired_is_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS),
+        record.forget_expired_and_check_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS),
         record.confirmed_at,
     ) == (True, None)
     assert (
-        record.forget_expired_is_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS + 0.1),
+        record.forget_expired_and_check_any_left(NOW + windows.LONGEST_LIST_LAG_SECONDS + 0.1),
         record.is_empty(),
     ) == (False, True)
 
@@ -432,7 +433,7 @@ def test_a_server_not_seen_to_hold_a_successor(
     """Successors not seen at a server are returned, so that it is asked for them before the old instance
     is removed.
     """
-    found = rules.unseen_successors(records, "far", [leaving], NOW - 60, NOW)
+    found = rules.successors_not_seen_at(records, "far", [leaving], NOW - 60, NOW)
     assert found == unseen, fault
 
 
@@ -621,7 +622,7 @@ def test_a_status_at_some_servers_only_was_sent_again(
 
 
 @pytest.mark.parametrize(
-    ("fault", "held", "are_all", "have_settled", "verdict"),
+    ("fault", "held", "are_all", "have_servers_warmed_up", "verdict"),
     [
         ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.REGISTERED),
         ("it left", {"a": None, "b": None}, True, True, Verdict.GONE),
@@ -630,14 +631,18 @@ def test_a_status_at_some_servers_only_was_sent_again(
     ],
 )
 def test_what_is_listed_no_more(
-    fault: str, held: dict[str, Instance | None], are_all: bool, have_settled: bool, verdict: Verdict
+    fault: str,
+    held: dict[str, Instance | None],
+    are_all: bool,
+    have_servers_warmed_up: bool,
+    verdict: Verdict,
 ) -> None:
     """An unlisted instance is gone only if every server answers, lacks it, and has run long enough to have
     heard of it.
     """
     assert (
         rules.judge_unlisted_instance(
-            ServerAnswers(held, have_all_answered=are_all), have_settled=have_settled
+            ServerAnswers(held, have_all_answered=are_all), have_servers_warmed_up=have_servers_warmed_up
         )
         is verdict
     ), fault
@@ -767,7 +772,9 @@ SPLIT = {"a": None, "b": STACKS}
         (
             "another server was restarted since",
             dropped(),
-            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True, urls_with_memory={"a"}),
+            ServerAnswers(
+                SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True, urls_with_kept_memory={"a"}
+            ),
             False,
             Verdict.REMOVED,
         ),

@@ -154,7 +154,7 @@ def test_a_renewal_shows_it_as_well(two: TwoServers) -> None:
     """A successor that a server has renewed is not read there before the removal."""
     assert not two.change(pod("new"))
     two.wait(2)
-    assert two.peers.renew(pod("new"), turn=1)
+    assert two.peers.renew(pod("new"), renewal_number=1)
     assert not two.change(without=(pod("old"),))
     assert two.asked() == ["GET old", "DELETE old"]
 

@@ -44,7 +44,7 @@ def test_a_list_that_agrees_is_kept_instead() -> None:
     """A listed instance equal to the written one replaces its object; a later contradiction is a doubt."""
     clock = Clock()
     table = InstanceTable(clock)
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     clock.now += windows.LONGEST_LIST_LAG_SECONDS
     listed = replace(RATING)
     assert table.merge_list([listed]) == ([], [])
@@ -56,7 +56,7 @@ def test_a_list_that_agrees_is_kept_instead() -> None:
 def test_an_old_list_does_not_hide_a_write() -> None:
     """A list without a just registered instance changes nothing and raises no doubt."""
     table = InstanceTable()
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     assert table.merge_list([]) == ([], [])
     assert table.get(RATING.key) == RATING
 
@@ -64,7 +64,7 @@ def test_an_old_list_does_not_hide_a_write() -> None:
 def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
     """A list with a just removed instance does not restore the instance in the table."""
     table = InstanceTable()
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     table.store_confirmed_absence(RATING.key)
     assert table.merge_list([RATING]) == ([], [])
     assert table.get(RATING.key) is None
@@ -74,7 +74,7 @@ def test_an_old_list_does_not_undo_an_update() -> None:
     """A list with an instance's contents of before an update is ignored."""
     table = InstanceTable()
     newer = replace(RATING, ip_address="10.0.0.2")
-    table.exchange_for_written(newer)
+    table.store_written_and_return_previous(newer)
     assert table.merge_list([RATING]) == ([], [])
     assert table.get(RATING.key) == newer
 
@@ -83,8 +83,8 @@ def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
     """After the caches' delay a list that contradicts the table raises a doubt, but is not believed."""
     clock = Clock()
     table = InstanceTable(clock)
-    table.exchange_for_written(RATING)
-    table.exchange_for_written(ORDER)
+    table.store_written_and_return_previous(RATING)
+    table.store_written_and_return_previous(ORDER)
     clock.now += windows.LONGEST_LIST_LAG_SECONDS
     assert table.merge_list([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
     assert table.get(RATING.key) == RATING
@@ -97,7 +97,7 @@ def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
     """
     table = InstanceTable()
     for one in (RATING, ORDER):
-        table.exchange_for_written(one)
+        table.store_written_and_return_previous(one)
     table.believe_next_list()
     moved = replace(ORDER, ip_address="10.0.0.9")
     assert table.merge_list([moved]) == ([moved], [])
@@ -108,7 +108,7 @@ def test_a_settled_doubt_is_knowledge() -> None:
     """An uncached read that settles a doubt is not overruled by a list for a while."""
     clock = Clock()
     table = InstanceTable(clock)
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     clock.now += windows.LONGEST_LIST_LAG_SECONDS
     assert table.merge_list([]) == ([], [RATING.key])
     table.store_confirmed_absence(RATING.key)
@@ -164,7 +164,7 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
         else:
             for instance in instances:
                 if kind == "registered":
-                    table.exchange_for_written(instance)
+                    table.store_written_and_return_previous(instance)
                 else:
                     table.store_confirmed_absence(instance.key)
     keys = {(app, f"pod-{number}") for app in ("RATING", "ORDER") for number in range(1, 5)}
@@ -177,11 +177,11 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
         assert {one.key for one in table.instances_of_owner(owner)} == {
             k for k, one in held.items() if one.owner == owner
         }
-        assert table.count_up(owner=owner) == sum(
+        assert table.count_up_instances(owner=owner) == sum(
             one.status is Status.UP for one in table.instances_of_owner(owner)
         )
     of_syncers = [one for one in held.values() if (one.owner or "").startswith("cluster/eks/")]
-    assert table.count_up(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
+    assert table.count_up_instances(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
 
 
 def test_what_was_known_lately_is_not_new() -> None:
@@ -189,7 +189,7 @@ def test_what_was_known_lately_is_not_new() -> None:
     clock = Clock()
     table = InstanceTable(clock)
     assert table.is_new(RATING.key)
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     assert not table.is_new(RATING.key)
     table.store_confirmed_absence(RATING.key)
     assert not table.is_new(RATING.key)
@@ -208,7 +208,7 @@ def test_owners_by_the_names_that_callers_use() -> None:
 
     def put(instance_id: str, vip: str, owner: str) -> None:
         metadata = {OWNER_KEY: owner}
-        table.exchange_for_written(
+        table.store_written_and_return_previous(
             Instance("RATING", instance_id, "h", "i", Port(1), vip_address=vip, metadata=metadata)
         )
 
@@ -265,8 +265,8 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     ours = rules.add_leaving_mark(replace(out, instance_id="leaving"))
     for one in (out, ours):
-        table.exchange_for_written(one)
-        table.store_confirmed_absence(one.key, is_forgotten=True)
+        table.store_written_and_return_previous(one)
+        table.store_confirmed_absence(one.key, may_be_forgotten=True)
     assert table.lost_override(ours.key) is Status.UNKNOWN
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
     table.drop_lost_instances(OURS, {out.key})
@@ -275,9 +275,9 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
     assert table.lost_override(out.key) is Status.UNKNOWN
     table.believe_next_list()
     table.merge_list([out])
-    table.merge_list([], is_forgotten=True)
+    table.merge_list([], may_be_forgotten=True)
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     assert table.lost_override(out.key) is Status.UNKNOWN
 
 
@@ -285,15 +285,15 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
     """A replica that no longer leads drops losses and former owners, and believes the next list."""
     clock = Clock()
     table = InstanceTable(clock, URLS)
-    table.exchange_for_written(replace(RATING, metadata={"eurekube.owner": THEIRS}))
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(replace(RATING, metadata={"eurekube.owner": THEIRS}))
+    table.store_written_and_return_previous(RATING)
     table.remember_lost_instance(ORDER)
     table.stand_by()
     assert table.lost_instances(ORDER.owner or "") == []
     assert table.merge_list([]) == ([], [])
     assert len(table) == 0
     table.store_removal_and_plan_checks(RATING)
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     assert [(look.instance, look.former_owners) for look in table.due_checks(NEAR)] == [(RATING, frozenset())]
 
 
@@ -304,12 +304,12 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
     clock = Clock()
     table = InstanceTable(clock, URLS)
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
-    table.exchange_for_written(theirs)
+    table.store_written_and_return_previous(theirs)
     table.store_read_instance(RATING, former_owner=THEIRS)
     newer = replace(RATING, last_dirty_timestamp_ms=2)
     table.remember_unanswered_write(newer)
     table.store_removal_and_plan_checks(rules.add_leaving_mark(RATING))
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     for url in URLS:
         (look,) = table.due_checks(url)
         assert (look.instance, look.former_owners, look.is_removed) == (newer, frozenset({THEIRS}), True)
@@ -321,7 +321,7 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
 def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
     """A removal that is certain needs no later check, unless a write of ours got no answer."""
     table = InstanceTable(Clock(), urls=["a"])
-    table.exchange_for_written(RATING)
+    table.store_written_and_return_previous(RATING)
     if is_late:
         table.remember_unanswered_registrations([RATING])
     table.store_removal_and_plan_checks(RATING, is_certain=True)
@@ -337,7 +337,7 @@ def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
     table.remember_unanswered_write(ORDER)
     table.store_removal_and_plan_checks(RATING)
     table.remember_unanswered_write(RATING)
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     assert [(look.instance, look.is_removed) for look in table.due_checks(NEAR)] == [
         (ORDER, False),
         (RATING, True),
@@ -352,18 +352,18 @@ def test_each_server_is_looked_at_again_in_its_time() -> None:
     table = InstanceTable(clock, URLS)
     table.store_removal_and_plan_checks(RATING)
     assert table.due_checks(NEAR) == []
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
-    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECK_SECONDS)
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
+    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECKS_AFTER_SECONDS)
     assert (len(table.due_checks(NEAR)), len(table.due_checks(FAR))) == (0, 1)
-    clock.now += windows.REMOVAL_CHECK_SECONDS[1]
-    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECK_SECONDS)
-    table.plan_next_checks(FAR, table.due_checks(FAR), windows.REMOVAL_CHECK_SECONDS, was_away=True)
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[1]
+    table.plan_next_checks(NEAR, table.due_checks(NEAR), windows.REMOVAL_CHECKS_AFTER_SECONDS)
+    table.plan_next_checks(FAR, table.due_checks(FAR), windows.REMOVAL_CHECKS_AFTER_SECONDS, was_away=True)
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     assert [look.checks_before for url in URLS for look in table.due_checks(url)] == [0, 1]
-    for _ in windows.REMOVAL_CHECK_SECONDS:
-        clock.now += windows.REMOVAL_CHECK_SECONDS[1]
+    for _ in windows.REMOVAL_CHECKS_AFTER_SECONDS:
+        clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[1]
         for url in URLS:
-            table.plan_next_checks(url, table.due_checks(url), windows.REMOVAL_CHECK_SECONDS)
+            table.plan_next_checks(url, table.due_checks(url), windows.REMOVAL_CHECKS_AFTER_SECONDS)
     clock.now += windows.LONGEST_LIST_LAG_SECONDS
     table.merge_list([])
     assert RATING.instance_id not in {text for text, _ in held.texts(table)}
@@ -378,7 +378,7 @@ def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in many:
         table.store_removal_and_plan_checks(one)
     table.remember_unanswered_write(ORDER)
-    clock.now += windows.REMOVAL_CHECK_SECONDS[0]
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     assert [look.instance for look in table.due_checks(NEAR)] == [many[2], ORDER]
 
 
@@ -422,10 +422,14 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
     table = InstanceTable()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     table.remember_unanswered_registrations([out])
-    assert table.mark_own_out_of_service([out]) == [out]
+    assert table.add_leaving_marks_to_late_overrides([out]) == [out]
     table.remember_unanswered_registrations([rules.add_leaving_mark(out)])
     other = replace(out, instance_id="another")
-    assert table.mark_own_out_of_service([out, RATING, other]) == [rules.add_leaving_mark(out), RATING, other]
+    assert table.add_leaving_marks_to_late_overrides([out, RATING, other]) == [
+        rules.add_leaving_mark(out),
+        RATING,
+        other,
+    ]
 
 
 def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
@@ -435,11 +439,11 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     clock = Clock()
     table = InstanceTable(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
+    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
     table.note_override_change(RATING)
-    assert rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
+    assert rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
     clock.now += windows.STATUS_MAY_RETURN_SECONDS
-    assert not rules.may_be_own_override_returning(table.copy_record(out.key), out, clock.now)
+    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:

@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.cli.drain_command import describe_missed_instances, describe_unaddressable
 from eurekube_provider.core import identity
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
-from eurekube_provider.core.identity import MEMBER_KEY
+from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -20,7 +20,7 @@ from eurekube_provider.eureka.overrides import (
     NamedInstances,
     filter_still_listed,
     find_named_instances,
-    is_another_instance_up,
+    is_another_instance_up_everywhere,
 )
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers, merge_lists
 from eurekube_provider.eureka.protocol.batch import ItemResponse
@@ -29,7 +29,7 @@ from eurekube_provider.eureka.uncached_reads import PARALLEL_READS, read_everywh
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.registry_lists import RegistryListCache
 
 Key = tuple[str, str]
@@ -157,11 +157,13 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
     """Record removals, and check the first server for the removed instances at once."""
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECK_SECONDS", (0.0, 0.0))
+        patched.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 0.0))
         for one in removed:
             for owner in former:
-                registry.table.exchange_for_written(replace(one, metadata={"eurekube.owner": owner}))
-                registry.table.exchange_for_written(one)
+                registry.table.store_written_and_return_previous(
+                    replace(one, metadata={"eurekube.owner": owner})
+                )
+                registry.table.store_written_and_return_previous(one)
             registry.table.store_removal_and_plan_checks(one)
         registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
 
@@ -207,7 +209,7 @@ def test_to_sweep_many_takes_time() -> None:
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance registered again is renewed at each check, because a removal under way may hit it."""
-    monkeypatch.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECK_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("eurekube_provider.eureka.windows.REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
@@ -215,7 +217,7 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry.renewals, "renew_soon", again.extend)
     for one in MANY[:2]:
         registry.table.store_removal_and_plan_checks(one)
-    registry.table.exchange_for_written(MANY[0])
+    registry.table.store_written_and_return_previous(MANY[0])
     for _ in range(3):
         registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
     assert again == [one.key for one in MANY[:2]] * 2
@@ -255,7 +257,7 @@ def application(count: int, renewer: str = "eurekube") -> DesiredState:
         "service_url": URL,
         "owner": OWNER,
     }
-    return DesiredState.from_properties(check_members({}, properties).properties)
+    return DesiredState.from_properties(check_application({}, properties).properties)
 
 
 @pytest.mark.parametrize("renewer", ["eurekube", "self"])
@@ -283,7 +285,7 @@ def test_a_look_knows_what_the_state_knows() -> None:
     """
     cluster, before, wanted = Cluster(), application(2), application(1)
     kept, going = (each.instance for each in before.registrations.values())
-    gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
+    gone = instance(7, metadata={"eurekube.owner": OWNER, APPLICATION_MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
     assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus(wanted) == [going]
     assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
@@ -316,9 +318,9 @@ def test_a_neighbour_at_our_address_is_read() -> None:
     far = instance(9)
     cluster.holds([twin], listed=[twin, far])
     lists = RegistryListCache()
-    assert lists.foreign_at_addresses([ours], OWNER, cluster) == [twin]
+    assert lists.foreign_instances_at_addresses([ours], OWNER, cluster) == [twin]
     cluster.holds([], listed=[twin, far])
-    assert lists.foreign_at_addresses([ours], OWNER, cluster) == []
+    assert lists.foreign_instances_at_addresses([ours], OWNER, cluster) == []
 
 
 def test_whether_another_is_up_is_read() -> None:
@@ -328,13 +330,13 @@ def test_whether_another_is_up_is_read() -> None:
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     mine, other = instance(1), instance(2)
     cluster.holds([mine, replace(other, status=Status.OUT_OF_SERVICE)], listed=[mine, other])
-    assert not is_another_instance_up(cluster, "RATING", {mine.key})
+    assert not is_another_instance_up_everywhere(cluster, "RATING", {mine.key})
     cluster.holds([mine, other], listed=[mine, replace(other, status=Status.DOWN)])
-    assert is_another_instance_up(cluster, "RATING", {mine.key})
+    assert is_another_instance_up_everywhere(cluster, "RATING", {mine.key})
     cluster.servers[1].held.pop(other.key)
-    assert not is_another_instance_up(cluster, "RATING", {mine.key})
+    assert not is_another_instance_up_everywhere(cluster, "RATING", {mine.key})
     cluster.holds([mine, *MANY[2:]], listed=[mine, *MANY[2:]])
-    assert is_another_instance_up(cluster, "RATING", {mine.key})
+    assert is_another_instance_up_everywhere(cluster, "RATING", {mine.key})
     assert cluster.renewals == 0
 
 
@@ -387,7 +389,7 @@ def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
     named = find_named_instances(cluster, "rating")
     assert (named.registered, named.unreadable, named.only_listed) == ((there,), (odd,), ())
     assert named.unreadable[0].unreadable == "400 for i2"
-    assert not is_another_instance_up(cluster, "RATING", {there.key})
+    assert not is_another_instance_up_everywhere(cluster, "RATING", {there.key})
     with pytest.raises(RegistryRejected):
         read_instances(cluster, [odd.key])
 
@@ -403,7 +405,7 @@ def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
     assert list(named) == [there, strange]
     (reported,) = describe_unaddressable(named.unreadable, "drained")
     assert f"'two/\\x1b[2K' is UP and not drained: {odd}" in reported
-    assert not is_another_instance_up(cluster, "RATING", {there.key})
+    assert not is_another_instance_up_everywhere(cluster, "RATING", {there.key})
     cluster.holds([], listed=[strange])
     assert find_named_instances(cluster, "rating") == NamedInstances(unreadable=(strange,))
     assert find_named_instances(cluster, strange.instance_id) == NamedInstances(unreadable=(strange,))

@@ -500,7 +500,7 @@ def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bo
     """
     out = Status.OUT_OF_SERVICE
     servers.table.store_read_instance(replace(ONE, status=out, overridden_status=out))
-    servers.table.store_confirmed_absence(ONE.key, is_forgotten=True)
+    servers.table.store_confirmed_absence(ONE.key, may_be_forgotten=True)
     assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}

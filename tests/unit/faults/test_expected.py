@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.derived_syncer import DERIVED_LABEL, SYNC_ANNOTATION
+from eurekube_provider.core.derived_syncer import DERIVED_FROM_LABEL, SYNC_ANNOTATION
 from eurekube_provider.core.syncer import READINESS_GATE
 from tests.faults.excuse import Excuse, Explains, Span
 from tests.faults.expected import Expected, Objects, expected_instances, stray_syncers
@@ -39,7 +39,7 @@ def _objects(
 ) -> Objects:
     """Return a namespace's syncer, a Service that says how it joins, its pod, and a derived syncer."""
     syncer = {"metadata": _named("all"), "spec": {"mode": "pod", "selector": {"services": services}}}
-    labels = {"labels": {DERIVED_LABEL: "all"}}
+    labels = {"labels": {DERIVED_FROM_LABEL: "all"}}
     derived = {
         "metadata": _named("all.stock", **labels),
         "spec": {"mode": "pod", "selector": {"service": "x"}},

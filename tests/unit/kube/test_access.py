@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import PODS, objects_named
+from eurekube_provider.kube.access import PODS, list_objects_by_name
 
 
 def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
@@ -16,8 +16,8 @@ def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
     """
     access = Mock(server="https://api")
     access.get.return_value = {"items": None}
-    assert objects_named(access, PODS, "a", "shop") == []
+    assert list_objects_by_name(access, PODS, "a", "shop") == []
     assert access.get.call_args.args == ("/api/v1/namespaces/shop/pods", {"fieldSelector": "metadata.name=a"})
     access.get.return_value = {"kind": "Status"}
     with pytest.raises(KubernetesError, match="https://api answered with something that is no list"):
-        objects_named(access, PODS, "a", "shop")
+        list_objects_by_name(access, PODS, "a", "shop")

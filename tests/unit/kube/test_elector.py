@@ -427,10 +427,10 @@ def test_it_looks_when_the_other_ones_lease_expires(api: Api) -> None:
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
-    assert 1.6 <= two.wait_seconds() <= 2.4
+    assert 1.6 <= two.seconds_until_next_try() <= 2.4
     api.seconds += 14.5
-    assert 0.5 <= two.wait_seconds() <= 0.9
-    assert 1.6 <= one.wait_seconds() <= 2.4
+    assert 0.5 <= two.seconds_until_next_try() <= 0.9
+    assert 1.6 <= one.seconds_until_next_try() <= 2.4
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_answers_pass_unchanged(proxy: Proxy, session: requests.Session, path: s
     """Answers with a length, in chunks, or until the connection's end pass unchanged."""
     for _ in range(3):
         assert session.get(url(proxy, path), timeout=5).content == SAYS
-    assert proxy.requests == 3
+    assert proxy.request_count == 3
 
 
 def test_servers_take_turns(server: ThreadingHTTPServer, session: requests.Session) -> None:
@@ -178,12 +178,12 @@ def test_no_answer_after_some(proxy: Proxy, session: requests.Session, server: T
     session.get(url(proxy), timeout=5)
     proxy.hang_after(1)
     session.get(url(proxy, "/passed"), timeout=5)
-    assert proxy.hanging_requests == 0
+    assert proxy.hanging_request_count == 0
     with pytest.raises(requests.exceptions.Timeout):
         session.get(url(proxy, "/held"), timeout=0.3)
-    assert proxy.hanging_requests == 1
+    assert proxy.hanging_request_count == 1
     proxy.heal()
-    assert proxy.hanging_requests == 0
+    assert proxy.hanging_request_count == 0
     assert server.heard == ["/", "/passed"]  # type: ignore[attr-defined]
 
 

@@ -17,10 +17,10 @@ class Steps(ProofStage):
 
     def prepare(self) -> None:
         """Start the first step, then the second one or fail."""
-        self.ends.callback(self.ended.append, "first")
+        self.cleanups.callback(self.ended.append, "first")
         if self.fails:
             raise TimeoutError("the second never came")
-        self.ends.callback(self.ended.append, "second")
+        self.cleanups.callback(self.ended.append, "second")
 
 
 def test_all_ends_with_the_statement_last_first() -> None:

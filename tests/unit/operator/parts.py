@@ -189,7 +189,7 @@ class PlayedOperator:
             for number in range(count)
         ]
         for instance in made if registered else ():
-            self.registry.table.exchange_for_written(instance)
+            self.registry.table.store_written_and_return_previous(instance)
             self.registry.renewals.add(instance, just_registered=True)
         return made
 
@@ -200,12 +200,12 @@ class PlayedOperator:
         well = Problem("Synced", "all there")
         report = saying(True, well, application=application, desired=count, registered=count)
         self.controller.history.record(key, report)
-        self.controller.history.count_result(key, 0.02, failed=False)
+        self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
         """Record a reconcile that found one of two instances owned by somebody else."""
         mine, taken = self.instances(key, 2, registered=False)
-        self.registry.table.exchange_for_written(mine)
+        self.registry.table.store_written_and_return_previous(mine)
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
         steps = plan([mine, taken], [mine, other], mine.owner or "")
         assert len(steps.refusals) == 1
@@ -214,7 +214,7 @@ class PlayedOperator:
         problems = {"Conflict": conflict}
         report = saying(True, up, conflict, application=key[1].upper(), problems=problems, **counts)
         self.controller.history.record(key, report, steps, Outcome((), ()))
-        self.controller.history.count_result(key, 0.02, failed=False)
+        self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
         """Record a reconcile whose removals the brake holds back."""
@@ -224,7 +224,7 @@ class PlayedOperator:
         report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
         held = HeldRemovals(Problem("Braked", "held back"), 0.0, "", 0.0, seconds)
         self.controller.history.record(key, report, steps, Outcome((), ()), held)
-        self.controller.history.count_result(key, 0.02, failed=False)
+        self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:
         """Add a mirror with this status to the cluster."""

@@ -41,7 +41,7 @@ class Scene:
         self.sent: list[Change] = []
         self.carry_out: CarryOut = self._taken_as_done
         for registry in (self.played.registry, self.elsewhere):
-            registry.reachability.note_read_is_first()
+            registry.reachability.note_read_and_check_first()
             registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
             registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
         sources = self.played.sources

@@ -14,7 +14,7 @@ from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.web.http_server import Request
-from eurekube_provider.operator.web.routes import Routes
+from eurekube_provider.operator.web.routes import WebRoutes
 from lab.waiting import wait_until
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
@@ -85,7 +85,7 @@ def test_who_does_not_know_its_name_renews_nothing_and_says_so(
 
 def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
     """The web pages report blind renewals before the operator's parts exist."""
-    routes, started = Routes(), blind(connection, cluster_name="east")
+    routes, started = WebRoutes(), blind(connection, cluster_name="east")
     routes.show_blind_renewals(started)
 
     def page(path: str) -> str:

@@ -41,7 +41,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
     clock = Clock()
     for module in (watches, situations):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
+    monkeypatch.setattr(renewals, "boot_clock_seconds", clock.monotonic)
     scene = Scene()
     played = scene.played
     played.registry.table.clock = clock.monotonic

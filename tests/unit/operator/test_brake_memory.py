@@ -31,7 +31,7 @@ def table(count: int) -> InstanceTable:
     """Return a registry with this number of the owner's instances."""
     result = InstanceTable()
     for instance in make_instances(count):
-        result.exchange_for_written(instance)
+        result.store_written_and_return_previous(instance)
     return result
 
 
@@ -49,7 +49,7 @@ def holds(
     history = known.history(key, owner, now, is_released=is_released, parent=parent)
     braked = judge_removals(steps, history, lambda _: False, now, now)
     known.record_if_current(key, now, braked)
-    return braked.held is not None
+    return braked.held_removals is not None
 
 
 def all_gone(count: int) -> Plan:
@@ -101,7 +101,7 @@ class Crowd:
         for number in range(syncers):
             self.there[number] = [self.instance(number) for _ in range(each)]
             for one in self.there[number]:
-                self.table.exchange_for_written(one)
+                self.table.store_written_and_return_previous(one)
 
     def instance(self, number: int) -> Instance:
         """Return another instance of a syncer."""
@@ -122,7 +122,7 @@ class Crowd:
             if change.action is Action.DEREGISTER:
                 self.table.store_confirmed_absence(change.instance.key)
             else:
-                self.table.exchange_for_written(change.instance)
+                self.table.store_written_and_return_previous(change.instance)
         self.there[number] = before if is_held else after
         return not is_held
 
@@ -227,6 +227,6 @@ def test_siblings_that_are_judged_at_once_do_not_slip_through() -> None:
         for number, key, history, braked in judged:
             if not crowd.known.record_if_current(key, 0.0, braked, history.siblings):
                 waiting.append(number)
-            elif braked.held is None:
+            elif braked.held_removals is None:
                 gone.append(number)
     assert len(gone) == 9

@@ -80,7 +80,7 @@ def test_nothing_is_desired() -> None:
 )
 def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, ...], reason: str) -> None:
     """Ready is False, since callers find no instance although there are endpoints."""
-    desired = DesiredInstances(left_out=left_out, has_endpoints=True)
+    desired = DesiredInstances(endpoints_left_out=left_out, has_endpoints=True)
     one = report(SYNCER, desired, Plan(), DONE, ())
     assert said(one) == (False, reason, True, "Synced")
     assert [*one.problems] == [reason][: len(left_out)]
@@ -91,7 +91,11 @@ def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
     """Endpoints that cannot be registered leave Synced True."""
     mine = instances(Status.UP)
     one = report(
-        SYNCER, DesiredInstances(mine, left_out=("1 endpoint without the TCP port http",)), Plan(), DONE, mine
+        SYNCER,
+        DesiredInstances(mine, endpoints_left_out=("1 endpoint without the TCP port http",)),
+        Plan(),
+        DONE,
+        mine,
     )
     assert said(one) == (True, "Synced", True, "Synced")
     assert "not registered: 1 endpoint without" in one.problems["EndpointsLeftOut"].text
@@ -178,7 +182,7 @@ def test_paused() -> None:
     idle = report(paused, DesiredInstances(both), Plan(), DONE, both)
     assert said(idle) == (True, "Synced", True, "Synced")
     assert set(idle.problems) == {"Paused"}
-    waiting = report(paused, DesiredInstances(both), Plan(), DONE, both, waiting_changes=3)
+    waiting = report(paused, DesiredInstances(both), Plan(), DONE, both, waiting_change_count=3)
     assert said(waiting) == (True, "InstancesUp", False, "Paused")
     assert "3 changes wait" in waiting.problems["Paused"].text
 
@@ -199,7 +203,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     one = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem="too short")
     assert said(one) == (True, "Synced", True, "Synced")
     drain = Problem("DrainTooShort", "too short", SYNCER_REMEDIES["DrainTooShort"])
-    assert (one.problems, one.unknown_types) == ({"DrainTooShort": drain}, frozenset())
+    assert (one.problems, one.unchecked_condition_types) == ({"DrainTooShort": drain}, frozenset())
     early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
     assert said(early) == (False, "NotAllowed", False, "NotAllowed")
     assert early.problems == {
@@ -207,7 +211,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
         "DrainTooShort": drain,
     }
     unknown = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem=None)
-    assert (dict(unknown.problems), set(unknown.unknown_types)) == ({}, {"DrainTooShort"})
+    assert (dict(unknown.problems), set(unknown.unchecked_condition_types)) == ({}, {"DrainTooShort"})
 
 
 def test_a_look_that_ended_early() -> None:

@@ -129,7 +129,7 @@ def _deleted(scene: Scene) -> None:
 def _moved(scene: Scene) -> None:
     """Leave an instance of the syncer at another Eureka, from which it is removed."""
     (left,) = scene.played.instances(KEY, 1, registered=False)
-    scene.elsewhere.table.exchange_for_written(left)
+    scene.elsewhere.table.store_written_and_return_previous(left)
     scene.endpoints(WEB, a=READY)
     scene.edited(metadata={"color": "red"})
 
@@ -266,7 +266,7 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
             assert (report.desired, report.registered) == (2, 7)
     finally:
         peer.traffic.note_request_ended("GET", "200", 0.1)
-        registry.reachability.note_read_is_first()
+        registry.reachability.note_read_and_check_first()
         answers.set()
     wait_until(lambda: running.says("Synced"), "the take-over", 10)
     wait_until(lambda: running.controller.is_idle, "no more", 10)
@@ -300,7 +300,7 @@ def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
     for key in (KEY, moved, other):
         queue.done(key)
     (left,) = scene.played.instances(moved, 1, registered=False)
-    scene.elsewhere.table.exchange_for_written(left)
+    scene.elsewhere.table.store_written_and_return_previous(left)
     controller.enqueue_syncers_of_eureka("elsewhere")
     assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
     assert queue.depth == 0
@@ -316,7 +316,7 @@ class Apart:
         self.controller = self.played.controller
         monkeypatch.setattr(self.played.reconciler, "decide", self._decide)
         for name, registry in self.played.registries.items():
-            registry.reachability.note_read_is_first()
+            registry.reachability.note_read_and_check_first()
             waits = self.freed.wait if name == "hanging" else (lambda: None)
             monkeypatch.setattr(registry, "start_leading", lambda _, waits=waits: waits())
         self.controller.start()
@@ -367,7 +367,9 @@ def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> Non
     wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
     assert not set(stuck) & set(apart.looked_at)
     for _ in range(2):
-        apart.played.registries["hanging"].reachability.note_failure_is_lasting(RegistryUnreachable("hangs"))
+        apart.played.registries["hanging"].reachability.note_failure_and_check_lasting(
+            RegistryUnreachable("hangs")
+        )
     assert apart.end() < 5.0  # the next leader waits for this one's end
     apart.freed.set()
 
@@ -389,7 +391,7 @@ def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> 
     """
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
-    apart.played.registries["hanging"].reachability.set_refusal(
+    apart.played.registries["hanging"].reachability.note_misconfiguration(
         ConfigurationError("in use by another cluster")
     )
     apart.freed.set()

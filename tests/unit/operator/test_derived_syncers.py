@@ -18,7 +18,7 @@ from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import REGISTER_BEFORE_READY
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY_ANNOTATION
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
 from eurekube_provider.dev.kubernetes.patches import apply_merge_patch
 from eurekube_provider.kube.access import KubeAccess
@@ -148,10 +148,10 @@ class Api(KubeAccess):
         assert found is not None
         return copy.deepcopy(dict(found))
 
-    def ensure(self, key: SyncerKey = RATING) -> list[str]:
+    def sync_with_service(self, key: SyncerKey = RATING) -> list[str]:
         """Bring it in line; returns what was asked for."""
         self.requests.clear()
-        self.derived.ensure(key)
+        self.derived.sync_with_service(key)
         return list(self.requests)
 
     def reason(self) -> str:
@@ -201,10 +201,10 @@ def api() -> Api:
 def test_a_service_joins_by_an_annotation(api: Api) -> None:
     """Its syncer has the spec of the namespace's, and is named after both; nothing is asked for twice."""
     api.service()
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     api.service(sync="pod", port="8080")
     assert RATING in api.concerned
-    assert api.ensure() == ["POST all.rating"]
+    assert api.sync_with_service() == ["POST all.rating"]
     assert api.item()["spec"] == {
         "mode": "pod",
         "selector": {"service": "rating"},
@@ -221,36 +221,38 @@ def test_a_service_joins_by_an_annotation(api: Api) -> None:
             "controller": True,
         }
     ]
-    assert api.ensure() == []
-    assert api.restarted().ensure(RATING) is None
+    assert api.sync_with_service() == []
+    assert api.restarted().sync_with_service(RATING) is None
 
 
 def test_what_changes_is_passed_on(api: Api) -> None:
     """Of the namespace's syncer and of the Service; what is given no more is taken out."""
     api.service(sync="true", **given({"metadata.team": "a", "metadata.tier": "web"}))
-    api.ensure()
+    api.sync_with_service()
     assert api.item()["spec"]["metadata"] == {"team": "a", "tier": "web"}
     api.service(sync="service", **given({"metadata.team": "b"}))
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     assert (api.item()["spec"]["metadata"], api.item()["spec"]["mode"]) == ({"team": "b"}, "service")
-    api.parent(annotations=["mode"], paused=True, more={"annotations": {REGISTER_BEFORE_READY: "yes"}})
+    api.parent(
+        annotations=["mode"], paused=True, more={"annotations": {REGISTER_BEFORE_READY_ANNOTATION: "yes"}}
+    )
     assert RATING in api.reconcile().syncers_to_reconcile
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     assert api.item()["spec"] == {
         "mode": "service",
         "selector": {"service": "rating"},
         "application": "rating",
         "paused": True,
     }
-    assert api.item()["metadata"]["annotations"] == {REGISTER_BEFORE_READY: "yes"}
-    assert api.ensure() == []
+    assert api.item()["metadata"]["annotations"] == {REGISTER_BEFORE_READY_ANNOTATION: "yes"}
+    assert api.sync_with_service() == []
 
 
 def test_nothing_is_made_before_the_finalizer(api: Api) -> None:
     """Or the namespace's syncer could be gone before what was made for it."""
     api.parent(more={"finalizers": []})
     api.service(sync="true")
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     result = api.reconcile()
     assert (api.requests[-1], result.syncers_to_reconcile) == ("PATCH all", frozenset())
 
@@ -258,10 +260,10 @@ def test_nothing_is_made_before_the_finalizer(api: Api) -> None:
 def test_a_person_lets_a_service_leave_at_once(api: Api) -> None:
     """By ``false``; its syncer deregisters what it has."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.service(sync="false")
-    assert api.ensure() == ["DELETE all.rating"]
-    assert api.ensure() == []
+    assert api.sync_with_service() == ["DELETE all.rating"]
+    assert api.sync_with_service() == []
 
 
 @pytest.mark.parametrize("lost", ["annotation", "Service"])
@@ -272,32 +274,32 @@ def test_a_service_that_says_nothing_leaves_after_a_minute(api: Api, lost: str, 
     """
     lose = api.no_service if lost == "Service" else api.service
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     lose()
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     assert any(key == RATING and seconds > DELETION_DELAY_SECONDS - 1 for key, seconds in api.later)
     assert api.reason() == "Leaving"
     clock.wait(DELETION_DELAY_SECONDS - 1)
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     assert api.reason() == "Joining"
     lose()
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     clock.wait(DELETION_DELAY_SECONDS - 1)
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     clock.wait(2)
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
 
 
 def test_a_service_that_is_there_after_all_does_not_leave(api: Api) -> None:
     """The watched copy may be old: the API server is asked before instances leave."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.service(lives=False, sync="false")
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     api.service(sync="false")
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
 
 
 BAD = {
@@ -314,10 +316,10 @@ def test_a_bad_value_refuses_that_service_alone(api: Api, annotation: str) -> No
     api.refuses = lambda _method, _name, body: 422 if (body.get("spec") or {}).get("port") == "80 80" else 0
     api.service(**given({"sync": "true", annotation: BAD[annotation]}))
     api.service("review", sync="true")
-    api.ensure()
-    assert api.ensure(REVIEW) == ["POST all.review"]
+    api.sync_with_service()
+    assert api.sync_with_service(REVIEW) == ["POST all.review"]
     assert api.sources.syncers.get(*RATING) is None
-    assert api.ensure() == []  # not even what the API server refused is sent again
+    assert api.sync_with_service() == []  # not even what the API server refused is sent again
     ((name, refused),) = api.refused
     assert (name, "invalid" in refused or annotation in refused) == ("rating", True)
     report = api.reconcile().report
@@ -328,21 +330,21 @@ def test_a_bad_value_refuses_that_service_alone(api: Api, annotation: str) -> No
     api.parent(annotations=["mode"])  # which does not list it any more
     listed = annotation in ("port", "application", "metadata.eurekube.owner")
     assert RATING in api.reconcile().syncers_to_reconcile
-    assert api.ensure() == (["POST all.rating"] if listed else [])
+    assert api.sync_with_service() == (["POST all.rating"] if listed else [])
     api.service(sync="true")
-    assert api.ensure() == ([] if listed else ["POST all.rating"])
+    assert api.sync_with_service() == ([] if listed else ["POST all.rating"])
 
 
 def test_a_bad_value_keeps_what_was_good_before(api: Api) -> None:
     """But for a pause of the namespace's syncer, which holds for all."""
     api.service(sync="true", port="http")
-    api.ensure()
+    api.sync_with_service()
     before = api.item()["spec"]
     api.service(sync="true", port="")
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     assert api.item()["spec"] == before
     api.parent(annotations=["port"], paused=True)
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     assert api.item()["spec"] == {**before, "paused": True}
 
 
@@ -350,17 +352,17 @@ def test_a_pause_reaches_a_service_that_the_api_server_refuses(api: Api) -> None
     """The refused spec is sent once, and the pause by itself, each way."""
     api.refuses = lambda _method, _name, body: 422 if body["spec"].get("port") == "80 80" else 0
     api.service(sync="true", port="http")
-    api.ensure()
+    api.sync_with_service()
     before = api.item()["spec"]
     api.service(sync="true", port="80 80")
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     api.parent(annotations=["port"], paused=True)
-    assert api.ensure() == ["PATCH all.rating", "PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating", "PATCH all.rating"]
     assert api.item()["spec"] == {**before, "paused": True}
     api.parent(annotations=["port"], paused=False)
-    api.ensure()
+    api.sync_with_service()
     assert api.item()["spec"] == {**before, "paused": False}
-    api.ensure()
+    api.sync_with_service()
     assert api.item()["spec"] == {**before, "paused": False}
     assert [name for name, _ in api.refused] == ["rating"]
 
@@ -368,11 +370,11 @@ def test_a_pause_reaches_a_service_that_the_api_server_refuses(api: Api) -> None
 def test_an_older_crd_lets_nothing_leave(api: Api, clock: Clock) -> None:
     """It drops the field that makes a syncer a namespace's; derived syncers stay as they are."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.parent(selector={})
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     clock.wait(DELETION_DELAY_SECONDS + 1)
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
 
 
 @pytest.mark.parametrize("spec", [{"paused": True}, {"policy": "UpsertOnly"}])
@@ -381,22 +383,22 @@ def test_a_syncer_that_must_not_remove_keeps_a_service_that_left(
 ) -> None:
     """A pause keeps everything; with UpsertOnly a person's ``false`` still takes the Service out."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.parent(**spec)
     api.no_service()
-    api.ensure()
+    api.sync_with_service()
     assert {**api.item()["spec"], **spec} == api.item()["spec"]
     clock.wait(DELETION_DELAY_SECONDS + 1)
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     assert api.reason() != "Leaving"
     api.service(sync="false")
-    assert api.ensure() == ([] if "paused" in spec else ["DELETE all.rating"])
+    assert api.sync_with_service() == ([] if "paused" in spec else ["DELETE all.rating"])
     if "paused" in spec:
         api.service()
         api.parent()
-        api.ensure()
+        api.sync_with_service()
         clock.wait(DELETION_DELAY_SECONDS - 1)
-        assert api.ensure() == []  # the minute begins with the end of the pause
+        assert api.sync_with_service() == []  # the minute begins with the end of the pause
 
 
 def test_after_a_failure_of_the_api_server_one_write_is_tried(api: Api, clock: Clock) -> None:
@@ -406,35 +408,35 @@ def test_after_a_failure_of_the_api_server_one_write_is_tried(api: Api, clock: C
         api.service(name, sync="true")
     api.refuses = lambda *_: 500
     with pytest.raises(KubernetesError):
-        api.derived.ensure(("shop", "all.s-0"))
-    assert api.ensure(("shop", "all.s-1")) == []
+        api.derived.sync_with_service(("shop", "all.s-0"))
+    assert api.sync_with_service(("shop", "all.s-1")) == []
     assert (("shop", "all.s-1"), RETRY_SECONDS) in api.later
     api.later.clear()
-    assert api.ensure(("shop", "all.s-0")) == []
+    assert api.sync_with_service(("shop", "all.s-0")) == []
     assert api.later == [(("shop", "all.s-0"), 2 * RETRY_SECONDS)]  # after the others
     clock.wait(RETRY_SECONDS)
     with pytest.raises(KubernetesError):
-        api.derived.ensure(("shop", "all.s-1"))
-    assert api.ensure(("shop", "all.s-2")) == []
+        api.derived.sync_with_service(("shop", "all.s-1"))
+    assert api.sync_with_service(("shop", "all.s-2")) == []
     api.refuses = lambda _method, name, _body: 403 if name == "all.s-0" else 0
     clock.wait(RETRY_SECONDS)
     with pytest.raises(KubernetesError):
-        api.derived.ensure(("shop", "all.s-0"))
-    assert api.ensure(("shop", "all.s-2")) == ["POST all.s-2"]  # a refusal is an answer
+        api.derived.sync_with_service(("shop", "all.s-0"))
+    assert api.sync_with_service(("shop", "all.s-2")) == ["POST all.s-2"]  # a refusal is an answer
     api.refuses = lambda *_: 0
     clock.wait(RETRY_SECONDS)
     for name in names[:2]:
-        assert api.ensure(("shop", f"all.{name}")) == [f"POST all.{name}"]
+        assert api.sync_with_service(("shop", f"all.{name}")) == [f"POST all.{name}"]
 
 
 def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock: Clock) -> None:
     """The Service is refused with that reason, and the write is tried again after a minute."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.stores = lambda item: apply_merge_patch(item, {"spec": {"homePagePath": "/hook"}})
     api.service(sync="service")
-    assert api.ensure() == ["PATCH all.rating"]
-    assert api.ensure() == []
+    assert api.sync_with_service() == ["PATCH all.rating"]
+    assert api.sync_with_service() == []
     report = api.reconcile().report
     assert report is not None
     assert (report.synced.reason, report.synced.remedy) == (
@@ -442,30 +444,30 @@ def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock
         "exempt EurekaSyncers from that webhook, or upgrade the CRD",
     )
     clock.wait(REFUSED_SPEC_RETRY_SECONDS)
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     api.stores = lambda item: item
     clock.wait(REFUSED_SPEC_RETRY_SECONDS)
-    assert api.ensure() == ["PATCH all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating"]
     assert api.reason() == "Joining"
     api.service(sync="false")
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
 
 
 def test_a_refused_service_leaves_at_once(api: Api) -> None:
     """A refusal of its spec does not hold up a person's ``false``."""
     api.refuses = lambda _method, _name, body: 422 if body.get("spec", {}).get("port") == "80 80" else 0
     api.service(sync="true", port="http")
-    api.ensure()
+    api.sync_with_service()
     api.service(sync="true", port="80 80")
-    api.ensure()
+    api.sync_with_service()
     api.service(sync="false")
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
 
 
 def test_a_copy_under_another_name_is_a_persons_own(api: Api) -> None:
     """It holds up no deletion, and is not counted."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     item = api.item()
     api.put({**item, "metadata": {**item["metadata"], "name": "rating", "uid": "copy"}})
     assert api.sources.derived_syncers_of(PARENT) == [RATING]
@@ -485,29 +487,29 @@ def test_services_that_were_not_read_are_reported() -> None:
 def test_a_failed_change_keeps_what_is_served(api: Api, clock: Clock) -> None:
     """It is reconciled as it stands, and changed later; of one that is not there the status says why."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.refuses = lambda *_: 403
     for said in ("service", "false"):
         api.service(sync=said)
         api.later.clear()
-        assert api.derived.ensure(RATING) is None
+        assert api.derived.sync_with_service(RATING) is None
         assert (RATING, RETRY_SECONDS) in api.later
-        assert api.ensure() == []  # not sent again at once
+        assert api.sync_with_service() == []  # not sent again at once
         clock.wait(RETRY_SECONDS)
     assert api.reason() == "KubernetesError"
     api.later.clear()
-    api.ensure()
+    api.sync_with_service()
     assert PARENT not in [key for key, _ in api.later]
     api.service("review", sync="true")
     with pytest.raises(KubernetesError):
-        api.derived.ensure(REVIEW)
+        api.derived.sync_with_service(REVIEW)
     report = api.reconcile().report
     assert report is not None
     assert (report.is_ready, report.synced.reason) == (False, "KubernetesError")
     assert api.refused == []
     api.refuses = lambda *_: 0
     clock.wait(RETRY_SECONDS)
-    assert api.ensure(REVIEW) == ["POST all.review"]
+    assert api.sync_with_service(REVIEW) == ["POST all.review"]
 
 
 def test_a_persons_own_syncer_is_left_alone(api: Api) -> None:
@@ -515,11 +517,11 @@ def test_a_persons_own_syncer_is_left_alone(api: Api) -> None:
     spec = {"mode": "pod", "selector": {"app": "rating"}}
     api.put({"metadata": {"namespace": "shop", "name": "all.rating", "uid": "mine"}, "spec": spec})
     api.service(sync="true")
-    assert api.derived.ensure(RATING) is None
+    assert api.derived.sync_with_service(RATING) is None
     assert api.item()["spec"] == spec
     assert "not derived" in api.refused[0][1]
     api.service(sync="false")
-    assert api.derived.ensure(RATING) is None
+    assert api.derived.sync_with_service(RATING) is None
     assert api.requests == []
 
 
@@ -527,64 +529,67 @@ def test_a_deleted_one_takes_all_with_it(api: Api) -> None:
     """Its finalizer goes after the last of them."""
     for name in ("rating", "review"):
         api.service(name, sync="true")
-        api.ensure(("shop", f"all.{name}"))
+        api.sync_with_service(("shop", f"all.{name}"))
     api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
     result = api.reconcile()
     assert (set(result.syncers_to_reconcile), result.ended) == ({RATING, REVIEW}, None)
     assert api.requests == []
-    assert (api.ensure(), api.ensure(REVIEW)) == (["DELETE all.rating"], ["DELETE all.review"])
+    assert (api.sync_with_service(), api.sync_with_service(REVIEW)) == (
+        ["DELETE all.rating"],
+        ["DELETE all.review"],
+    )
     api.gone(RATING)
     assert api.reconcile().ended is None
     api.gone(REVIEW)
     assert api.reconcile().ended is not None
     assert api.requests[-1] == "PATCH all"
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
 
 
 def test_a_forced_end_is_passed_on(api: Api) -> None:
     """Where Eureka does not answer, each is let go as well."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "annotations": {FORCE_DELETE_ANNOTATION: "now"}}
     api.parent(more=more)
-    assert api.ensure() == ["PATCH all.rating", "DELETE all.rating"]
+    assert api.sync_with_service() == ["PATCH all.rating", "DELETE all.rating"]
     assert FORCE_DELETE_ANNOTATION in api.item()["metadata"]["annotations"]
 
 
 def test_a_deletion_that_hangs_can_be_forced_later(api: Api) -> None:
     """The annotation of the namespace's syncer reaches derived ones whose deletion has begun."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
     assert api.reason() == "Leaving"
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "annotations": {FORCE_DELETE_ANNOTATION: "now"}}
     api.parent(more=more)
-    assert api.ensure() == ["PATCH all.rating"]
-    assert api.ensure() == []
+    assert api.sync_with_service() == ["PATCH all.rating"]
+    assert api.sync_with_service() == []
 
 
 def test_what_is_orphaned_becomes_a_persons_own(api: Api) -> None:
     """With ``kubectl delete --cascade=orphan`` nothing is deleted, and they are waited for."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": [FINALIZER, "orphan"]}
     api.parent(more=more)
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     assert api.reconcile().ended is None
     free = api.item()
     del free["metadata"]["ownerReferences"]
     api.put(free)
     assert api.reconcile().ended is not None
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
 
 
 def test_the_brake_is_released_for_all_that_are_held(api: Api) -> None:
     """And for nobody's next hold: the others get no annotation, and the namespace's loses its own."""
     for name in ("rating", "review"):
         api.service(name, sync="true")
-        api.ensure(("shop", f"all.{name}"))
+        api.sync_with_service(("shop", f"all.{name}"))
     api.put({**api.item(), "status": {"conditions": [_condition("Braked", "True")]}})
     api.parent(more={"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}})
     api.reconcile()
@@ -596,13 +601,13 @@ def test_the_brake_is_released_for_all_that_are_held(api: Api) -> None:
 def test_a_release_ends_the_wait_of_a_service_that_left(api: Api) -> None:
     """It leaves no annotation, which would release a later hold of the same Service."""
     api.service(sync="true")
-    api.ensure()
+    api.sync_with_service()
     api.service()
-    assert api.ensure() == []
+    assert api.sync_with_service() == []
     api.parent(more={"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}})
     assert RATING in api.reconcile().syncers_to_reconcile
     assert RELEASE_BRAKE_ANNOTATION not in (api.item()["metadata"].get("annotations") or {})
-    assert api.ensure() == ["DELETE all.rating"]
+    assert api.sync_with_service() == ["DELETE all.rating"]
 
 
 def _condition(kind: str, status: str, reason: str = "x") -> dict[str, str]:
@@ -623,7 +628,7 @@ def test_counts_and_the_worst(api: Api) -> None:
     }
     for name, (ready, synced) in states.items():
         api.service(name)
-        api.ensure(("shop", f"all.{name}"))
+        api.sync_with_service(("shop", f"all.{name}"))
         conditions = [_condition("Ready", ready, "NoPort"), _condition("Synced", synced, "NoPort")]
         item = api.item(("shop", f"all.{name}"))
         api.put({**item, "status": {"conditions": conditions, "desired": 2, "registered": 1}})
@@ -801,13 +806,13 @@ def test_an_event_of_one_service_costs_no_more_among_many(api: Api) -> None:
     api.parent(selector={"services": "All"})
     for number in range(500):
         api.service(f"s-{number}")
-        api.ensure(("shop", f"all.s-{number}"))
+        api.sync_with_service(("shop", f"all.s-{number}"))
     key = ("shop", "all.s-7")
     alone = Api()
     alone.parent(selector={"services": "All"})
     alone.service("s-7")
-    alone.ensure(key)
-    of_many, of_one = (_seconds(partial(one.derived.ensure, key)) for one in (api, alone))
+    alone.sync_with_service(key)
+    of_many, of_one = (_seconds(partial(one.derived.sync_with_service, key)) for one in (api, alone))
     assert of_many < 10 * of_one
     api.concerned.clear()
     api.service("s-7", sync="true")

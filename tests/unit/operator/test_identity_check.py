@@ -13,7 +13,11 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
 from eurekube_provider.core.lease_notes import LeaseNotes, add_lease_notes
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.operator.identity_check import check_names, cluster_name_findings, renewer_findings
+from eurekube_provider.operator.identity_check import (
+    check_names,
+    cluster_name_findings,
+    unrenewed_registration_findings,
+)
 from eurekube_provider.operator.settings import Settings
 from tests.unit.core.test_served import syncer
 
@@ -48,9 +52,10 @@ def findings_of(
     notes: LeaseNotes = LeaseNotes(),  # noqa: B008
     **given: Any,
 ) -> list[tuple[bool, str]]:
-    """Return each finding's sentence, with True if it hampers."""
+    """Return each finding's sentence, with True for a warning."""
     return [
-        (one.hampers, one.detail) for one in cluster_name_findings(settings(**given), UID, notes, instances)
+        (one.is_warning, one.detail)
+        for one in cluster_name_findings(settings(**given), UID, notes, instances)
     ]
 
 
@@ -59,15 +64,18 @@ def test_all_that_belongs_to_one_other_name_is_said() -> None:
     announces that.
     """
     earlier = registered("earlier", 3)
-    ((hampers, said),) = findings_of(earlier, cluster_name="east")
-    assert hampers
+    ((is_warning, said),) = findings_of(earlier, cluster_name="east")
+    assert is_warning
     assert "all 3 instances of this cluster's syncers are registered under this name" in said
     assert "--previous-cluster-name earlier" in said
     for known in ({"previous_cluster_names": ("earlier",)}, {"notes": LeaseNotes(cluster_name="earlier")}):
-        ((hampers, said),) = findings_of(earlier, cluster_name="east", **known)
-        assert (hampers, said) == (False, "a former name of the cluster east: 3 instances will be taken over")
-    ((hampers, said),) = findings_of([*earlier, *registered("east")], cluster_name="east")
-    assert (hampers, "another operator calls the cluster so" in said) == (False, True)
+        ((is_warning, said),) = findings_of(earlier, cluster_name="east", **known)
+        assert (is_warning, said) == (
+            False,
+            "a former name of the cluster east: 3 instances will be taken over",
+        )
+    ((is_warning, said),) = findings_of([*earlier, *registered("east")], cluster_name="east")
+    assert (is_warning, "another operator calls the cluster so" in said) == (False, True)
     assert findings_of(registered("other", uid="uid-2"), cluster_name="east") == []
     assert (
         findings_of(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",))
@@ -79,8 +87,8 @@ def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
     """Without --cluster-name, instances would lapse if the operator starts without the API; the note suggests
     to set the default name.
     """
-    ((hampers, said),) = findings_of(registered(UID[:8], 2))
-    assert not hampers
+    ((is_warning, said),) = findings_of(registered(UID[:8], 2))
+    assert not is_warning
     assert "2 instances would lapse after 90 to 180 s. --cluster-name 0b2c1d3e changes nothing else" in said
     assert findings_of(registered(UID[:8], 2), cluster_name=UID[:8]) == []
 
@@ -106,7 +114,7 @@ class Api:
 
 
 def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[str, str]]:
-    """Return the subject and sentence of each finding that hampers."""
+    """Return the subject and sentence of each warning."""
     given = settings(cluster_name="east", watch_namespaces=namespaces)
 
     def read(keys: Any) -> list[Instance]:
@@ -114,7 +122,7 @@ def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[s
         return [one for one in instances if one.key in wanted]
 
     every = check_names(given, api, LEASE, instances, read)
-    return [(one.subject, one.detail) for one in every if one.hampers]
+    return [(one.subject, one.detail) for one in every if one.is_warning]
 
 
 def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
@@ -166,8 +174,9 @@ def test_stacks_of_another_renewer_are_named_if_nobody_renews_them() -> None:
     def read(keys: Any) -> list[Instance]:
         return [one for one in every if one.key in set(keys)]
 
-    (found,) = renewer_findings("eurekube", every, read)
-    assert (found.subject, found.hampers) == ("west", True)
+    (found,) = unrenewed_registration_findings("eurekube", every, read)
+    assert (found.subject, found.is_warning) == ("west", True)
     assert "1 registration of stacks ask an operator of this name to renew them" in found.detail
     assert "--operator-name west, or run the stacks with the renewer eurekube" in found.detail
-    assert list(renewer_findings("eurekube", every, lambda _: [])) == []  # Eureka does not answer
+    # Eureka does not answer.
+    assert list(unrenewed_registration_findings("eurekube", every, lambda _: [])) == []

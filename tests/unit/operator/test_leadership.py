@@ -60,7 +60,7 @@ class LeaderTasks:
     def start_renewals(self) -> None:
         self.done.append("renew")
 
-    def is_copy_current(self) -> bool:
+    def is_cluster_copy_current(self) -> bool:
         return self.knows_all
 
     def lead(self) -> None:

@@ -14,9 +14,9 @@ from tests.unit.operator.parts import PlayedOperator
 def process(name: str, namespaces: tuple[str, ...] = (), **more: Any) -> LeaseMemory:
     """Return the Lease memory of an operator process with this cluster name and these watched namespaces."""
     played = PlayedOperator()
-    goes_on = more.pop("goes_on", True)
+    is_long_running = more.pop("is_long_running", True)
     settings = Settings(played.parts.settings.connections, watch_namespaces=namespaces, **more)
-    return LeaseMemory(settings, Cluster(name, "uid-1"), played.registries, goes_on=goes_on)
+    return LeaseMemory(settings, Cluster(name, "uid-1"), played.registries, is_long_running=is_long_running)
 
 
 def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
@@ -53,7 +53,7 @@ def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
     only.
     """
     metadata = process("east", ("shop",)).add_notes({})
-    after = parse_lease_notes(process("west", ("pay",), goes_on=False).add_notes(metadata))
+    after = parse_lease_notes(process("west", ("pay",), is_long_running=False).add_notes(metadata))
     assert (after.namespaces, after.dropped_namespaces) == (("shop",), ())
     assert (after.cluster_name, after.previous_names) == ("west", ("east",))
 
@@ -65,7 +65,7 @@ def test_each_server_is_noted_with_its_last_answer() -> None:
     played = PlayedOperator(("default", "elsewhere"))
     (peer,) = played.registry.peers.peers
     peer.traffic.note_usability()
-    played.registry.reachability.note_read_is_first()
+    played.registry.reachability.note_read_and_check_first()
     memory = LeaseMemory(played.parts.settings, Cluster("east", "uid-1"), played.registries)
     default, elsewhere = parse_lease_notes(memory.add_notes({})).servers
     assert (default.eureka, default.url, default.error) == ("default", peer.url, "")

@@ -30,7 +30,7 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
     """Return a syncer with a ready pod, beside instances of others at its Eureka."""
     scene = Scene(**spec)
     for one in others or (stranger(),):
-        scene.played.registry.table.exchange_for_written(one)
+        scene.played.registry.table.store_written_and_return_previous(one)
     scene.endpoints(WEB, a=READY)
     return scene
 
@@ -109,7 +109,7 @@ def test_machines_that_come_and_go_change_no_sentence() -> None:
     scene = with_stranger(stranger(), stranger(name="machine-2"))
     scene.reconcile()
     before = scene.report.problems[REPORTED]
-    scene.played.registry.table.exchange_for_written(stranger(name="machine-3"))
+    scene.played.registry.table.store_written_and_return_previous(stranger(name="machine-3"))
     scene.reconcile()
     assert scene.report.problems[REPORTED] == before
 

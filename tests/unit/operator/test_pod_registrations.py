@@ -146,7 +146,7 @@ class Dead:
 
     def __init__(self, pods: Pods, monkeypatch: pytest.MonkeyPatch, own: Instance, **spec: Any) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(pod_registrations, "elapsed_seconds", lambda: self.now)
+        monkeypatch.setattr(pod_registrations, "boot_clock_seconds", lambda: self.now)
         self.pods = pods
         self.scene = scene = with_stranger(own, **spec)
         self.eureka = scene.real()
@@ -256,7 +256,9 @@ def test_who_gave_no_answer_is_not_asked_about_other_pods(
     pods.fails, pods.status_code = "pods", None
     found.scene.reconcile()
     asked = list(pods.asked)
-    found.scene.played.registry.table.exchange_for_written(replace(itself("10.0.0.1"), instance_id="other"))
+    found.scene.played.registry.table.store_written_and_return_previous(
+        replace(itself("10.0.0.1"), instance_id="other")
+    )
     found.scene.reconcile()
     assert pods.asked == asked
     assert "could not be asked for: forbidden" in found.sentence
@@ -378,7 +380,7 @@ def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch:
     """A machine's registration stays, although no pod has its address and nobody renews it."""
     found = dead(pods, monkeypatch, **OPT_IN)
     machine = stranger(lease_ends_ms=100_000)
-    found.scene.played.registry.table.exchange_for_written(machine)
+    found.scene.played.registry.table.store_written_and_return_previous(machine)
     found.eureka.held[machine.key] = machine
     assert not found.passes()
     assert machine.key in found.eureka.held

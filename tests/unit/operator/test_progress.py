@@ -13,7 +13,7 @@ from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
-from eurekube_provider.operator.progress import SETTLED_REASONS, STALLED_AFTER_SECONDS, STUCK_REASONS
+from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STALLED_AFTER_SECONDS, STUCK_REASONS
 from eurekube_provider.operator.status import syncer_status
 from eurekube_provider.operator.triggers import trigger_state
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
@@ -83,7 +83,7 @@ def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
     assert said(item) == {"Reconciling": reason}
 
 
-@pytest.mark.parametrize("reason", sorted(SETTLED_REASONS))
+@pytest.mark.parametrize("reason", sorted(INTENDED_STATE_REASONS))
 def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
     """A paused syncer, or one whose pods register themselves, is neither Reconciling nor Stalled."""
     assert said(after(SYNCER, report(reason), 0)) == {}

@@ -153,13 +153,13 @@ def test_nothing_is_handed_out_while_it_is_paused() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert queue.get() == "a"
-    assert not queue.pause()
+    assert not queue.pause_and_check_idle()
     queue.add("b")
     found: list[str | None] = []
     worker = threading.Thread(target=lambda: found.append(queue.get()))
     worker.start()
     queue.done("a")
-    assert queue.pause()
+    assert queue.pause_and_check_idle()
     assert found == []
     queue.resume()
     worker.join(timeout=10.0)
@@ -173,7 +173,7 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("a", "b", "c"):
         queue.add(key)
-    queue.pause()
+    queue.pause_and_check_idle()
     queue.add("b")
     queue.add("c")
     for key in ("a", "b", "e"):
@@ -225,7 +225,7 @@ def test_a_key_that_changes_groups_is_worked_on_once() -> None:
 def test_lanes_are_opened_one_by_one() -> None:
     """After a pause ``resume`` opens one named group, or all without a name."""
     queue = divided()
-    queue.pause()
+    queue.pause_and_check_idle()
     queue.add("a0")
     queue.add("b0")
     queue.resume("b")

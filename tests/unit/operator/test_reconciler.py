@@ -158,7 +158,7 @@ def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytes
     scene.reconcile()
     held = sorted(eureka.held.values(), key=lambda one: one.instance_id)
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
-    registry.table.exchange_for_written(replace(held[0], **out))  # type: ignore[arg-type]
+    registry.table.store_written_and_return_previous(replace(held[0], **out))  # type: ignore[arg-type]
     eureka.held.clear()
     monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
     registry.repair.instances_missing(held, None)
@@ -426,7 +426,7 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
     held = {one.instance_id.partition(".")[0]: one for one in view.instances_of_owner(old)}
     by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    view.exchange_for_written(by_a_person)
+    view.store_written_and_return_previous(by_a_person)
     scene.sent.clear()
     add_second_syncer(scene, policy="UpsertOnly")
     scene.endpoints(WEB, a=READY, b=READY)
@@ -526,7 +526,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
 
     def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         if not scene.sent:
-            view.exchange_for_written(late)
+            view.store_written_and_return_previous(late)
         return carry_out(steps, owner, registry)
 
     scene.carry_out = finds
@@ -595,7 +595,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     scene, now = Scene(), 0.0
     scene.set_endpoints(a=READY)
     scene.played.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
-    monkeypatch.setattr(heirs, "elapsed_seconds", lambda: now)
+    monkeypatch.setattr(heirs, "boot_clock_seconds", lambda: now)
     scene.edited(selector={"app": "none"})
     awaited = {}
     scene.configure()
@@ -688,11 +688,11 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     registry, elsewhere = scene.played.registry, scene.elsewhere
     (here,) = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
     now = int(time.time() * 1000)
-    elsewhere.table.exchange_for_written(replace(here, last_dirty_timestamp_ms=now - 60_000))
+    elsewhere.table.store_written_and_return_previous(replace(here, last_dirty_timestamp_ms=now - 60_000))
 
     def written(seconds_ago: float) -> list[Action]:
         stamp = now - int(seconds_ago * 1000)
-        registry.table.exchange_for_written(replace(here, last_dirty_timestamp_ms=stamp))
+        registry.table.store_written_and_return_previous(replace(here, last_dirty_timestamp_ms=stamp))
         return [change.action for change in scene.reconcile()]
 
     assert written(1.0) == []
@@ -702,12 +702,12 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     assert isinstance(scene.result.error, RegistryUnreachable)
     elsewhere.refresh = answers  # type: ignore[method-assign]
     for _ in range(LASTING_FAILURE_COUNT):
-        elsewhere.reachability.note_failure_is_lasting(RegistryUnreachable("no server answers"))
+        elsewhere.reachability.note_failure_and_check_lasting(RegistryUnreachable("no server answers"))
     with pytest.raises(RegistryUnreachable):  # nor may it answer before what is decided is carried out
         Registries({"default": registry, "elsewhere": elsewhere}, "default").lead_to_same_eureka(
             "default", "elsewhere", [here.key]
         )
-    elsewhere.reachability.note_read_is_first()
+    elsewhere.reachability.note_read_and_check_first()
     assert written(30.0) == [Action.DEREGISTER]
 
 
@@ -743,7 +743,7 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
     for instance in scene.played.registry.table.instances_of_owner(owner):
-        scene.elsewhere.table.exchange_for_written(instance)
+        scene.elsewhere.table.store_written_and_return_previous(instance)
     scene.sent.clear()
     add_second_syncer(scene)
     mark_deleted(scene, monkeypatch)
@@ -887,7 +887,7 @@ def instances_of_other_syncer(scene: Scene) -> list[Instance]:
         replace(one, ip_address="10.1.0.1") for one in scene.played.instances(OTHERS, 1, registered=False)
     ]
     for one in theirs:
-        scene.played.registry.table.exchange_for_written(one)
+        scene.played.registry.table.store_written_and_return_previous(one)
     return theirs
 
 
@@ -999,9 +999,9 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
     for instance in scene.played.registry.table.instances_of_owner(owner):
-        scene.elsewhere.table.exchange_for_written(instance)
+        scene.elsewhere.table.store_written_and_return_previous(instance)
     for _ in range(2):
-        scene.played.registry.reachability.note_failure_is_lasting(RegistryUnreachable("hangs"))
+        scene.played.registry.reachability.note_failure_and_check_lasting(RegistryUnreachable("hangs"))
     scene.played.removed(KEY)
     scene.reconcile(served="elsewhere")
     assert "hangs" in str(scene.result.error)
@@ -1020,7 +1020,7 @@ class Deletion:
         mark_deleted(self.scene, monkeypatch)
         self.released: list[float] = []
         self.away(is_away=True)
-        monkeypatch.setattr(reconciler, "elapsed_seconds", lambda: self.now)
+        monkeypatch.setattr(reconciler, "boot_clock_seconds", lambda: self.now)
         monkeypatch.setattr(reconciler, "set_finalizer", self.release)
 
     def away(self, *, is_away: bool) -> None:
@@ -1277,7 +1277,7 @@ def register_under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) 
         metadata = {OWNER_KEY: owner, CLUSTER_UID_KEY: uid}
         id_ = f"{pod}.shop.{name}:rating:8080"
         made = Instance("rating", id_, address, address, Port(8080), metadata=metadata, vip_address="rating")
-        scene.played.registry.table.exchange_for_written(made)
+        scene.played.registry.table.store_written_and_return_previous(made)
 
 
 def held_by(scene: Scene, name: str) -> set[str]:

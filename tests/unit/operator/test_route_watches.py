@@ -201,8 +201,12 @@ def test_a_syncer_waits_for_what_is_not_read(api: QuietApi) -> None:
     wait_until(lambda: sources.is_synced, "the answers", 20.0)
     desired = sources.desired(GATEWAY)
     (problem,) = desired.problems
-    assert (problem.reason, desired.awaits_reading, desired.is_in_doubt) == ("RoutesNotRead", True, True)
+    assert (problem.reason, desired.has_unread_objects, desired.may_be_incomplete) == (
+        "RoutesNotRead",
+        True,
+        True,
+    )
     assert "gateways.gateway.networking.k8s.io: install its CRD" in problem.message
-    assert sources.is_settled
+    assert sources.is_synced_or_forbidden
     assert "reflector-gateways-all" in [loop.name for loop in sources.liveness()]
     sources.stop()

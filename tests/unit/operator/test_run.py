@@ -77,7 +77,9 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     """Before the first lists a cluster or a Eureka would look empty."""
     registry = PlayedOperator().registry
-    sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
+    sources: Any = SimpleNamespace(
+        is_synced=False, is_synced_or_forbidden=False, failures={}, unread_namespaces=dict
+    )
 
     def waits() -> bool:
         """Return True if the operator waits until it is stopped."""
@@ -86,15 +88,15 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
         return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))
 
     assert waits()
-    sources.is_settled = True
+    sources.is_synced_or_forbidden = True
     assert waits()
-    registry.reachability.note_read_is_first()
-    sources.is_settled = False
+    registry.reachability.note_read_and_check_first()
+    sources.is_synced_or_forbidden = False
     assert waits()
-    sources.is_settled = True
+    sources.is_synced_or_forbidden = True
     assert not waits()
     registry.reachability = Reachability(registry.peers)
-    registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
+    registry.reachability.note_failure_and_check_lasting(RegistryUnreachable("away"))
     assert not waits()  # each syncer says so, and nothing is changed there before it answers
 
 

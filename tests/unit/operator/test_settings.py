@@ -121,11 +121,11 @@ def test_the_drain_follows_from_the_lease() -> None:
 
 def test_what_callers_need_to_learn_follows_from_the_drain() -> None:
     """The time until callers know a new pod is the drain without the time of a change of leader."""
-    assert settings().callers_know_after_seconds == 102
-    assert settings(LEASE_DURATION_SECONDS="30").callers_know_after_seconds == 102
-    assert settings(DRAIN_SECONDS="60").callers_know_after_seconds == 42
-    assert settings(DRAIN_SECONDS="1").callers_know_after_seconds == 7
-    assert settings(DRAIN_SECONDS="0").callers_know_after_seconds == 102
+    assert settings().seconds_until_callers_know_pods == 102
+    assert settings(LEASE_DURATION_SECONDS="30").seconds_until_callers_know_pods == 102
+    assert settings(DRAIN_SECONDS="60").seconds_until_callers_know_pods == 42
+    assert settings(DRAIN_SECONDS="1").seconds_until_callers_know_pods == 7
+    assert settings(DRAIN_SECONDS="0").seconds_until_callers_know_pods == 102
 
 
 def test_gates_are_served_where_the_settings_say_so() -> None:

@@ -419,12 +419,12 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
     def reasons(namespace: str) -> list[tuple[str, bool]]:
         wanted = Syncer(namespace, "x", Mode.POD, Selector(namespace, "rating"), "rating")
         desired = sources.desired(wanted)
-        return [(problem.reason, desired.is_in_doubt) for problem in desired.problems]
+        return [(problem.reason, desired.may_be_incomplete) for problem in desired.problems]
 
-    assert not sources.is_settled
+    assert not sources.is_synced_or_forbidden
     sources.start()
     try:
-        wait_until(lambda: sources.is_settled, "all but one namespace", 20)
+        wait_until(lambda: sources.is_synced_or_forbidden, "all but one namespace", 20)
         assert not sources.is_synced
         assert set(sources.unread_namespaces()) == {"closed"}
         assert "forbidden" in sources.unread_namespaces()["closed"]
@@ -447,7 +447,7 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
     sources = ClusterCache(access, CLUSTER, (), lambda _: None)
     for group in (sources.syncers, sources.services, sources.slices):
         group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
-    assert not sources.is_settled
+    assert not sources.is_synced_or_forbidden
     assert not sources.knows_syncers_of("open")
 
 
@@ -489,7 +489,7 @@ def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
         "ADDED", {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": endpoints}
     )
     seen = [
-        sources.was_seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
+        sources.was_instance_seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
         for namespace in ("shop", "other")
     ]
     assert seen == [True, False]
@@ -706,7 +706,7 @@ def test_a_pod_that_the_watch_lacks_is_asked_for(
         assert asking is not None
         desired = sources.desired(asking)
     assert [one.ip_address for one in desired.instances] == expected
-    assert desired.awaits_unread_pods is not bool(expected)
+    assert desired.has_unread_pods is not bool(expected)
     assert api.reads == reads
 
 
@@ -770,12 +770,12 @@ def test_a_list_of_routes_that_fails_keeps_no_replica_from_leading() -> None:
         wait_until(lambda: sources.is_synced, "the list of Ingresses", 20)
         asking = sources.parse_spec_or_none(sources.syncers.get("team", "rating"))
         assert asking is not None
-        wait_until(lambda: not sources.desired(asking).awaits_reading, "the Ingresses", 20)
+        wait_until(lambda: not sources.desired(asking).has_unread_objects, "the Ingresses", 20)
         api.fails = True
         wait_until(lambda: "ingresses" in sources.failures, "the failure", 20)
         sources.retry_now()
         wait_until(lambda: sources.is_current, "the right to lead", 20)
-        assert sources.desired(asking).awaits_reading
+        assert sources.desired(asking).has_unread_objects
     finally:
         sources.stop()
         api.ended.set()

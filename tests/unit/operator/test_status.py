@@ -115,10 +115,11 @@ def test_what_is_not_known_yet_stays_as_it_is() -> None:
     short = replace(SYNCED, problems={"DrainTooShort": Problem("DrainTooShort", "20 s")})
     before = syncer_status(syncer(), short, EARLIER)
     after = syncer_status(
-        syncer(before, 2), replace(SYNCED, unknown_types=frozenset({"DrainTooShort"})), LATER
+        syncer(before, 2), replace(SYNCED, unchecked_condition_types=frozenset({"DrainTooShort"})), LATER
     )
     assert condition(after, "DrainTooShort") == condition(before, "DrainTooShort")
-    never = syncer_status(syncer(), replace(SYNCED, unknown_types=frozenset({"DrainTooShort"})), EARLIER)
+    unchecked = replace(SYNCED, unchecked_condition_types=frozenset({"DrainTooShort"}))
+    never = syncer_status(syncer(), unchecked, EARLIER)
     assert [item["type"] for item in never["conditions"]] == ["Ready", "Synced"]
 
 

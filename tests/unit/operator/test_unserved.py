@@ -11,7 +11,7 @@ import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.operator.unserved import UnservedSyncers
+from eurekube_provider.operator.unserved import UnservedSyncerSearch
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 from tests.unit.core.test_served import syncer
 
@@ -63,7 +63,7 @@ class Scene:
         registry.start()
         access: Any = self.api
         events: Any = self.events
-        self.unserved = UnservedSyncers(
+        self.unserved = UnservedSyncerSearch(
             namespaces,
             Cluster("east", "uid-1"),
             access,

@@ -63,6 +63,6 @@ def test_however_many_go_at_once_there_is_a_bound() -> None:
         False,
         True,
     )
-    window.count_changes(0.0, "one", range(MAX_COUNTED_CHANGES + 5), range(MAX_COUNTED_CHANGES + 5))
+    window.add_changes(0.0, "one", range(MAX_COUNTED_CHANGES + 5), range(MAX_COUNTED_CHANGES + 5))
     assert len(window) == 2 * MAX_COUNTED_CHANGES
     assert len(window.recent_changes(0.0, "one").left_keys) == MAX_COUNTED_CHANGES

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.provider.configuration import CONFIGURATION_KEYS, PROGRAM_KEYS, Configuration
+from eurekube_provider.provider.configuration import (
+    CONFIGURATION_KEYS,
+    KEYS_OF_PROJECT_PROGRAM,
+    Configuration,
+)
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.values import UNKNOWN
 
@@ -94,11 +98,11 @@ def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
     provider refuses them.
     """
     described = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.yaml").read_text())["config"]
-    assert described.keys() - CONFIGURATION_KEYS.keys() == PROGRAM_KEYS
-    values = {**dict.fromkeys(PROGRAM_KEYS, "x"), "url": URL}
+    assert described.keys() - CONFIGURATION_KEYS.keys() == KEYS_OF_PROJECT_PROGRAM
+    values = {**dict.fromkeys(KEYS_OF_PROJECT_PROGRAM, "x"), "url": URL}
     assert Configuration(values).problems() == []
     refused = {one.property for one in Configuration(values, is_default_provider=False).problems()}
-    assert refused == PROGRAM_KEYS
+    assert refused == KEYS_OF_PROJECT_PROGRAM
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:

@@ -116,7 +116,8 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 def register_state(eureka: FakeEureka, outputs: Properties) -> None:
     """Register the instance that a state describes, and forget the recorded requests."""
-    instance = DesiredState.from_properties(rename_properties(outputs, to_snake_case)).only.instance
+    desired = DesiredState.from_properties(rename_properties(outputs, to_snake_case))
+    instance = desired.single_registration.instance
     eureka.register(instance)
     eureka.asked.clear()
 

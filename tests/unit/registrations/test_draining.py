@@ -16,7 +16,7 @@ from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import (
     drain,
-    leftovers_of_earlier_run,
+    find_leftover_marks_of_earlier_run,
     undo_drain,
     undo_drains,
 )
@@ -134,11 +134,11 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     assert len(server.requests) == requests
     is_marked = LEAVING_KEY in server.held[ONE.key].metadata
     assert is_marked or server.held[ONE.key].status is Status.UP
-    assert leftovers_of_earlier_run(server.peer, [ONE]) == ({LEAVING_MARK} if is_marked else set())
+    assert find_leftover_marks_of_earlier_run(server.peer, [ONE]) == ({LEAVING_MARK} if is_marked else set())
     server.dies_after = None
     undo_drain(server.peer, ONE)
     assert server.standing() == {"one": (Status.UP, False)}
-    assert not leftovers_of_earlier_run(server.peer, [ONE])
+    assert not find_leftover_marks_of_earlier_run(server.peer, [ONE])
 
 
 def test_an_interrupted_drain_is_put_back_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.enforcement import registration_before_status
+from eurekube_provider.core.enforcement import registration_before_status_change
 from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.registrations.actual import ActualState
@@ -198,8 +198,9 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
     previous = Registration.from_properties(state(status=OUT.value))
     wanted = Registration.from_properties(checked())
     have = replace(wanted.instance, status=held) if held else None
-    assert wanted.reset_dropped_status(previous, have).enforced_status is expected
-    assert wanted.reset_dropped_status(wanted, replace(wanted.instance, status=OUT)).enforced_status is None
+    assert wanted.lift_no_longer_enforced_status(previous, have).enforced_status is expected
+    lifted = wanted.lift_no_longer_enforced_status(wanted, replace(wanted.instance, status=OUT))
+    assert lifted.enforced_status is None
 
 
 def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
@@ -207,8 +208,8 @@ def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
     wanted = Registration.from_properties(checked())
     marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
     lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
-    assert registration_before_status(wanted.instance, None, lifted).enforced == f"{OUT} UP"
-    assert not registration_before_status(
+    assert registration_before_status_change(wanted.instance, None, lifted).enforced == f"{OUT} UP"
+    assert not registration_before_status_change(
         wanted.instance, None, replace(lifted, metadata=wanted.instance.metadata)
     ).enforced
 
@@ -219,11 +220,11 @@ def test_under_a_persons_status_up_is_sent() -> None:
     """
     wanted = Registration.from_properties(checked(status="DOWN"))
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
-    assert registration_before_status(wanted.instance, Status.DOWN, persons).status is Status.UP
+    assert registration_before_status_change(wanted.instance, Status.DOWN, persons).status is Status.UP
     down = replace(persons, status=Status.DOWN)
-    assert registration_before_status(wanted.instance, None, down).status is Status.UP
+    assert registration_before_status_change(wanted.instance, None, down).status is Status.UP
     assert (
-        registration_before_status(
+        registration_before_status_change(
             wanted.instance, Status.DOWN, replace(wanted.instance, status=Status.UP)
         ).status
         is Status.DOWN

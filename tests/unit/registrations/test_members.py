@@ -8,7 +8,11 @@ import pytest
 
 from eurekube_provider.registrations.application_state import diff
 from eurekube_provider.registrations.difference import StateDifference
-from eurekube_provider.registrations.members import check_members, member_inputs_matching, member_properties
+from eurekube_provider.registrations.members import (
+    check_application,
+    member_inputs_matching,
+    member_properties,
+)
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.registrations.test_properties import LEAST, OWNER
@@ -25,14 +29,14 @@ ALL = {
 
 def checked(olds: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Return an application's checked properties, without problems."""
-    result = check_members(olds or {}, {**ALL, **changes})
+    result = check_application(olds or {}, {**ALL, **changes})
     assert result.problems == ()
     return result.properties
 
 
 def reasons(**changes: Any) -> dict[str, str]:
     """Return the problems by property."""
-    return {each.property: each.reason for each in check_members({}, {**ALL, **changes}).problems}
+    return {each.property: each.reason for each in check_application({}, {**ALL, **changes}).problems}
 
 
 def test_only_what_was_written_is_kept() -> None:
@@ -73,7 +77,7 @@ def test_an_instance_has_what_its_application_has() -> None:
 def test_checking_twice_changes_nothing() -> None:
     """Checked properties pass another check unchanged."""
     once = checked(metadata={"zone": "a", "n": 1.0}, instances={"a": {"host_name": "h", "port": 1.0}})
-    assert check_members(once, once).properties == once
+    assert check_application(once, once).properties == once
 
 
 def test_ids_survive_a_renamed_stack() -> None:
@@ -205,7 +209,7 @@ def test_the_defaults_are_those_of_a_single_registration() -> None:
 def test_a_port_without_an_end_is_refused(port: float) -> None:
     """Infinity and NaN are refused like any invalid port, with the property's name."""
     application = {**ALL, "instances": {"a": {"host_name": "192.0.2.1", "port": port}}}
-    (problem,) = check_members({}, application).problems
+    (problem,) = check_application({}, application).problems
     assert problem.property == "instances.a.port"
     assert "must be a whole number from 1 to 65535" in problem.reason
 
@@ -220,11 +224,11 @@ def test_large_metadata_of_an_earlier_release_go_on(where: str) -> None:
         return {**ALL, **above, "instances": {"a": own}}
 
     large = {"a": "b" * 5000, "zone": "z"}
-    olds = check_members({}, written(large)).properties
-    found = check_members(olds, written(large))
+    olds = check_application({}, written(large)).properties
+    found = check_application(olds, written(large))
     assert not found.problems
     assert "more than 4096" in found.warnings[-1].reason
-    assert "more than 4096" in check_members(olds, written({**large, "c": "d"})).problems[0].reason
+    assert "more than 4096" in check_application(olds, written({**large, "c": "d"})).problems[0].reason
 
 
 TWICE = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1"}}
@@ -274,7 +278,7 @@ def test_two_instances_that_callers_find_at_one_address_are_refused(
     """The check refuses the second instance without asking Eureka, since callers would call the address
     twice as often.
     """
-    found = check_members({}, {**ALL, "instances": instances})
+    found = check_application({}, {**ALL, "instances": instances})
     assert bool(found.problems) is is_refused
     for each in found.problems:
         assert each.property == "instances.b.host_name"
@@ -286,14 +290,14 @@ def test_two_instances_that_callers_find_at_one_address_are_refused(
 def test_two_instances_that_stand_at_one_address_go_on_with_a_warning() -> None:
     """An earlier release allowed two instances; a third one at the address is refused."""
     standing = {**ALL, "instances": TWICE}
-    found = check_members(standing, standing)
+    found = check_application(standing, standing)
     assert found.problems == ()
     (warning,) = found.warnings
     assert (warning.property, "this one was registered there before, and stays" in warning.reason) == (
         "instances.b.host_name",
         True,
     )
-    (refused,) = check_members(
+    (refused,) = check_application(
         standing, {**ALL, "instances": {**TWICE, "c": {"host_name": "192.0.2.1"}}}
     ).problems
     assert refused.property == "instances.c.host_name"
@@ -303,7 +307,7 @@ def test_a_third_host_behind_one_gateway_is_added() -> None:
     """Instances with different host names may share a gateway's IP address."""
     hosts = {key: {"host_name": f"{key}.example.com", "ip_address": "192.0.2.1"} for key in ("a", "b", "c")}
     standing = {**ALL, "instances": {key: hosts[key] for key in ("a", "b")}}
-    found = check_members(standing, {**ALL, "instances": hosts})
+    found = check_application(standing, {**ALL, "instances": hosts})
     assert (found.problems, found.warnings) == ((), ())
 
 
@@ -311,7 +315,7 @@ def test_what_goes_up_at_an_address_that_is_called_already_is_refused() -> None:
     """An instance that was out of service at a shared address must not become UP."""
     waiting = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": "OUT_OF_SERVICE"}}
     standing = {**ALL, "instances": waiting}
-    assert not check_members(standing, standing).problems
-    assert check_members(standing, {**ALL, "instances": TWICE}).problems
+    assert not check_application(standing, standing).problems
+    assert check_application(standing, {**ALL, "instances": TWICE}).problems
     swapped = {"a": waiting["b"], "b": waiting["a"]}
-    assert not check_members(standing, {**ALL, "instances": swapped}).problems
+    assert not check_application(standing, {**ALL, "instances": swapped}).problems

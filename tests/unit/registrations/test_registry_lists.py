@@ -37,7 +37,7 @@ def test_one_list_serves_all_for_a_while() -> None:
         assert lists.instances_of_application("BILLING", peers) == [ONE]
         assert lists.instances_of_application("RATING", peers) == []
         assert lists.instances_of_owner(OWNER, "BILLING", peers) == [ONE]
-        assert lists.foreign_at_addresses([ONE], OWNER, peers) == []
+        assert lists.foreign_instances_at_addresses([ONE], OWNER, peers) == []
 
 
 def test_a_list_that_fails_is_asked_for_again_by_who_needs_it() -> None:

@@ -24,9 +24,9 @@ from eurekube_provider.eureka.protocol.codec import instance_from_json, instance
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.members import (
+    APPLICATION_INPUTS,
+    APPLICATION_OUTPUTS,
     ID_BASE_PROPERTY,
-    MEMBER_INPUTS,
-    MEMBER_OUTPUTS,
     MEMBER_PROPERTIES,
 )
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, PROPERTIES, Property
@@ -147,7 +147,7 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     assert names == set(INPUT_NAMES) - {"service_url", "owner"}
     all_names = {field.name for field in fields(EurekaApplicationArgs)}
     assert all_names == set(EurekaApplicationArgsDict.__annotations__)
-    assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE_PROPERTY}
+    assert all_names == set(APPLICATION_INPUTS) - {"service_url", "owner", ID_BASE_PROPERTY}
     own_names = {field.name for field in fields(ApplicationInstanceArgs)}
     assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(MEMBER_PROPERTIES)
 
@@ -166,7 +166,9 @@ def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> No
     others = {**{name: each[0] for name, each in EACH.items()}, "owner": "stack/a/b/c/d"}
     name, value = described.name, others[described.name]
     wanted = checked(**{name: value})
-    before, after = (DesiredState.from_properties(each).only.instance for each in (checked(), wanted))
+    before, after = (
+        DesiredState.from_properties(each).single_registration.instance for each in (checked(), wanted)
+    )
     assert before.key != after.key or not same_contents(before, after)
     sent = instance_from_json(instance_to_json_object(after))
     assert instance_to_properties(sent)[name] == wanted[name]
@@ -177,7 +179,7 @@ def test_every_property_is_an_output() -> None:
     """Other resources can use every property as an output."""
     declared = set(EurekaInstance.__annotations__)
     assert set() == {*INPUT_NAMES, *OUTPUT_ONLY_NAMES} - declared - {"status_is_enforced", "seen_incarnation"}
-    assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
+    assert {*APPLICATION_INPUTS, *APPLICATION_OUTPUTS} == set(EurekaApplication.__annotations__)
 
 
 @pytest.mark.parametrize("unknown", [rpc.UNKNOWN, Unknown()])  # type: ignore[no-untyped-call]

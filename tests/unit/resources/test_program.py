@@ -16,7 +16,7 @@ from eurekube_provider.resources.program import (
     ProgramError,
     leave_quietly_when_interrupted,
     program_connection,
-    refuse_native_aliases,
+    refuse_aliases_of_native_component,
 )
 
 
@@ -78,10 +78,10 @@ def test_other_aliases_of_a_component_are_the_engines_business() -> None:
     )
     for former in others:
         options = pulumi.ResourceOptions(aliases=[former])
-        refuse_native_aliases("eurekube:index:EurekaSyncer", "it", options)
+        refuse_aliases_of_native_component("eurekube:index:EurekaSyncer", "it", options)
     renamed = pulumi.ResourceOptions(aliases=["urn:pulumi:dev::shop::eurekube:index:Syncer::former"])
-    refuse_native_aliases("eurekube:index:Syncer", "it", renamed)
-    refuse_native_aliases("eurekube:index:EurekaSyncer", "it", None)
+    refuse_aliases_of_native_component("eurekube:index:Syncer", "it", renamed)
+    refuse_aliases_of_native_component("eurekube:index:EurekaSyncer", "it", None)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pulumi
 
-from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.properties import (
-    INSTANCE_DERIVED_FROM,
-    MEMBER_DERIVED_FROM,
+    INSTANCE_DERIVATION_SOURCES,
+    MEMBER_DERIVATION_SOURCES,
     SECRET_ID_MARK,
     SECRET_PLACEHOLDER,
     split_secret_placeholders,
@@ -35,20 +35,20 @@ def test_what_is_derived_from_a_secret_is_marked_as_one(loop: asyncio.AbstractEv
     secret = pulumi.Output.secret("hidden")
     open_ = pulumi.Output.from_input("open")
     plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
-    assert add_secret_stand_ins(plain, INSTANCE_DERIVED_FROM) == plain
+    assert add_secret_stand_ins(plain, INSTANCE_DERIVATION_SOURCES) == plain
     named = {**plain, "host_name": secret, "application": open_}
-    found = resolved(loop, add_secret_stand_ins(named, INSTANCE_DERIVED_FROM))
+    found = resolved(loop, add_secret_stand_ins(named, INSTANCE_DERIVATION_SOURCES))
     assert found["ip_address"] == (SECRET_PLACEHOLDER, True)
     assert {name for name, (value, _) in found.items() if value == SECRET_PLACEHOLDER} == {"ip_address"}
     assert not found["instance_id"][1]
     hidden = {**plain, "application": secret, "vip_address": "v"}
-    found = resolved(loop, add_secret_stand_ins(hidden, INSTANCE_DERIVED_FROM))
+    found = resolved(loop, add_secret_stand_ins(hidden, INSTANCE_DERIVATION_SOURCES))
     derived = {name for name, each in found.items() if each == (SECRET_PLACEHOLDER, True)}
     assert derived == {"secure_vip_address", "instance_id", SECRET_ID_MARK}
-    found = resolved(loop, add_secret_stand_ins({"metadata": {"zone": secret}}, MEMBER_DERIVED_FROM))
+    found = resolved(loop, add_secret_stand_ins({"metadata": {"zone": secret}}, MEMBER_DERIVATION_SOURCES))
     assert found == {"zone": (SECRET_PLACEHOLDER, True)}
     given = {**plain, "host_name": secret, "ip_address": "192.0.2.1"}
-    assert add_secret_stand_ins(given, INSTANCE_DERIVED_FROM) == given
+    assert add_secret_stand_ins(given, INSTANCE_DERIVATION_SOURCES) == given
 
 
 def test_the_check_writes_what_it_derives() -> None:
@@ -61,7 +61,7 @@ def test_the_check_writes_what_it_derives() -> None:
         "zone": SECRET_PLACEHOLDER,
         "metadata": {"zone": "z"},
     }
-    checked = check_members({}, {**application, "instances": {"a": reported, "b": {"host_name": "open"}}})
+    checked = check_application({}, {**application, "instances": {"a": reported, "b": {"host_name": "open"}}})
     assert checked.problems == ()
     assert checked.properties["instances"] == {
         "a": {"host_name": "hidden", "ip_address": "hidden", "zone": "z", "metadata": {}},

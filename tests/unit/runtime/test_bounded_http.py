@@ -233,7 +233,7 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
     """Each received piece of a large answer extends its time, up to a bound, so that a slow network
     succeeds.
     """
-    monkeypatch.setattr(bounded_http, "BYTES_PER_TIMEOUT", 1000)
+    monkeypatch.setattr(bounded_http, "BYTES_PER_TIMEOUT_EXTENSION", 1000)
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
@@ -250,7 +250,7 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
         made = bounded_pools(1_000_000)["http"]
         with made(host, int(port)) as pool:
             assert read(pool) == 10_000
-            monkeypatch.setattr(bounded_http, "MAX_TIMEOUTS", 2)
+            monkeypatch.setattr(bounded_http, "MAX_TIMEOUTS_PER_ANSWER", 2)
             with pytest.raises(AnswerTooSlow):
                 read(pool)
         with bounded_pools(1000)["http"](host, int(port)) as pool, pytest.raises(AnswerTooLarge):

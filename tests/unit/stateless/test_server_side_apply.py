@@ -99,7 +99,9 @@ class BusyApi(Api):
 def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
     """A read answered with 429 is repeated for a limited time, for an object and for a list."""
     assert ClusterObjects(BusyApi(2)).apply(NAMESPACE) is ApplyEffect.UNCHANGED
-    (found,) = ClusterObjects(BusyApi(2)).list_of_stack("eurekube.dev", [("v1", "Namespace")])
+    (found,) = ClusterObjects(BusyApi(2)).list_objects_of_stack("eurekube.dev", [("v1", "Namespace")])
     assert found["kind"] == "Namespace"
     with pytest.raises(KubernetesError, match="429"):
-        ClusterObjects(BusyApi(2), busy_seconds=0.0).list_of_stack("eurekube.dev", [("v1", "Namespace")])
+        ClusterObjects(BusyApi(2), busy_seconds=0.0).list_objects_of_stack(
+            "eurekube.dev", [("v1", "Namespace")]
+        )

@@ -17,7 +17,7 @@ from eurekube_provider.core.registry import Healthy, Misconfigured
 from eurekube_provider.zookeeper.codec import decode_node, encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 from eurekube_provider.zookeeper.reader import Reader
 from lab.waiting import wait_until
 
@@ -91,9 +91,9 @@ def ensemble(played: FakeClient) -> Ensemble:
 
 
 @pytest.fixture
-def nodes() -> Nodes:
+def nodes() -> KnownNodes:
     """Return an empty table of known nodes."""
-    return Nodes(Cluster("lab", "uid-1"), checks_cluster=True)
+    return KnownNodes(Cluster("lab", "uid-1"), checks_cluster=True)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def refusals() -> list[ConfigurationError]:
 
 
 @pytest.fixture
-def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError]) -> Iterator[Reader]:
+def reader(ensemble: Ensemble, nodes: KnownNodes, refusals: list[ConfigurationError]) -> Iterator[Reader]:
     """Yield a reader that has read once."""
     made = Reader(ensemble, nodes, lambda: next(iter(refusals), None))
     made.start(None)
@@ -112,7 +112,7 @@ def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError])
     made.stop()
 
 
-def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: FakeClient) -> None:
+def test_what_was_written_here_is_followed(reader: Reader, nodes: KnownNodes, played: FakeClient) -> None:
     """A node that this operator wrote is watched even if it was noted before its service was listed, so that
     others' changes are seen.
     """

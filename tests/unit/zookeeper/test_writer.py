@@ -14,7 +14,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
-from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.nodes import KnownNodes
 from eurekube_provider.zookeeper.writer import Writer
 
 CLUSTER, OWNER = Cluster("lab", "uid-1"), "cluster/lab/shop/rating"
@@ -68,13 +68,13 @@ class FakeClient:
 
 
 @pytest.fixture
-def nodes() -> Nodes:
+def nodes() -> KnownNodes:
     """Return an empty table of known nodes."""
-    return Nodes(CLUSTER, checks_cluster=True)
+    return KnownNodes(CLUSTER, checks_cluster=True)
 
 
 @pytest.fixture
-def writer(nodes: Nodes) -> Iterator[Writer]:
+def writer(nodes: KnownNodes) -> Iterator[Writer]:
     """Yield a writer with the fake client."""
     ensemble = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
     ensemble.client = cast("Any", FakeClient())
@@ -83,7 +83,7 @@ def writer(nodes: Nodes) -> Iterator[Writer]:
     made.close()
 
 
-def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: Nodes) -> None:
+def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: KnownNodes) -> None:
     """A first instance creates its service's node; a marker that is removed while it is written causes no
     failure.
     """

@@ -340,7 +340,7 @@ def test_a_404_that_is_an_answer(answering: Answer) -> None:
     """A 404 for one instance raises nothing: it means that the server does not hold the instance."""
     peer = answering(404).peer
     assert peer.read("A", "b") is None
-    assert peer.find("b") is None
+    assert peer.find_by_id("b") is None
     assert [peer.renew(RATING), peer.deregister("A", "b"), peer.clear_status(RATING)] == [False] * 3
 
 

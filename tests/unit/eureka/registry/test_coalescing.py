@@ -67,7 +67,7 @@ class RecordingWriter:
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
         """Apply a plan on a thread of its own."""
-        return self._pool.submit(self.coalescer.apply, plan, owner, leases=1000)
+        return self._pool.submit(self.coalescer.apply, plan, owner, lease_count=1000)
 
     def fill(self) -> list[Future[Outcome]]:
         """Send a first plan, which waits at the gate, and return its future."""

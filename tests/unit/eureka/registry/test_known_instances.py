@@ -60,7 +60,7 @@ def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
         Cluster("lab", "u"),
         "operator",
         600.0,
-        follows_another=lambda: False,
+        may_follow_another_leader=lambda: False,
     )
     registry.start_leading(0)
     assert registry.instances.is_new(("RATING", "any"))
@@ -71,7 +71,7 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     hold.
     """
     registry = after_a_restart(TwoServers([]))
-    registry.reachability.note_read_is_first()
+    registry.reachability.note_read_and_check_first()
     assert registry.instances.is_new(("RATING", "any"))
     registry.restarts.detect_restarts()
     assert not registry.instances.is_new(("RATING", "any"))
@@ -93,7 +93,7 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
         gone = partial(lambda number, *key: servers.held[number].pop(key, None) is not None, number)
         monkeypatch.setattr(peer, "deregister", gone)
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0, check_cluster=not takes_over)
-    registry.reachability.note_read_is_first()
+    registry.reachability.note_read_and_check_first()
     registry.renewals.add(theirs, just_registered=True)
     registry.reader.process_list([theirs, ours], is_complete=True)
     known = {one.key for one in registry.known_instances(owner=OWNER)}
@@ -116,14 +116,14 @@ def test_what_is_removed_from_a_server_that_is_alone() -> None:
     ago may still have sent it there.
     """
     registry = EurekaRegistry(
-        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, may_follow_another_leader=lambda: False
     )
     registry.start_leading(0)
     one, other = instance("one"), instance("other")
-    registry.instances.note_removed(one, is_read_back=True)
+    registry.instances.note_removed(one, is_confirmed_gone=True)
     assert registry.table.copy_record(one.key).checks_by_url is None
     registry.reachability.await_list_after_takeover()
-    registry.instances.note_removed(other, is_read_back=True)
+    registry.instances.note_removed(other, is_confirmed_gone=True)
     assert registry.table.copy_record(other.key).checks_by_url is not None
 
 
@@ -132,20 +132,22 @@ def test_what_needs_no_read_before_an_update() -> None:
     without a read.
     """
     registry = EurekaRegistry(
-        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, may_follow_another_leader=lambda: False
     )
     registry.start_leading(0)
     one = instance("one")
     update = ChangeOrder(Change(Action.UPDATE, one, one), OWNER)
-    assert not registry.instances.known_without_read(update)
+    assert not registry.instances.registered_instance_if_certain(update)
     registry.instances.note_registered(one)
-    assert registry.instances.known_without_read(update)
-    assert not registry.instances.known_without_read(replace(update, owner="cluster/lab/shop/another"))
-    assert not registry.instances.known_without_read(
+    assert registry.instances.registered_instance_if_certain(update)
+    assert not registry.instances.registered_instance_if_certain(
+        replace(update, owner="cluster/lab/shop/another")
+    )
+    assert not registry.instances.registered_instance_if_certain(
         replace(update, change=replace(update.change, adopts=True))
     )
-    assert not registry.instances.known_without_read(
+    assert not registry.instances.registered_instance_if_certain(
         replace(update, change=replace(update.change, action=Action.REGISTER))
     )
     registry.reachability.await_list_after_takeover()
-    assert not registry.instances.known_without_read(update)
+    assert not registry.instances.registered_instance_if_certain(update)

@@ -46,7 +46,7 @@ class Eureka:
     def was_read(self) -> None:
         """Play a reading that succeeds."""
         self.reachability.clear_failure()
-        self.reachability.note_read_is_first()
+        self.reachability.note_read_and_check_first()
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eu
     reading fails, too.
     """
     assert eureka.reachability.condition() == NeverRead()
-    assert not eureka.reachability.note_failure_is_lasting(AWAY)
+    assert not eureka.reachability.note_failure_and_check_lasting(AWAY)
     assert eureka.reachability.condition() == NeverRead(AWAY)
     eureka.was_read()
     assert eureka.reachability.condition() == Healthy()
     since = 10_000.0
-    assert not eureka.reachability.note_failure_is_lasting(AWAY)
+    assert not eureka.reachability.note_failure_and_check_lasting(AWAY)
     assert eureka.reachability.condition() == Healthy(AWAY)
     eureka.pass_seconds(2.0)
-    assert eureka.reachability.note_failure_is_lasting(AWAY)
+    assert eureka.reachability.note_failure_and_check_lasting(AWAY)
     assert eureka.reachability.condition() == Failing(AWAY, since)
-    assert not eureka.reachability.note_failure_is_lasting(AWAY)
+    assert not eureka.reachability.note_failure_and_check_lasting(AWAY)
     eureka.was_read()
     assert eureka.reachability.condition() == Healthy()
 
@@ -149,7 +149,7 @@ def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -
 def test_what_is_missing_after_a_reading_failed_may_be_forgotten(eureka: Eureka) -> None:
     """A failed reading counts as a failure for 120 s, because a renewal may have failed with it."""
     eureka.was_read()
-    eureka.reachability.note_failure_is_lasting(AWAY)
+    eureka.reachability.note_failure_and_check_lasting(AWAY)
     eureka.was_read()
     eureka.pass_seconds(119.9)
     assert eureka.reachability.failed_within(120.0)

@@ -42,9 +42,11 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     doubts: list[bool] = []
     servers, follows = Balanced(older(600)), True
 
-    def read(_: object, started: Mapping[str, int], *, in_doubt: bool, wants_proofs: bool) -> list[Instance]:
+    def read(
+        _: object, started: Mapping[str, int], *, in_doubt: bool, wants_departure_proofs: bool
+    ) -> list[Instance]:
         assert list(started) == [servers.peers[0].url]
-        assert not wants_proofs, "nobody follows"
+        assert not wants_departure_proofs, "nobody follows"
         doubts.append(in_doubt)
         return []
 
@@ -53,10 +55,10 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
         return doubts.pop()
 
     monkeypatch.setattr(RegistryFetcher, "read", read)
-    registry = behind_a_balancer(servers, follows_another=lambda: follows)
+    registry = behind_a_balancer(servers, may_follow_another_leader=lambda: follows)
     assert doubtful(registry)
     assert not doubtful(registry)
-    registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
+    registry.reachability.note_failure_and_check_lasting(RegistryUnreachable("away"))
     assert doubtful(registry)
     assert not doubtful(registry)
     registry.start_leading(0)
@@ -87,8 +89,8 @@ def test_a_follower_learns_of_removals_during_a_change_of_leader(
     wanted: list[bool] = []
     servers = Balanced(older(600))
 
-    def read(*_: object, wants_proofs: bool, **__: object) -> list[Instance]:
-        wanted.append(wants_proofs)
+    def read(*_: object, wants_departure_proofs: bool, **__: object) -> list[Instance]:
+        wanted.append(wants_departure_proofs)
         return []
 
     monkeypatch.setattr(RegistryFetcher, "read", read)
@@ -162,7 +164,7 @@ def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
     seldom, error = registry.reader.pause_seconds, RegistryUnreachable("refused")
     pauses = []
     for _ in range(3):
-        registry.reachability.note_failure_is_lasting(error)
+        registry.reachability.note_failure_and_check_lasting(error)
         pauses.append(registry.reader.pause_seconds)
     assert pauses == [
         windows.RESTART_CHECK_INTERVAL_SECONDS,
@@ -180,7 +182,7 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.process_list([], is_complete=True)
     for _ in range(3):
-        registry.reachability.note_failure_is_lasting(
+        registry.reachability.note_failure_and_check_lasting(
             RegistryDenied("wants other credentials", status_code=401)
         )
         assert registry.reader.pause_seconds == windows.RESTART_CHECK_INTERVAL_SECONDS
@@ -267,7 +269,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A take-over does not wait for a first server that hangs, and reads the list of the second one."""
-    monkeypatch.setattr(windows, "GRACE_SECONDS", 30.0)
+    monkeypatch.setattr(windows, "SERVER_GRACE_SECONDS", 30.0)
     hangs = threading.Event()
     asked: list[str] = []
 
@@ -282,7 +284,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Peer, "read_status", status)
     monkeypatch.setattr(Peer, "list_if_changed", list_unless)
-    peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all=False)
+    peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all_servers=False)
     registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
     started = time.monotonic()
     try:

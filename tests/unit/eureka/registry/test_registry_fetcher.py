@@ -43,7 +43,7 @@ class Server:
         self.version = 0
         self.made = 0
 
-    def list_with(self, read: Callable[[Server], list[Instance]]) -> list[Instance]:
+    def list_from_first_server(self, read: Callable[[Server], list[Instance]]) -> list[Instance]:
         """Read from the only server."""
         return read(self)
 
@@ -311,7 +311,7 @@ class Following:
         leases = self.cluster.servers[URL].registry.all_leases()
         return {(one.holder.app, one.holder.id): (one.holder.status, one.holder.overridden) for one in leases}
 
-    def list_with(self, read: Callable[[Any], list[Instance]]) -> list[Instance]:
+    def list_from_first_server(self, read: Callable[[Any], list[Instance]]) -> list[Instance]:
         """Read from the only server."""
         return read(self)
 
@@ -363,10 +363,12 @@ class Following:
         }
         return text
 
-    def read(self, *, wants_proofs: bool = False) -> list[Instance]:
+    def read(self, *, wants_departure_proofs: bool = False) -> list[Instance]:
         """Return the fetched instances; the requests for them are in ``asked``."""
         self.asked.clear()
-        self.by_delta = self.listing.read(self.started, in_doubt=False, wants_proofs=wants_proofs)
+        self.by_delta = self.listing.read(
+            self.started, in_doubt=False, wants_departure_proofs=wants_departure_proofs
+        )
         return self.listing.parse_deferred_list() if self.listing.has_deferred_list else self.by_delta
 
     def ids(self) -> list[str]:
@@ -453,7 +455,7 @@ def test_deltas_are_followed_from_list_to_list() -> None:
     would.
     """
     one = following().anchored()
-    for number in range(int(windows.LIST_INTERVAL_SECONDS / 15)):
+    for number in range(int(windows.FULL_LIST_INTERVAL_SECONDS / 15)):
         one.register(f"c{number}")
         one.wait(15)
         listed = sorted(each.instance_id for each in one.truth[one.get("apps")])
@@ -477,7 +479,7 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
     parsed later.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL_SECONDS)
+    followed_for(one, windows.FULL_LIST_INTERVAL_SECONDS)
     one.register("c")
     one.wait(31)
     one.asked.clear()
@@ -496,7 +498,7 @@ def test_the_list_that_was_put_off_is_believed() -> None:
     cancel out.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL_SECONDS)
+    followed_for(one, windows.FULL_LIST_INTERVAL_SECONDS)
     one.register("c")
     one.remove("b")
     one.cluster.servers[URL].registry.recent_changes.clear()
@@ -512,7 +514,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
     the delta's changes.
     """
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL_SECONDS)
+    followed_for(one, windows.FULL_LIST_INTERVAL_SECONDS)
     one.register("d")
     one.wait(31)
     one.register("c")
@@ -538,7 +540,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
 def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryUnreachable | None) -> None:
     """When the delta beside a due list fails, the list is used at once, and the next read is a list."""
     one = following().anchored()
-    followed_for(one, windows.LIST_INTERVAL_SECONDS)
+    followed_for(one, windows.FULL_LIST_INTERVAL_SECONDS)
     one.register("c")
     one.wait(31)
     one.asked.clear()
@@ -624,7 +626,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
     server = one.cluster.servers[URL]
 
     def misses_the_delta(*_: str) -> None:
-        server.caches.forget(CacheKey("Application", ALL_APPS))
+        server.caches.drop_from_first_cache(CacheKey("Application", ALL_APPS))
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
@@ -689,7 +691,7 @@ def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL_SECONDS)
+    one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -747,7 +749,7 @@ def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL_SECONDS)
+    one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -762,13 +764,15 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL_SECONDS)
+    one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
 
-@pytest.mark.parametrize("wants_proofs", [False, True])
-def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wants_departure_proofs", [False, True])
+def test_a_delta_that_outweighs_the_list_rests(
+    wants_departure_proofs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When a delta has more items than the list, as under churn, lists are read for some minutes; a reader
     that wants proofs of removals goes on with deltas.
     """
@@ -778,15 +782,15 @@ def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: 
         one.register(f"x{number}")
         one.remove(f"x{number}")
     one.wait(31)
-    one.read(wants_proofs=wants_proofs)
+    one.read(wants_departure_proofs=wants_departure_proofs)
     assert one.asked == ["delta"]
     one.register("y")
     one.wait(31)
-    found = one.read(wants_proofs=wants_proofs)
-    assert one.asked == ["delta" if wants_proofs else "list"]
+    found = one.read(wants_departure_proofs=wants_departure_proofs)
+    assert one.asked == ["delta" if wants_departure_proofs else "list"]
     assert "y" in [each.instance_id for each in found]
-    one.wait(windows.LIST_INTERVAL_SECONDS)
-    one.read(wants_proofs=wants_proofs)
+    one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
+    one.read(wants_departure_proofs=wants_departure_proofs)
     assert one.asked == ["list", "delta"]
 
 
@@ -836,8 +840,8 @@ def test_departures_while_the_server_was_away_are_reported() -> None:
     assert one.asked == ["delta"]
 
 
-@pytest.mark.parametrize("wants_proofs", [False, True])
-def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
+@pytest.mark.parametrize("wants_departure_proofs", [False, True])
+def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_departure_proofs: bool) -> None:
     """A read in doubt that wants proofs reports deregistrations as removals, and evictions separately:
     another server may still get an evicted instance's renewals.
     """
@@ -846,12 +850,14 @@ def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: b
     evicted: list[tuple[str, str]] = []
     one.listing.removals_seen, one.listing.evictions_seen = left.extend, evicted.extend
     _evict_and_remove(one)
-    found = one.listing.read(one.started, in_doubt=True, wants_proofs=wants_proofs)
+    found = one.listing.read(one.started, in_doubt=True, wants_departure_proofs=wants_departure_proofs)
     assert [each.instance_id for each in found] == ["b"]
-    assert left == ([("RATING", "a")] if wants_proofs else [])
-    assert evicted == ([("RATING", "c")] if wants_proofs else [])
+    assert left == ([("RATING", "a")] if wants_departure_proofs else [])
+    assert evicted == ([("RATING", "c")] if wants_departure_proofs else [])
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
-    assert one.listing.read(one.started, in_doubt=True, wants_proofs=wants_proofs) == found
+    assert (
+        one.listing.read(one.started, in_doubt=True, wants_departure_proofs=wants_departure_proofs) == found
+    )
 
 
 def test_who_came_back_after_the_outage_has_not_left() -> None:
@@ -881,7 +887,7 @@ def test_deltas_that_go_unanswered_again_rest() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(windows.LIST_INTERVAL_SECONDS)
+    one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -894,7 +900,7 @@ def test_an_outage_of_long_ago_is_forgotten() -> None:
         one.wait(15)
         one.read()
         assert one.asked == ["list", "delta"]
-        one.wait(windows.LIST_INTERVAL_SECONDS)
+        one.wait(windows.FULL_LIST_INTERVAL_SECONDS)
         one.read()
         one.read()
         assert one.asked == ["delta"]

@@ -20,7 +20,7 @@ from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemRe
 from eurekube_provider.eureka.registry import renewals as module
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.table import InstanceTable
-from eurekube_provider.runtime.clock import elapsed_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 from lab.waiting import wait_until
 
 WAIT_SECONDS = 10
@@ -108,7 +108,7 @@ class FakePeers:
             if key in self.errors:
                 raise self.errors[key]
             self.renewed[key] += 1
-            self.times.setdefault(key, []).append(elapsed_seconds())
+            self.times.setdefault(key, []).append(boot_clock_seconds())
             if peer:
                 self.by_peer[peer.url, key] += 1
             if key in self.forgotten:
@@ -221,8 +221,8 @@ def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch
     """Instances with a longer renewal interval are renewed each 30 s, too: servers expect this, and fewer
     renewals bring self-preservation nearer.
     """
-    passed = [elapsed_seconds()]
-    monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
+    passed = [boot_clock_seconds()]
+    monkeypatch.setattr(module, "boot_clock_seconds", lambda: passed[0])
     peers = FakePeers()
     renewals = start(peers, interval_seconds=windows.RENEWAL_INTERVAL_SECONDS)
     often, *others = [instance(number, promised) for number, promised in enumerate((1, 30, 3600))]
@@ -376,9 +376,9 @@ def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pyt
         renewals.add(instance(number), just_registered=False)
     wait_until(lambda: renewals.counts.failed, "the first failures", WAIT_SECONDS)
     threading.Event().wait(0.2)  # those that were under way with it
-    began, before = elapsed_seconds(), peers.tries.total()
+    began, before = boot_clock_seconds(), peers.tries.total()
     wait_until(lambda: peers.tries.total() >= before + 5, "five more tries", WAIT_SECONDS)
-    assert elapsed_seconds() - began > 0.6
+    assert boot_clock_seconds() - began > 0.6
     peers.error = None
     wait_until(lambda: len(peers.renewed) == 100, "all of them", WAIT_SECONDS)
 
@@ -594,8 +594,8 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     the interval.
     """
     slept = [0.0]
-    awake = elapsed_seconds
-    monkeypatch.setattr(module, "elapsed_seconds", lambda: awake() + slept[0])
+    awake = boot_clock_seconds
+    monkeypatch.setattr(module, "boot_clock_seconds", lambda: awake() + slept[0])
     peers = FakePeers(batches=True)
     renewals = start(peers, interval_seconds=600)
     for number in range(50):

@@ -45,7 +45,7 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
     """A removed instance is looked for at each server and deregistered again: a server that was away may
     still hold and replicate it.
     """
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
@@ -94,7 +94,7 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
     monkeypatch.setattr(first, "send_batch", refuse)
     monkeypatch.setattr(first, "register_as_replica", refuse)
     monkeypatch.setattr(first, "deregister", remove)
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 35.0))
     registry.table.remember_unanswered_write(up)
     registry.table.store_removal_and_plan_checks(dead)
     registry.repair.check_server(first)
@@ -118,7 +118,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
         return True
 
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 35.0))
     registry.table.store_removal_and_plan_checks(dead)
     registry.repair.check_server(servers.peers[0])
     assert servers.held == [[], [], []]
@@ -142,7 +142,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 35.0))
     registry = servers.registry()
     for one in (odd, dead):
         registry.table.store_removal_and_plan_checks(one)
@@ -161,7 +161,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     servers only, a server has replicated the operator's late.
     """
     monkeypatch.setattr(windows, "MANUAL_STATUS_REPLICATION_SECONDS", 0.0)
-    monkeypatch.setattr(windows, "OWN_STATUS_ARRIVAL_SECONDS", just_now_seconds)
+    monkeypatch.setattr(windows, "SENT_STATUS_ARRIVAL_SECONDS", just_now_seconds)
     up = instance("vm")
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
@@ -169,7 +169,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.instances.note_registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0,))
     registry.table.remember_unanswered_write(up)
     registry.repair.check_server(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
@@ -182,7 +182,7 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch
     """OUT_OF_SERVICE at all servers counts as the operator's for a pod whose predecessor of the same name was
     removed while it drained.
     """
-    monkeypatch.setattr(windows, "REMOVAL_CHECK_SECONDS", (0.0,))
+    monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0,))
     up = instance("vm")
     leaving = replace(up, metadata={**up.metadata, "eurekube.leaving": "true"})
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
@@ -528,15 +528,15 @@ def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None
     """A removal counts as proved by absence alone, as at a Eureka that never held the instance, unless a
     server has reported its eviction or deregistration.
     """
-    assert scene.repair.find_unlisted([KEY]).absent == {KEY}
+    assert scene.repair.find_unlisted([KEY]).gone_by_absence == {KEY}
     scene.table.note_evictions([KEY])
-    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+    scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     found = scene.repair.find_unlisted([KEY])
-    assert (found.gone == {KEY}, found.absent == frozenset()) == (True, True)
-    scene.now += windows.KEEP_PROOF_SECONDS + 0.1
-    assert scene.repair.find_unlisted([KEY]).absent == {KEY}
+    assert (found.gone == {KEY}, found.gone_by_absence == frozenset()) == (True, True)
+    scene.now += windows.KEEP_DEPARTURE_PROOF_SECONDS + 0.1
+    assert scene.repair.find_unlisted([KEY]).gone_by_absence == {KEY}
     scene.table.note_departures([KEY])
-    assert scene.repair.find_unlisted([KEY]).absent == frozenset()
+    assert scene.repair.find_unlisted([KEY]).gone_by_absence == frozenset()
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
@@ -604,12 +604,12 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED])
     assert scene.repair.find_unlisted(keys).gone == set()
     assert scene.asked == MOST_UNLISTED_ASKED
-    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+    scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     assert scene.repair.find_unlisted(keys).gone == {
         *keys[MOST_UNLISTED_ASKED:],
         *keys[: MOST_UNLISTED_ASKED - 100],
     }
-    scene.now += windows.KEEP_PROOF_SECONDS + 1
+    scene.now += windows.KEEP_DEPARTURE_PROOF_SECONDS + 1
     assert scene.is_gone()
 
 
@@ -618,7 +618,7 @@ def test_very_many_are_read_in_portions(scene: Scene) -> None:
     keys = [("REVIEW", str(number)) for number in range(2 * UNLISTED_READS_PER_CHUNK + 1)]
     assert scene.repair.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [UNLISTED_READS_PER_CHUNK, UNLISTED_READS_PER_CHUNK, 1]
-    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+    scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
     assert len(scene.repair.find_unlisted(keys).registered) == len(keys)
@@ -634,7 +634,7 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     for _ in range(4):
         for number, keys in enumerate((many, others)):
             found[number] += len(scene.repair.find_unlisted(keys).registered)
-        scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS
+        scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     assert found == [4 * MOST_UNLISTED_ASKED - 20, 20]
     assert len(scene.repair.find_unlisted(others).registered) == 10
 
@@ -648,7 +648,9 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     if is_back:
         scene.table.store_read_instance(HERE)
         scene.table.forget_departures_of_registered()
-    scene.now += windows.PROOF_LIMIT_WINDOW_SECONDS if is_back else windows.PROOF_TURN_SECONDS
+    scene.now += (
+        windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS if is_back else windows.DEFERRED_QUESTION_TURN_SECONDS
+    )
     assert scene.repair.find_unlisted(many).gone == set(many)
 
 
@@ -665,5 +667,5 @@ def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> N
     scene.table.store_confirmed_absence(KEY)
     assert not scene.is_gone()
     scene.table.note_departures([KEY])
-    scene.now += windows.KEEP_PROOF_SECONDS + 1
+    scene.now += windows.KEEP_DEPARTURE_PROOF_SECONDS + 1
     assert not scene.is_gone()

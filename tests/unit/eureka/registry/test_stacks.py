@@ -24,7 +24,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.stacks.renew_suggested()
+        registry.stacks.renew_suggested_by_list()
     assert len(registry.renewals) == 600
 
 

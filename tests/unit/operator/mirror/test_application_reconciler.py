@@ -87,7 +87,7 @@ def test_what_is_kept_is_refused_as_well(host: str) -> None:
     stage.addresses.clear()
     if host == "192.0.2.1":
         stage.source.listed = []
-    stage.policy = AddressPolicy(stage.policy.allowed_networks, own_addresses=frozenset({"192.0.2.1"}))
+    stage.policy = AddressPolicy(stage.policy.allowed_networks, cluster_addresses=frozenset({"192.0.2.1"}))
     stage.reconcile()
     assert stage.shows() == {}
 
@@ -182,4 +182,4 @@ def test_a_silent_eureka_stops_no_round_of_the_other_mirrors() -> None:
 
         __hash__ = tuple.__hash__
 
-    applications.restart_holds(Meanwhile(KEY))
+    applications.restart_hold_times(Meanwhile(KEY))

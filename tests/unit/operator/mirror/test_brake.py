@@ -62,7 +62,11 @@ def test_another_eureka_empties_nothing_at_any_time() -> None:
         assert report is not None
         assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
         assert stage.api.writes == []
-        assert (report.held, report.synced[0], report.synced[1].reason) == (2, False, "Braked")
+        assert (report.held, report.synced_condition[0], report.synced_condition[1].reason) == (
+            2,
+            False,
+            "Braked",
+        )
         sentence = report.problems["Braked"].message
         assert ONE in sentence
         assert OTHER in sentence

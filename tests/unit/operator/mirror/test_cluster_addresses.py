@@ -96,18 +96,18 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
         lambda: now[0],
     )
     assert (
-        not addresses.refresh_and_compare()
+        not addresses.refresh_and_check_changed()
     )  # anyone who needs it first reads it, and learns why it cannot be
     first = addresses.policy()
     services.append(service("10.1.0.2"))
-    assert not addresses.refresh_and_compare()
+    assert not addresses.refresh_and_check_changed()
     now[0] += REFRESH_SECONDS
     assert addresses.policy() is first
-    assert addresses.refresh_and_compare()
+    assert addresses.refresh_and_check_changed()
     second = addresses.policy()
-    assert second.own_addresses == {"10.1.0.1", "10.1.0.2"}
+    assert second.cluster_addresses == {"10.1.0.1", "10.1.0.2"}
     now[0] += REFRESH_SECONDS
-    assert not addresses.refresh_and_compare()
+    assert not addresses.refresh_and_check_changed()
     assert addresses.policy() is second
     api.lists["nodes"] = KubernetesError("away")
     now[0] += OLDEST_SECONDS
@@ -122,7 +122,7 @@ def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
     addresses.policy()
     services.append(service("10.1.0.2"))
     now[0] += OLDEST_SECONDS
-    assert addresses.policy().own_addresses == {"10.1.0.1", "10.1.0.2"}
+    assert addresses.policy().cluster_addresses == {"10.1.0.1", "10.1.0.2"}
 
 
 def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:

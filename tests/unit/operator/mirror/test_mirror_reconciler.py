@@ -39,7 +39,12 @@ def test_an_application_becomes_a_service_and_slices() -> None:
     assert "selector" not in service["spec"]
     assert service["metadata"]["labels"][MIRROR_LABEL] == "legacy"
     assert report is not None
-    assert (report.endpoints, report.ready, report.is_ready[0], report.synced[0]) == (2, 1, True, True)
+    assert (report.endpoints, report.ready, report.ready_condition[0], report.synced_condition[0]) == (
+        2,
+        1,
+        True,
+        True,
+    )
     stage.source.listed = [replace(each) for each in stage.source.listed]
     stage.reconcile()
     assert stage.api.writes == []
@@ -424,7 +429,7 @@ def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
-    stage.policy = AddressPolicy(parse_networks(["192.0.2.0/24"]), own_addresses=frozenset({"192.0.2.1"}))
+    stage.policy = AddressPolicy(parse_networks(["192.0.2.0/24"]), cluster_addresses=frozenset({"192.0.2.1"}))
     assert "own Services or pods" in stage.problem("AddressRefused")
     assert stage.shows() == {}
 
@@ -450,7 +455,7 @@ def test_a_host_name_that_is_elsewhere_is_reported() -> None:
         "REVIEW vm-2 is called at 192.0.2.2 (ipAddr) by the Service, and by Spring's clients at other.example"
         " (hostName), which resolves to 192.0.2.66, 192.0.2.67 here"
     )
-    assert (report.synced[0], report.is_ready[0]) == (True, True)
+    assert (report.synced_condition[0], report.ready_condition[0]) == (True, True)
     assert stage.shows().keys() == {f"192.0.2.{number}" for number in range(1, 7)}
 
 
@@ -478,7 +483,7 @@ def test_an_unreadable_or_paused_mirror_keeps_what_it_shows() -> None:
         stage.edited(**spec)
         report = stage.reconcile().report
         assert report is not None
-        is_synced, said = report.synced
+        is_synced, said = report.synced_condition
         assert (is_synced, said.reason) == (False, reason)
         assert report.ready == 1
         assert stage.api.writes == []

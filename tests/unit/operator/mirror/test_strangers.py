@@ -199,7 +199,7 @@ def test_a_selector_on_a_mirrored_service_is_reported() -> None:
         reported = report.problems["ForeignEndpoints"]
         assert "app=review" in reported.message
         assert "review-x7k2p" in reported.message
-        assert (report.synced[0], report.is_ready[0]) == (False, True)
+        assert (report.synced_condition[0], report.ready_condition[0]) == (False, True)
         assert stage.api.writes == []
 
 

@@ -251,7 +251,7 @@ class OneCluster:
         """Deregister the instances of syncers that no longer exist."""
         owners = {each.owner for each in self.eureka.listed() if each.owner}
         for owner in owners:
-            ours = self.cluster.parse_own_syncer(owner)
+            ours = self.cluster.parse_syncer_of_this_cluster(owner)
             if ours is not None and ours.syncer not in self.syncers:
                 there = [each for each in self.eureka.listed() if each.owner == owner]
                 for change in plan((), there, owner).changes:

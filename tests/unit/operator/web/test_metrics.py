@@ -75,7 +75,7 @@ def test_failed_reconciles_are_errors() -> None:
     """A failed first reconcile counts as an error, too."""
     played = PlayedOperator()
     key = played.syncer("rating")
-    played.controller.history.count_result(key, 1.0, failed=True)
+    played.controller.history.count_reconcile_result(key, 1.0, failed=True)
     assert played.controller.history.result_counts() == {(key, ReconcileResult.ERROR): 1}
 
 
@@ -178,7 +178,7 @@ def test_every_key_of_the_document_is_documented() -> None:
     stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
     played.registry.renewals.add(stacks, just_registered=True)
     played.slice("rating", "10.0.0.1")
-    played.registry.table.exchange_for_written(replace(stacks, application="RATING"))
+    played.registry.table.store_written_and_return_previous(replace(stacks, application="RATING"))
     played.mirror("review")
     found = keys_of(build_status_document(played.parts), "document") | keys_of(
         build_status_document(played.parts, PageRequest(application="rating")), "document"

@@ -19,7 +19,7 @@ from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.reports import SyncerResult
 from eurekube_provider.operator.web.http_server import Request
-from eurekube_provider.operator.web.routes import Routes
+from eurekube_provider.operator.web.routes import WebRoutes
 from lab.waiting import wait_until
 from tests.unit.operator.parts import PlayedOperator
 from tests.unit.operator.quiet_api import QuietApi
@@ -37,7 +37,7 @@ def played() -> Iterator[PlayedOperator]:
 
 def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
     """Return the status and body of the answer for a path."""
-    site = Routes()
+    site = WebRoutes()
     site.show_operator(played.parts)
     answer = site(Request(path, {}, ""))
     assert answer is not None
@@ -46,7 +46,7 @@ def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
 
 def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
     """The page and ``/status.json`` are gone; probes and metrics, which show no instances, stay."""
-    site = Routes(has_status_page=False)
+    site = WebRoutes(has_status_page=False)
     site.show_operator(played.parts)
     answers = {
         path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
@@ -113,9 +113,9 @@ def test_a_stuck_worker_is_named_while_eureka_answers(
     played.parts.queue.resume()
     try:
         wait_until(lambda: asked(played, "/healthz")[0] == 503, "the worker to be missed", 30)
-        played.registry.reachability.note_read_is_first()
+        played.registry.reachability.note_read_and_check_first()
         for _ in range(2):
-            played.registry.reachability.note_failure_is_lasting(RegistryUnreachable("away"))
+            played.registry.reachability.note_failure_and_check_lasting(RegistryUnreachable("away"))
         assert asked(played, "/healthz")[0] == 200
     finally:
         release.set()
@@ -141,7 +141,7 @@ def test_a_silent_reflector_is_named(played: PlayedOperator, monkeypatch: pytest
 
 def test_before_and_after_there_are_parts() -> None:
     """The operator is alive from its start, and ready only between the first readings and its stop."""
-    site = Routes()
+    site = WebRoutes()
 
     def statuses() -> list[int]:
         answers = [site(Request(path, {}, "")) for path in ("/healthz", "/readyz", "/", "/status.json")]
@@ -153,7 +153,7 @@ def test_before_and_after_there_are_parts() -> None:
     assert statuses() == [200, 503, 200, 200]
     for group in (played.sources.syncers, played.sources.services, played.sources.slices):
         group.reflectors[0].replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
-    played.registry.reachability.note_read_is_first()
+    played.registry.reachability.note_read_and_check_first()
     assert statuses() == [200, 200, 200, 200]
     site.close()
     assert statuses() == [200, 503, 503, 503]
@@ -164,9 +164,9 @@ def test_a_process_that_renews_is_not_restarted() -> None:
     start.
     """
     stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
-    renews = Liveness("renewals", is_alive=True, renewed=40)
-    idle = Liveness("renewals", is_alive=True, renewed=0)
-    ended = Liveness("renewals of another Eureka", is_alive=False, renewed=0)
+    renews = Liveness("renewals", is_alive=True, renewals_last_minute=40)
+    idle = Liveness("renewals", is_alive=True, renewals_last_minute=0)
+    ended = Liveness("renewals of another Eureka", is_alive=False, renewals_last_minute=0)
     assert restart_reasons([stuck, renews, ended]) == [ended.problem]
     assert restart_reasons([stuck, renews]) == []
     assert restart_reasons([stuck, idle]) == [stuck.problem]
@@ -178,7 +178,7 @@ def test_a_stuck_loop_of_an_operator_that_renews_is_named(
 ) -> None:
     """While the process renews, ``/healthz`` is 200 and names the stuck loop."""
     stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
-    renews = Liveness("renewals", is_alive=True, renewed=40)
+    renews = Liveness("renewals", is_alive=True, renewals_last_minute=40)
     monkeypatch.setattr(played.registry, "liveness", lambda: [stuck, renews])
     status, text = asked(played, "/healthz")
     assert status == 200

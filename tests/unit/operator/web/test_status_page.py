@@ -22,7 +22,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.operator.history import MOST_DIFFERENCES, MOST_RECENT_CHANGES
+from eurekube_provider.operator.history import MOST_KEPT_DIFFERENCES, MOST_RECENT_CHANGES
 from eurekube_provider.operator.triggers.trigger_state import (
     StackRefreshState,
     format_timestamp,
@@ -118,8 +118,8 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
     played.conflict(played.syncer("rating"), HOSTILE)
     played.slice("rating", "10.0.0.1", HOSTILE)
     evil = Instance("RATING", HOSTILE.replace("/", ""), "h", HOSTILE, Port(1))
-    played.registry.table.exchange_for_written(evil)
-    played.registry.table.exchange_for_written(
+    played.registry.table.store_written_and_return_previous(evil)
+    played.registry.table.store_written_and_return_previous(
         replace(evil, instance_id="b", ip_address="x", metadata={"eurekube.owner": HOSTILE})
     )
     page = Page(status_page_html(seen(played, application="rating")))
@@ -219,9 +219,9 @@ def test_many_differences_are_counted_and_the_first_shown() -> None:
     played = PlayedOperator()
     played.braked(played.syncer("rating"), 10_000, 1.0)
     (row,) = seen(played)["syncers"]
-    assert (row["differing"], len(row["differences"])) == (10_000, MOST_DIFFERENCES)
+    assert (row["differing"], len(row["differences"])) == (10_000, MOST_KEPT_DIFFERENCES)
     page = status_page_html(seen(played))
-    assert f"and {10_000 - MOST_DIFFERENCES} more" in Page(page).text
+    assert f"and {10_000 - MOST_KEPT_DIFFERENCES} more" in Page(page).text
     assert len(page) < 100_000
 
 
@@ -374,7 +374,7 @@ def test_the_header_says_whether_something_is_wrong() -> None:
         group.reflectors[0].replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
     (reflector,) = played.sources.syncers.reflectors
     reflector.replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": reflector.objects()}])
-    played.registry.reachability.note_read_is_first()
+    played.registry.reachability.note_read_and_check_first()
     well = status_page_html(seen(played))
     assert "all is well" in Page(well).text
     assert "1 synced" in Page(well).words
@@ -450,7 +450,7 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     key = played.syncer("rating")
     there = played.instances(key, 2)
     played.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
-    played.registry.table.exchange_for_written(
+    played.registry.table.store_written_and_return_previous(
         replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={})
     )
     steps = plan(there, [], there[0].owner or "")
