@@ -47,6 +47,7 @@ from eurekube_provider.operator.triggers.trigger_run import StackRunOutcome
 from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS
 from scripts import drawings, registry_docs, scale_tables
 from scripts.measured import comparison_table, measured_table, missed_bars_table
+from tests.nightly import read_groups
 
 ROOT = Path(__file__).parents[1]
 
@@ -262,6 +263,15 @@ def real_servers_table() -> str:
     return "\n".join(["| because | tests |", "|---|---|", *rows, ""])
 
 
+def nightly_tests_table() -> str:
+    """Return the table of the tests that run each night only, with the reason of each group."""
+    rows = (
+        _table_row(group.reason, ", ".join(f"`{pattern}`" for pattern in group.patterns))
+        for group in read_groups()
+    )
+    return "\n".join(["| left to the night because | tests |", "|---|---|", *rows, ""])
+
+
 def replace_table(page: str, first_cell: str, table: str) -> str:
     """Return the page with its table that begins with this cell replaced by another one."""
     pattern = rf"^\| {re.escape(first_cell)} \|.*?\n(?!\|)"
@@ -286,6 +296,9 @@ def render_pages() -> dict[Path, str]:
         reference / "conditions.md": conditions_page(),
         reference / "dev-eureka.md": _page_with_table(
             reference / "dev-eureka.md", "because | tests", real_servers_table
+        ),
+        ROOT / "docs" / "project" / "nightly-tests.md": _page_with_table(
+            ROOT / "docs" / "project" / "nightly-tests.md", "left to the night because", nightly_tests_table
         ),
         reference / "web.md": _page_with_table(reference / "web.md", "metric", metrics_table),
         ROOT / "README.md": _page_with_table(ROOT / "README.md", "measured", measured_table),

@@ -5,22 +5,36 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".toml")
 
 
-def reasons() -> dict[str, str]:
-    """Return for each regular expression of test ids why another test is enough for each change."""
+@dataclass(frozen=True, slots=True)
+class NightlyGroup:
+    """Tests that run each night only, for one reason.
+
+    :ivar reason: why other tests are enough for each change.
+    :ivar patterns: regular expressions; a test belongs to the group if its id begins with a match.
+    """
+
+    reason: str
+    patterns: tuple[str, ...]
+
+
+@functools.cache
+def read_groups() -> tuple[NightlyGroup, ...]:
+    """Read the groups of tests/nightly.toml."""
     groups = tomllib.loads(FILE.read_text(encoding="utf-8"))["group"]
-    return {pattern: group["why"] for group in groups for pattern in group["tests"]}
+    return tuple(NightlyGroup(group["reason"], tuple(group["tests"])) for group in groups)
 
 
 def is_nightly(nodeid: str) -> bool:
     """Return whether a test runs each night only."""
-    return _pattern().match(nodeid) is not None
+    return _nightly_pattern().match(nodeid) is not None
 
 
 @functools.cache
-def _pattern() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in reasons()))
+def _nightly_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for group in read_groups() for pattern in group.patterns))

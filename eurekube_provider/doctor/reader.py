@@ -303,7 +303,7 @@ def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnaps
         unread_parts.append(f"the Eureka {name}: {next(iter(failures.values()))}")
         return EurekaSnapshot(name, server_problems=server_problems)
     with ThreadPoolExecutor(len(peers.peers)) as pool:
-        pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
+        pages = pool.map(lambda peer: (peer.url, peer.read_front_page()), peers.peers)
         figures = {url: page for url, page in pages if page is not None}
     disagreements = tuple(_find_disagreements(peers, lists))
     return EurekaSnapshot(

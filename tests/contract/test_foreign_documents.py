@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import Server, document, rating, wait_until_listed
@@ -29,22 +27,30 @@ REPORTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", REPORTED.values(), ids=list(REPORTED))
-def test_a_foreign_document_is_listed_beside_ours(
-    server: Server, peer: Peer, app: str, fields: dict[str, Any]
-) -> None:
-    """The server accepts and lists the foreign instance, and our client reads it and all others."""
-    foreign = document(app, f"foreign.{app.lower()}", **fields)
-    theirs = app.upper(), foreign["instanceId"]
-    assert server.register(foreign) == 204
+def test_foreign_documents_are_listed_beside_ours(server: Server, peer: Peer, app: str) -> None:
+    """The server accepts and lists each foreign instance, and our client reads it and all others.
+
+    All are registered before the list is awaited, which takes up to half a minute.
+    """
+    applications = {f"{app}-{number}": fields for number, fields in enumerate(REPORTED.values())}
+    foreign = {
+        name: document(name, f"foreign.{name.lower()}", **fields) for name, fields in applications.items()
+    }
+    ours = {name: rating(name) for name in applications}
     try:
-        ours = rating(app)
-        peer.register(ours)
-        wait_until_listed(peer, ours)
-        listed = {one.instance_id: one for one in peer.list_instances() if one.application == app.upper()}
-        assert listed.keys() == {ours.instance_id, foreign["instanceId"]}
-        assert listed[foreign["instanceId"]].status is (Status.UNKNOWN if "status" in fields else Status.UP)
-        assert peer.read(*ours.key) is not None
-        assert peer.read(*theirs) is not None
+        for name, registered in foreign.items():
+            assert server.register(registered) == 204
+            peer.register(ours[name])
+        wait_until_listed(peer, *ours.values())
+        listed = {one.key: one for one in peer.list_instances()}
+        for name, fields in applications.items():
+            theirs = name.upper(), str(foreign[name]["instanceId"])
+            assert {key for key in listed if key[0] == name.upper()} == {ours[name].key, theirs}
+            assert listed[theirs].status is (Status.UNKNOWN if "status" in fields else Status.UP)
+            assert peer.read(*ours[name].key) is not None
+            assert peer.read(*theirs) is not None
     finally:
-        peer.deregister(*theirs)  # or the front page is an error for other tests, too
+        for name, registered in foreign.items():
+            peer.deregister(
+                name.upper(), registered["instanceId"]
+            )  # else the front page fails for other tests

@@ -148,7 +148,7 @@ def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules find a mirror that trusts every gap in a list."""
     monkeypatch.setattr("eurekube_provider.core.mirror_decision.find_unlisted_ids", lambda *_: [])
     monkeypatch.setattr(
-        "eurekube_provider.core.mirror_decision.guarded",
+        "eurekube_provider.core.mirror_decision.guard_endpoints",
         lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),
     )
     edit = mirror_edit("a machine comes")

@@ -34,7 +34,15 @@ from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from scripts.blocks import find_code_blocks
 from scripts.release import install_manifest
 from tests.system.conftest import addresses, end_syncers, instances, run_commands
-from tests.system.stacks import ROOT, UV, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
+from tests.system.stacks import (
+    ROOT,
+    UV,
+    needs_kubectl,
+    needs_kubernetes_plugin,
+    needs_pulumi,
+    needs_yaml,
+    own_pulumi,
+)
 from tests.system.test_management_ports import found_by_prometheus
 
 pytestmark = [pytest.mark.lab, needs_kubectl]
@@ -237,6 +245,7 @@ def in_place_of_the_pods(one: Newcomer) -> str:
 
 @pytest.mark.pulumi
 @needs_pulumi
+@needs_kubernetes_plugin
 def test_a_newcomer_with_pulumi(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:

@@ -513,6 +513,9 @@ def test_a_wrong_selector_on_a_serving_syncer(shop: Shop) -> None:
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
     shop.wait_statuses("UP", "UP")
+    shop.wait_condition(
+        "Ready", "True", "Synced"
+    )  # a status of before the Service was seen has the reason, too
     shop.syncer(selector={"app": "nobody"})
     message = shop.wait_condition("Ready", "False", "NoMatchingService")
     assert f"Eureka holds 2 instances of {shop.app.upper()} (2 UP)" in message
