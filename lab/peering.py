@@ -10,7 +10,6 @@ A reader of a server's true content goes past the proxies, to `servers[0].url`.
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import requests
@@ -84,12 +83,7 @@ class PeeredEurekas:
             raise
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def launch(self) -> None:

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from lab.errors import LabError
@@ -110,12 +109,7 @@ class Proxy:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from lab.errors import LabError
@@ -54,12 +53,7 @@ class Sandbox:
         )
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _run_ip(f"link delete {self._name}\nnetns delete {self._name}\n")
 
     def cut(self) -> None:
