@@ -74,8 +74,8 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
     cause = f"{describe_owner(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
-            f"registered itself at the same address: {self_registration_remedy(refusal.actual)}, or it would "
-            "be called twice as often"
+            f"registered by its own client at the same address: {self_registration_remedy(refusal.actual)}, "
+            "and the syncer registers it"
         )
     return Difference(
         *refusal.instance.key,

@@ -35,8 +35,8 @@ class ConditionType(StatusCondition):
     """
 
     SYNCED = "Synced"
-    """Eureka holds what the syncer wants, and nothing waits. The reason is then ``Synced``, otherwise the
-    first thing that is wrong.
+    """Eureka holds what the syncer wants, and no change waits. If False, the reason names the first
+    problem.
     """
 
     BRAKED = "Braked"
@@ -124,9 +124,8 @@ class ConditionType(StatusCondition):
     """
 
     WAITING_FOR_CALLERS = "WaitingForCallers"
-    """Pods that declare the readiness gate ``eurekube.io/callers-know`` are not ready yet, since callers
-    may not know them, or cannot learn of them: the message says why. Each roll-out has this condition
-    for a while.
+    """Kubernetes does not count new pods as ready yet: their readiness gate ``eurekube.io/callers-know``
+    waits until callers know them, and the message says why. Each roll-out has this condition for a while.
     """
 
     PAUSED = "Paused"

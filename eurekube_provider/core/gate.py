@@ -254,7 +254,10 @@ def _reason_by_servers(view: GateView) -> tuple[GateReason, str]:
         return GateReason.CALLERS_KNOW, (
             f"every server of Eureka that answers has shown the pod for {view.required_shown_seconds:g} s"
         )
-    return GateReason.CALLERS_LEARN, f"callers know the pod after {view.required_shown_seconds:g} s"
+    return (
+        GateReason.CALLERS_LEARN,
+        f"callers know the pod {view.required_shown_seconds:g} s after Eureka shows it",
+    )
 
 
 # Readers of the gate in a pod's object.

@@ -50,7 +50,10 @@ SYNCER_REMEDIES: Mapping[str, str] = {
         " the gate by hand: eurekube gate open"
     ),
     ConditionType.PAUSED: "set spec.paused to false",
-    Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; its instances are kept until it does",
+    Reason.EUREKA_UNREACHABLE: (
+        "start Eureka or correct its URL: eurekube operator --check names what fails; nothing is removed "
+        "meanwhile"
+    ),
     Reason.EUREKA_DENIED: (
         "give the operator credentials that the registry accepts, or have it allow what the message names"
     ),

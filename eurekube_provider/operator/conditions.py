@@ -336,8 +336,8 @@ def _ready_before_first_read(found: ConditionInput, problems: ProblemsByReason) 
     if found.last_known_registered_count is None:
         return None
     more = (
-        "what Eureka holds is not known before it was read, and nothing is changed until then; wanted there:"
-        f" {format_count(found.desired_count)} of {found.application}"
+        "the operator has not read Eureka yet, and changes nothing until then; it will register "
+        f"{format_count(found.desired_count)} of {found.application}"
     )
     return False, _with_message_suffix(next(iter(problems.values())), f"; {more}")
 

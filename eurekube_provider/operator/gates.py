@@ -643,5 +643,5 @@ def _problem_of_waiting_pods(steps: list[tuple[str, GateDecision]]) -> Problem:
     why = first.message.partition(": ")[2]
     return Problem(
         ConditionType.WAITING_FOR_CALLERS,
-        f"{format_count(len(steps), 'pod')} with the readiness gate wait; {format_list(alike, 3)}: {why}",
+        f"the readiness gate holds {format_count(len(steps), 'pod')}; {format_list(alike, 3)}: {why}",
     )

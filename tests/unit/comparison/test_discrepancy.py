@@ -19,7 +19,9 @@ def test_what_registered_itself_is_one_group() -> None:
     theirs = [instance("rating", number, owner=None, instance_id=f"vm-{number}") for number in range(10)]
     (group,) = group_by_cause(differences_in(plan(mine, theirs, mine[0].owner or "")))
     assert len({one.why for one in group.differences}) == 10
-    assert group.cause.startswith("registered itself at the same address: switch its own Eureka client off")
+    assert group.cause.startswith(
+        "registered by its own client at the same address: switch its own Eureka client off"
+    )
     assert (len(group.first_differences), group.omitted_count) == (
         MAX_NAMED_DIFFERENCES,
         10 - MAX_NAMED_DIFFERENCES,

@@ -251,11 +251,10 @@ def test_a_service_selects_a_pod_by_all_its_labels() -> None:
 
 def test_what_the_next_leader_reads_is_what_was_written() -> None:
     """The condition's message yields the servers and the time, in whole seconds."""
-    text = (
-        f"callers know the pod after 102 s; {format_shown_by(['http://b/eureka', 'http://a/eureka'], 120.4)}"
-    )
+    shown_by = format_shown_by(["http://b/eureka", "http://a/eureka"], 120.4)
+    text = f"callers know the pod 102 s after Eureka shows it; {shown_by}"
     assert parse_shown_by(text) == (frozenset({"http://a/eureka", "http://b/eureka"}), 120.0)
-    assert parse_shown_by("callers know the pod after 102 s") is None
+    assert parse_shown_by("callers know the pod 102 s after Eureka shows it") is None
 
 
 def test_what_somebody_else_wrote_stops_nobody() -> None:
