@@ -28,7 +28,7 @@ from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.brake_memory import BrakeMemory
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.ended_pods import EndedPodSearch
 from eurekube_provider.operator.status import StatusWriter
 
@@ -129,7 +129,7 @@ class SyncerFleet:
         writer.start()
         synced = Problem("Synced", "")
         for registered in (0, INSTANCES_PER_SYNCER):
-            report = Report(
+            report = SyncerReport(
                 bool(registered),
                 synced,
                 is_synced=True,

@@ -207,7 +207,7 @@ class _RenewingClients:
     def __enter__(self) -> None:
         for peer in self._peers:
             for some in batch.chunks(self._held):
-                peer.send_batch([batch.register_item(each) for each in some])
+                peer.send_batch([batch.registration_item(each) for each in some])
         self._read_lists()
         self._thread.start()
 
@@ -305,7 +305,7 @@ class _MirrorReader:
     def _search_vanished(self) -> None:
         listed = {one.key: None for one in self._registry.known_instances()}
         vanished = [key for key in self._seen if key not in listed][-INSTANCES_PER_APPLICATION:]
-        self._registry.find_unlisted(vanished)
+        self._registry.look_up_unlisted(vanished)
         self._seen |= listed
         self.readings += 1
         self.asked += len(vanished)

@@ -95,7 +95,7 @@ def run(size: Size) -> Result:
 
 def _register(peer: Peer, some: Sequence[Instance]) -> None:
     for chunk in batch.chunks(some):
-        answers = peer.send_batch([batch.register_item(one) for one in chunk])
+        answers = peer.send_batch([batch.registration_item(one) for one in chunk])
         assert {answer.status_code for answer in answers} == {200}
 
 

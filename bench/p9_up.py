@@ -229,7 +229,7 @@ def _remove_all_instances(url: str) -> None:
     peer = Peer(url, Connection.parse(url))
     with requests.Session() as session:
         for some in batch.chunks(list_in_one_request(url, session)):
-            peer.send_batch([batch.cancel_item(each) for each in some])
+            peer.send_batch([batch.cancellation_item(each) for each in some])
     peer.close()
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from lab.beside import run_in_background
 from lab.builds import temporary_go_caches
 from lab.errors import LabError
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.lab import MAX_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
@@ -95,7 +95,7 @@ def _fetch_programs(*, for_tests: bool, with_pulumi: bool) -> None:
 
 
 def _package_java_programs(*, for_tests: bool) -> None:
-    java = find_java()
+    java = require_java()
     provide_eureka(java, "2025.0")
     if for_tests:
         provide_eureka(java, "2025.1")

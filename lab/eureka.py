@@ -187,7 +187,7 @@ class EurekaServer(Process):
 _direct_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def find_java() -> Java:
+def require_java() -> Java:
     """Return the Java of JAVA_HOME or PATH; raise a LabError with advice where none is new enough."""
     advice = (
         f"install a JDK {_OLDEST_JAVA_VERSION} or newer (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"

@@ -20,8 +20,12 @@ from urllib.parse import urlsplit
 _TIMEOUT_SECONDS = 3.0
 _file_lock = threading.Lock()
 
+_MakeCall = Callable[[], tuple[str, str]]
+"""A function that makes one call, and returns the text of the answer and the call's outcome."""
 
-def _caller_on_new_connections(url: str) -> Callable[[], tuple[str, str]]:
+
+def _caller_on_new_connections(url: str) -> _MakeCall:
+    """Return a function that calls a URL, each time on a new connection."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def call() -> tuple[str, str]:
@@ -31,7 +35,8 @@ def _caller_on_new_connections(url: str) -> Callable[[], tuple[str, str]]:
     return call
 
 
-def _caller_on_open_connection(url: str) -> Callable[[], tuple[str, str]]:
+def _caller_on_open_connection(url: str) -> _MakeCall:
+    """Return a function that calls a URL on one connection, and again on a new one where that has ended."""
     parts = urlsplit(url)
     connection: http.client.HTTPConnection | None = None
 

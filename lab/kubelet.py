@@ -45,7 +45,9 @@ class Kubelet:
         )
         self._reflector = Reflector(self._access, PODS, lambda item, _: item, self._apply_pod_change)
         self._stopped = threading.Event()
-        self._heart = threading.Thread(target=self._send_heartbeats, name="kubelet-nodes", daemon=True)
+        self._heart = threading.Thread(
+            target=self._send_heartbeats_until_stopped, name="kubelet-nodes", daemon=True
+        )
 
     @property
     def has_ending_pods(self) -> bool:
@@ -89,7 +91,7 @@ class Kubelet:
                 self.lives.append(pod.life)
                 pod.start()
 
-    def _send_heartbeats(self) -> None:
+    def _send_heartbeats_until_stopped(self) -> None:
         while True:
             for node in self._nodes:
                 with suppress(KubernetesError):  # the next time

@@ -18,7 +18,7 @@ from lab.eureka import (
     EurekaServer,
     SecurityMode,
     SpringCloudRelease,
-    find_java,
+    require_java,
 )
 from lab.eureka_package import provide_eureka
 from lab.kubernetes import Kubernetes, PodKind
@@ -212,7 +212,7 @@ class Lab:
 
     def _start(self) -> None:
         eureka_ports, api_server_port = self._choose_ports()
-        java = find_java() if self._eureka_count else None
+        java = require_java() if self._eureka_count else None
         with run_in_background(
             lambda: provide_eureka(java, self._spring_cloud) if java else None
         ) as packaging:

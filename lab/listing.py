@@ -78,12 +78,12 @@ def wait_until_listed(url: str, instances: Iterable[Instance]) -> None:
     """
     keys = {one.key for one in instances}
 
-    def shows() -> bool:
+    def are_all_listed() -> bool:
         text = _get(f"{url}/apps", "application/json")
         return text is not None and keys <= {one.key for one in instances_from_text(text)}
 
     try:
-        wait_until(shows, f"the list of {url}", LONGEST_LIST_DELAY_SECONDS)
+        wait_until(are_all_listed, f"the list of {url}", LONGEST_LIST_DELAY_SECONDS)
     except LabError as error:
         held = {key: _read_instance(url, key) is not None for key in keys}
         raise LabError(f"{error}; whether it holds what was waited for: {held}") from None

@@ -15,7 +15,7 @@ from typing import Self
 import requests
 
 from eurekube_provider.core.model import Instance
-from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, require_java
 from lab.eureka_package import provide_eureka
 from lab.listing import list_in_one_request
 from lab.ports import HOST, free_ports
@@ -45,7 +45,7 @@ class PeeredEurekas:
     """
 
     def __init__(self, log_directory: Path, settings: Mapping[str, str] = QUICK_EVICTION_SETTINGS) -> None:
-        java = find_java()
+        java = require_java()
         package = provide_eureka(java, "2025.0")
         ports = free_ports(SERVER_COUNT)
         # A witness lists all that three servers hold, many times a second: see `list_in_one_request`.

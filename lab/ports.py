@@ -70,7 +70,7 @@ def _release_reservations() -> None:
 
 def _reserve_port(port: int) -> bool:
     """Reserve a port against other labs until its server listens, by a socket name that ends with this
-    process.
+    process; return False where another lab has reserved it.
     """
     if sys.platform != "linux":
         return True

@@ -185,7 +185,7 @@ class _Spawner:
             tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]
         ]
         self._jobs = queue.SimpleQueue()
-        threading.Thread(target=self._run_jobs, name="lab-spawner", daemon=True).start()
+        threading.Thread(target=self._run_jobs_forever, name="lab-spawner", daemon=True).start()
 
     def spawn(
         self, command: list[str], log: Path, directory: Path | None, environment: dict[str, str] | None
@@ -208,7 +208,7 @@ class _Spawner:
         self._jobs.put((job, result))
         return result.result()
 
-    def _run_jobs(self) -> None:
+    def _run_jobs_forever(self) -> None:
         while True:
             job, result = self._jobs.get()
             try:

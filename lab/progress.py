@@ -37,14 +37,14 @@ class Stopwatch:
 
 
 @contextmanager
-def heartbeat(what: str, detail: Callable[[], str]) -> Iterator[Stopwatch]:
-    """While the block runs, say every 15 seconds that `what` goes on, with a detail such as its last line."""
+def heartbeat(what: str, describe_state: Callable[[], str]) -> Iterator[Stopwatch]:
+    """While the block runs, say every 15 seconds that `what` goes on, and its state, e.g. its last line."""
     stopwatch = Stopwatch()
     done = threading.Event()
 
     def beat() -> None:
         while not done.wait(HEARTBEAT_SECONDS):
-            say(f"{what}: still at it after {stopwatch} ({detail()})")
+            say(f"{what}: still at it after {stopwatch} ({describe_state()})")
 
     thread = threading.Thread(target=beat, name=f"lab-heartbeat-{what}", daemon=True)
     thread.start()

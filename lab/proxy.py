@@ -62,7 +62,7 @@ class _FaultSettings:
     seconds: float = 0.0
     status_code: int = 0
     megabytes: int = 0
-    after: int = 0
+    faultless_request_number: int = 0
     """Number of the last request that is still passed on without the fault."""
 
 
@@ -123,7 +123,7 @@ class Proxy:
         listener.settimeout(_ACCEPT_SECONDS)
         self._listener = listener
         self._accepting = threading.Thread(
-            target=self._accept, args=(listener,), name=f"proxy-{self.port}", daemon=True
+            target=self._accept_until_stopped, args=(listener,), name=f"proxy-{self.port}", daemon=True
         )
         self._accepting.start()
 
@@ -147,7 +147,7 @@ class Proxy:
 
     @property
     def fault(self) -> Fault:
-        """Present fault."""
+        """The present fault."""
         return self._fault_settings.fault
 
     @property
@@ -180,14 +180,14 @@ class Proxy:
         """Pass `requests` more requests on, and hang afterwards; ``hanging_request_count`` counts the hanging
         ones.
         """
-        self._apply_fault(_FaultSettings(Fault.HANG, after=self.request_count + requests))
+        self._apply_fault(_FaultSettings(Fault.HANG, faultless_request_number=self.request_count + requests))
 
     @property
     def hanging_request_count(self) -> int:
         """Number of requests that hang since ``hang_after``."""
         with self._changed:
             is_hanging = self._fault_settings.fault is Fault.HANG
-            return max(0, self._requests - self._fault_settings.after) if is_hanging else 0
+            return max(0, self._requests - self._fault_settings.faultless_request_number) if is_hanging else 0
 
     def drip(self, seconds: float = 1.0) -> None:
         """Send each answer one byte after the other, with `seconds` between two bytes."""
@@ -240,7 +240,7 @@ class Proxy:
             except TimeoutError:
                 return
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept_until_stopped(self, listener: socket.socket) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
@@ -349,7 +349,7 @@ class Proxy:
             number, arrived = self._requests, time.monotonic()
             while True:
                 settings = self._fault_settings
-                if number <= settings.after:
+                if number <= settings.faultless_request_number:
                     return _FaultSettings()
                 if settings.fault in (Fault.HANG, Fault.VANISH):
                     self._changed.wait_for(lambda: self._fault_settings.fault is not settings.fault)  # noqa: B023
@@ -400,6 +400,7 @@ def _read_answer(stream: BinaryIO, *, is_head: bool) -> tuple[bytes, bool]:
 
 
 def _read_head(stream: BinaryIO) -> tuple[bytes, dict[str, str]]:
+    """Return the head as it came, and its headers by name in lower case; empty at the stream's end."""
     lines: list[bytes] = []
     headers: dict[str, str] = {}
     while (line := stream.readline()) not in (b"\r\n", b"\n"):

@@ -57,8 +57,8 @@ class ServiceProxy:
         self._ready: dict[tuple[str, str], frozenset[str]] = {}
         self._listeners: dict[Target, _Listener] = {}
         self._reflectors = [
-            Reflector(access, SERVICES, lambda item, _: item, self._service_changed),
-            Reflector(access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed),
+            Reflector(access, SERVICES, lambda item, _: item, self._apply_service_change),
+            Reflector(access, ENDPOINT_SLICES, lambda item, _: item, self._apply_slice_change),
         ]
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class ServiceProxy:
                 listener.close()
             self._listeners.clear()
 
-    def _service_changed(self, old: Object | None, new: Object | None) -> None:
+    def _apply_service_change(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
             for item in filter(None, (new or old,)):
                 key = _object_key(item)
@@ -85,7 +85,7 @@ class ServiceProxy:
                     self._services[key] = item
                 self._update_listeners(key)
 
-    def _slice_changed(self, old: Object | None, new: Object | None) -> None:
+    def _apply_slice_change(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
             for item in filter(None, (new or old,)):
                 if new is None:
@@ -129,7 +129,7 @@ class _Listener:
         self.targets: list[Target] = []
         add_loopback_address(place[0])
         self._socket = socket.create_server(place, backlog=256)
-        threading.Thread(target=self._accept, name=f"service-{service[1]}", daemon=True).start()
+        threading.Thread(target=self._accept_until_closed, name=f"service-{service[1]}", daemon=True).start()
 
     def close(self) -> None:
         """Refuse new connections; present ones go on."""
@@ -137,7 +137,7 @@ class _Listener:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _accept(self) -> None:
+    def _accept_until_closed(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()

@@ -18,7 +18,7 @@ import requests
 from lab.builds import find_tool, run_tool
 from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
-from lab.eureka import Java, find_java
+from lab.eureka import Java, require_java
 from lab.ports import HOST, free_ports
 from lab.processes import Process
 from lab.progress import say
@@ -152,7 +152,7 @@ def provide_spring_gateway() -> tuple[Path, Java]:
 
 def _provide_package(project: str) -> tuple[Path, Java]:
     try:
-        java = find_java()
+        java = require_java()
     except LabError as error:
         raise SpringClientMissing(str(error)) from None
     folder = cache_folder() / project / _fingerprint(project, java)

@@ -69,12 +69,12 @@ class TcpProxy(Proxy):
         """Carry bytes one way until either end is gone, and drop those of silent connections."""
         with suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
-                if not self._is_silent(connection):
+                if not self._mark_if_silent(connection):
                     target.sendall(data)
         _shut_down({source, target})
 
-    def _is_silent(self, connection: socket.socket) -> bool:
-        """Return whether a connection is silent; once it has lost bytes, it stays silent to its end."""
+    def _mark_if_silent(self, connection: socket.socket) -> bool:
+        """Return whether a connection is silent, and remember it: once it has lost bytes, it stays silent."""
         with self._changed:
             if self._fault_settings.fault is Fault.HANG:
                 self._silent.add(connection)

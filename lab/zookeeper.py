@@ -18,7 +18,7 @@ import requests
 from lab.builds import find_tool, run_tool
 from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
-from lab.eureka import Java, find_java
+from lab.eureka import Java, require_java
 from lab.ports import HOST, free_ports
 from lab.processes import Process, kill_all
 from lab.progress import say
@@ -114,7 +114,7 @@ class ZooKeeperEnsemble:
     def __init__(self, count: int = 1, pem: Path | None = None, *, sandboxes: Sequence[Sandbox] = ()) -> None:
         if count not in (1, 3):
             raise LabError(f"an ensemble of the lab has one server or three, not {count}")
-        java = find_java()
+        java = require_java()
         package = _provide_package(_SERVER_PROJECT, java)
         drawn = free_ports(4 * count)
         ports = [drawn[4 * number : 4 * number + 4] for number in range(count)]
@@ -170,7 +170,7 @@ class ZooKeeperClient(Process):
     """
 
     def __init__(self, url: str, root: str, log_directory: Path, settings: Mapping[str, str]) -> None:
-        java = find_java()
+        java = require_java()
         (self.port,) = free_ports(1)
         self._session = requests.Session()
         self._session.trust_env = False
@@ -217,7 +217,7 @@ class ZooKeeperClient(Process):
 
 def provide_zookeeper() -> None:
     """Put the packages of server and client into the cache, for processes that cannot download later."""
-    java = find_java()
+    java = require_java()
     for project in (_SERVER_PROJECT, _CLIENT_PROJECT):
         _provide_package(project, java)
 

@@ -45,14 +45,17 @@ class WriteReportingProxy(TcpProxy):
         with suppress(OSError), source.makefile("rb") as stream:
             for number, frame in enumerate(_read_frames(stream.read)):
                 # The first frame each way opens the session.
-                if number and self._must_end_connection(connection, frame, is_request=is_request):
+                if number and self._report_write(connection, frame, is_request=is_request):
                     break
                 target.sendall(struct.pack(">i", len(frame)) + frame)
         for one in (source, target):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def _must_end_connection(self, connection: socket.socket, frame: bytes, *, is_request: bool) -> bool:
+    def _report_write(self, connection: socket.socket, frame: bytes, *, is_request: bool) -> bool:
+        """Report a frame to the callback if it is a write's request or answer; return whether the callback
+        ends the connection.
+        """
         (xid,) = struct.unpack_from(">i", frame)
         with self._callback_lock:
             if is_request:

@@ -104,10 +104,12 @@ def _target_key_rules(options: Iterable[Option]) -> dict[str, Any]:
     for option in options:
         # Helm reads every number of a YAML file as a float64.
         accepted = (
-            {int, float, *option.kind.yaml_types} if int in option.kind.yaml_types else option.kind.yaml_types
+            {int, float, *option.value_type.yaml_types}
+            if int in option.value_type.yaml_types
+            else option.value_type.yaml_types
         )
         accepts = sorted(word for one in accepted for word in kinds[one])
-        found[option.name] = {"kinds": accepts, "word": option.kind.type_name, **_value_rule(option)}
+        found[option.name] = {"kinds": accepts, "word": option.value_type.type_name, **_value_rule(option)}
     return found
 
 
@@ -115,11 +117,11 @@ def _value_rule(option: Option) -> dict[str, str]:
     """Return a setting's pattern and error; empty where it accepts any text, or only the running operator
     can check it.
     """
-    must = describe_expected_value(option.kind)
+    must = describe_expected_value(option.value_type)
     pattern = (
-        PATTERNS_BY_TYPE.get(option.kind)
+        PATTERNS_BY_TYPE.get(option.value_type)
         or PATTERNS_BY_SETTING.get(option.name)
-        or _pattern_of_words(option.kind)
+        or _pattern_of_words(option.value_type)
     )
     return {"pattern": anchor_pattern(pattern), "must": must} if pattern and must else {}
 

@@ -151,8 +151,8 @@ def _type_schema(shape: ArgumentType, name: str) -> dict[str, Any]:
         return {"$ref": f"#/types/{name}"}
     if shape.arguments_class is not None:
         return {"$ref": f"#/types/{_object_type_name(shape.arguments_class)}"}
-    if shape.items is not None:
-        inner = _type_schema(shape.items, name)
+    if shape.item_type is not None:
+        inner = _type_schema(shape.item_type, name)
         if shape.kind == "list":
             return {"type": "array", "items": inner}
         return {"type": "object", "additionalProperties": inner}
@@ -162,8 +162,8 @@ def _type_schema(shape: ArgumentType, name: str) -> dict[str, Any]:
 def _collect_types(shape: ArgumentType, name: str, types: dict[str, Any]) -> None:
     if shape.choices:
         types[name] = {"type": "string", "enum": [{"value": value} for value in shape.choices]}
-    if shape.items is not None:
-        _collect_types(shape.items, name, types)
+    if shape.item_type is not None:
+        _collect_types(shape.item_type, name, types)
     if shape.arguments_class is not None:
         arguments = arguments_of(shape.arguments_class)
         types[_object_type_name(shape.arguments_class)] = {

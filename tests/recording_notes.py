@@ -52,6 +52,6 @@ class RecordingNotes(WriteNotes):
         """Return ``all_is_new``, whichever owner is asked for."""
         return self._all_is_new
 
-    def is_new(self, _: InstanceKey) -> bool:
+    def is_key_unused(self, _: InstanceKey) -> bool:
         """Return ``all_is_new``, whichever key is asked for."""
         return self._all_is_new

@@ -67,7 +67,10 @@ class ApplicationChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change that will not be made, and the reason."""
+    """A change of a stack's run that is refused, and the reason.
+
+    :ivar name: the resource's name, or the key of an instance within it.
+    """
 
     name: str
     reason: str
@@ -78,6 +81,7 @@ class DiscoveryWarning:
     """A warning to a person about one resource, instance or application.
 
     :ivar about: the name of the resource, instance or application.
+    :ivar text: the sentence for the person.
     """
 
     concern: WarningConcern

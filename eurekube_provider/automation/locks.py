@@ -120,7 +120,7 @@ class ProcessRecord:
 
         A process that has the same id today and began before the lock may itself be the holder.
         """
-        if not self.is_dead:
+        if not self.is_certainly_dead:
             return False
         began = start_time(self.pid)
         return not is_running(self.pid) or (
@@ -128,7 +128,7 @@ class ProcessRecord:
         )
 
     @property
-    def is_dead(self) -> bool:
+    def is_certainly_dead(self) -> bool:
         """True if the process certainly does not run any more; never for a process of another host."""
         if self.host != socket.gethostname():
             return False
@@ -197,27 +197,27 @@ class ProcessRecords:
         written.replace(path)
         return path
 
-    def all_left_by_dead_runs(self, found: tuple[LockHolder, ...]) -> bool:
-        """Return whether each of these locks was left by a run of ours that is certainly dead."""
+    def were_locks_left_by_dead_runs(self, holders: tuple[LockHolder, ...]) -> bool:
+        """Return whether each holder of a lock is a run of ours that is certainly dead; False without any."""
         records = self._read_records().values()
         suspects = [
-            (holder, [record for record in records if record.wrote_lock_of(holder)]) for holder in found
+            (holder, [record for record in records if record.wrote_lock_of(holder)]) for holder in holders
         ]
         # A running process may hold the lock, although a dead process had its id before.
-        return bool(found) and all(
+        return bool(holders) and all(
             each and all(record.died_holding_lock_of(holder) for record in each) for holder, each in suspects
         )
 
     def kill_orphaned_providers(self) -> None:
         """Kill the provider processes that dead runs have left."""
         for record in self._read_records().values():
-            if record.is_dead:
+            if record.is_certainly_dead:
                 kill_orphaned_session(record.pid)
 
     def remove_dead_records(self) -> None:
         """Remove the records of dead runs."""
         for path, record in self._read_records().items():
-            if record.is_dead:
+            if record.is_certainly_dead:
                 path.unlink(missing_ok=True)
 
     def _read_records(self) -> dict[Path, ProcessRecord]:

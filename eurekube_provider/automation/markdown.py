@@ -95,8 +95,8 @@ def _as_one_line(text: str) -> str:
 
 def _fit_comment(summary: DiscoverySummary, title: str, headline: str, *, is_drift: bool) -> str:
     """Return the comment, with as many details as fit into it."""
-    for listed in (MAX_LISTED_CHANGES, 5, 0):
-        text = _join_until_too_long(_comment_lines(summary, title, headline, listed, is_drift=is_drift))
+    for max_listed in (MAX_LISTED_CHANGES, 5, 0):
+        text = _join_until_too_long(_comment_lines(summary, title, headline, max_listed, is_drift=is_drift))
         if len(text) <= LONGEST_COMMENT:
             return text
     # Cut at a line's end, and outside of folded details: a code span that is cut open would become markup.
@@ -118,7 +118,7 @@ def _join_until_too_long(lines: Iterable[str]) -> str:
 
 
 def _comment_lines(
-    summary: DiscoverySummary, title: str, headline: str, listed: int, *, is_drift: bool
+    summary: DiscoverySummary, title: str, headline: str, max_listed: int, *, is_drift: bool
 ) -> Iterable[str]:
     yield comment_marker(summary)
     yield f"### {title} of {code_span(f'{summary.project}/{summary.stack}')}"
@@ -141,7 +141,7 @@ def _comment_lines(
     )
     yield from _section_lines("Syncers", syncers)
     for each in summary.applications:
-        yield from _application_detail_lines(each, listed, is_drift=is_drift)
+        yield from _application_detail_lines(each, max_listed, is_drift=is_drift)
     if summary.other_changes:
         others = (
             f"{count} {_NON_NAME_CHARACTERS.sub('', name)}" for name, count in summary.other_changes.items()
@@ -199,7 +199,7 @@ def _section_lines(title: str, items: Iterable[str]) -> Iterable[str]:
 
 
 def _application_detail_lines(
-    application: ApplicationChange, listed: int, *, is_drift: bool
+    application: ApplicationChange, max_listed: int, *, is_drift: bool
 ) -> Iterable[str]:
     said = "what was found" if is_drift else "what happens to each instance"
     name = escape(_as_one_line(application.application))
@@ -211,16 +211,17 @@ def _application_detail_lines(
             alike.setdefault(_format_details(change) + _format_drain(change), []).append(change)
         groups = [each for each in alike.values() if len(each) > MAX_LISTED_CHANGES]
         for each in groups:
-            names = ", ".join(code_span(change.name) for change in each[: min(listed, 5)])
+            names = ", ".join(code_span(change.name) for change in each[: min(max_listed, 5)])
             done = _verb_phrase(kind, each[0], is_drift=is_drift)
             yield f"- {len(each):,} {done}{_format_details(each[0])}: {names} …"
         singles = [change for change in changes if not any(change in each for each in groups)]
-        for change in singles[:listed]:
+        for change in singles[:max_listed]:
             at = f" at {code_span(change.address)}" if change.address else ""
             verb = _DRIFT_PHRASE_BY_KIND[kind] if is_drift else f"{kind}"
             yield f"- {code_span(change.name)} {verb}{at}{_format_drain(change)}{_format_details(change)}"
-        if len(singles) > listed:
-            yield f"- and {len(singles) - listed:,} more {_verb_phrase(kind, singles[0], is_drift=is_drift)}"
+        if len(singles) > max_listed:
+            verb = _verb_phrase(kind, singles[0], is_drift=is_drift)
+            yield f"- and {len(singles) - max_listed:,} more {verb}"
     yield "\n</details>"
 
 

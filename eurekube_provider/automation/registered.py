@@ -148,7 +148,7 @@ def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"application": application, **found} if application in (UNKNOWN, MASKED_VALUE) else found
 
 
-def place_of(properties: Mapping[str, Any]) -> ApplicationPlace:
+def application_place(properties: Mapping[str, Any]) -> ApplicationPlace:
     """Return the application and the service URL of one resource."""
     return as_text(properties.get("application")), _sorted_urls(properties)
 

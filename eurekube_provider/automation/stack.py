@@ -81,10 +81,12 @@ class StackRunner:
         self._command.cancel(why)
 
     def run(self, action: StackOperation) -> StackRun:
-        """Run an operation.
+        """Run an operation, and return its result, also if it failed.
 
-        A lock that a dead run of ours left is removed first. Only one run of ours at a time changes a stack
-        or its state.
+        A lock that a dead run of ours left is removed first. Where another run holds the stack, nothing is
+        done, and the outcome is LOCKED: no two runs of ours update or refresh a stack at once.
+
+        :raises ConfigurationError: the run cannot be recorded.
         """
         began = time.monotonic()
         limit = f"it took longer than {self.target.timeout_seconds:g} s and was cancelled"
@@ -130,7 +132,7 @@ class StackRunner:
             _call_pulumi(stack, action, log)
         except ConcurrentUpdateError as error:
             found = parse_holders(str(error))
-            if not self._records.all_left_by_dead_runs(found):
+            if not self._records.were_locks_left_by_dead_runs(found):
                 raise
             self._records.kill_orphaned_providers()
             if not all(remove_lock(holder) for holder in found):
@@ -146,7 +148,7 @@ class StackRunner:
         found = parse_holders(error)
         named = ", ".join(map(str, found)) or "another update that is under way"
         message = f"{self.target.stack} is locked by {named}; nothing was done"
-        if self._records.all_left_by_dead_runs(found):
+        if self._records.were_locks_left_by_dead_runs(found):
             message += (
                 "; it is a run of ours that died, and its lock is no file that can be removed alone: see that"
                 f" nothing else works on the stack, then delete {', '.join(each.lock_url for each in found)}"

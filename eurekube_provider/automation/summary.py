@@ -21,12 +21,12 @@ from eurekube_provider.automation.registered import (
     UNKNOWN_VALUE_TEXT,
     ApplicationPlace,
     RegisteredInstance,
+    application_place,
     as_text,
     find_unknown_values,
     flatten,
     iterate_instances,
     lists_all_instances,
-    place_of,
 )
 from eurekube_provider.automation.steps import MASKED_VALUE, EngineError, ResourceState, Step, StepLog
 from eurekube_provider.core.brake import removes_all, removes_majority
@@ -50,12 +50,14 @@ class _SummaryBuilder:
 
     def __init__(self) -> None:
         self.changes: dict[ApplicationPlace, list[DiscoveryChange]] = {}
-        self.before: dict[ApplicationPlace, list[RegisteredInstance]] = {}
-        self.after: dict[ApplicationPlace, list[RegisteredInstance]] = {}
-        self.losses: Counter[ApplicationPlace] = Counter()
+        self.instances_before: dict[ApplicationPlace, list[RegisteredInstance]] = {}
+        self.instances_after: dict[ApplicationPlace, list[RegisteredInstance]] = {}
+        self.lost_up_counts: Counter[ApplicationPlace] = Counter()
+        """The number of instances with status UP that leave."""
         self.moved: dict[tuple[ApplicationPlace, str], list[RegisteredInstance]] = {}
         """Instances that move, by application, old and new URL."""
-        self.is_partial: set[ApplicationPlace] = set()
+        self.uncounted_places: set[ApplicationPlace] = set()
+        """Places at which not all instances are reported, so that they cannot be counted."""
         self.refused: list[RefusedChange] = []
         self.warnings: list[DiscoveryWarning] = []
 
@@ -104,7 +106,7 @@ def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
                     *_state_instances(step, step.old, use_outputs=True),
                     *_state_instances(step, step.new, use_outputs=is_drift),
                 )
-                builder.is_partial |= {each.place for each in both}
+                builder.uncounted_places |= {each.place for each in both}
         elif step.is_change and step.type == SYNCER_TYPE:
             syncers.append(_syncer_change(step, is_drift=is_drift))
         elif step.is_change and step.type in OPERATOR_TYPES and step.new is None:
@@ -140,15 +142,15 @@ def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift:
     )
     are_instances_known = lists_all_instances(before) and lists_all_instances(after)
     if not are_instances_known:
-        builder.is_partial |= {place_of(before), place_of(after)}
+        builder.uncounted_places |= {application_place(before), application_place(after)}
     if not step.is_change:
         new = old = old or new
     for each in old.values():
         there = new.get(each.key, each)
         place = each.place if there.shares_no_url_with(each) else there.place
-        builder.before.setdefault(place, []).append(each)
+        builder.instances_before.setdefault(place, []).append(each)
     for each in new.values():
-        builder.after.setdefault(each.place, []).append(each)
+        builder.instances_after.setdefault(each.place, []).append(each)
     if not step.is_change:
         for each in new.values() if is_drift else ():
             if each.foreign_owner:  # an earlier refresh has stored the owner, and no update can take over
@@ -215,7 +217,7 @@ def _add_instance_change(
         return
     if old is not None:
         builder.add_change(ChangeKind.LEAVES, old, drain_seconds=_drain_seconds(old))
-        builder.losses[old.place] += old.is_up and not old.foreign_owner
+        builder.lost_up_counts[old.place] += old.is_up and not old.foreign_owner
     if new is not None:
         builder.add_change(ChangeKind.REGISTERS, new)
 
@@ -276,8 +278,8 @@ def _add_renewer_warnings(
 def _application_change(place: ApplicationPlace, builder: _SummaryBuilder) -> ApplicationChange:
     changes = sorted(builder.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
     counts: tuple[int | None, int | None] = (None, None)
-    if place not in builder.is_partial:
-        counts = (len(builder.before.get(place, ())), len(builder.after.get(place, ())))
+    if place not in builder.uncounted_places:
+        counts = (len(builder.instances_before.get(place, ())), len(builder.instances_after.get(place, ())))
     return ApplicationChange(*place, tuple(changes), *counts)
 
 
@@ -286,8 +288,8 @@ def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> Disco
     brake.
     """
     place = (change.application, change.service_url)
-    lost, arriving = builder.losses[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
-    up = sum(each.is_up for each in builder.before.get(place, ()))
+    lost, arriving = builder.lost_up_counts[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
+    up = sum(each.is_up for each in builder.instances_before.get(place, ()))
     if change.before is None or not (removes_all(up, lost, arriving) or removes_majority(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
@@ -303,7 +305,7 @@ def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
             continue
-        every = sum(each.is_up for each in builder.before.get((application, before), ()))
+        every = sum(each.is_up for each in builder.instances_before.get((application, before), ()))
         share = f"all {len(up)}" if len(up) >= every else f"{len(up)} of {every}"
         drain = max(each.drain_seconds for each in up)
         drained = f", out of service for {drain} s before" if drain else ""
@@ -362,6 +364,7 @@ def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapp
 
 
 def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the properties that differ, each with its old and new value."""
     old, new = _join_maps_masked_in_other(old, new), _join_maps_masked_in_other(new, old)
     # A status that the program does not set is Eureka's own, or was set by a person.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))

@@ -106,11 +106,11 @@ def build_status_report(
     ]
     now = time.time()
     if inventory.operators is not None and inventory.kubernetes is not None:
-        objects = [*inventory.kubernetes.syncers, *inventory.mirrors.items]
+        objects = [*inventory.kubernetes.syncers, *inventory.mirrors.mirror_objects]
         others += findings_about_operators(inventory.operators, objects, now)
     mirrors = [
         one
-        for one in mirror_states(inventory.mirrors.items, now)
+        for one in mirror_states(inventory.mirrors.mirror_objects, now)
         if not wanted or any(one.shows_application(name) for name in wanted)
     ]
     findings = status_findings(every, others, mirrors)

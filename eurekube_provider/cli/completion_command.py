@@ -80,6 +80,7 @@ def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
 
 
 def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[str, str]]:
+    """Yield what may follow ``words``, whatever it begins with, each with a description."""
     if not words:
         yield from COMMAND_SUMMARIES.items()
     elif words[0] not in COMMAND_SUMMARIES:
@@ -100,4 +101,5 @@ def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[st
 
 
 def _choice_completions(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
+    """Yield the parameter's allowed values, each with an empty description."""
     return ((str(one), "") for one in parameter.choices or ())

@@ -97,7 +97,10 @@ def run(options: argparse.Namespace) -> None:
     # One server may have been restarted together with this: what it has forgotten stands on the others.
     registry.start_leading(0)
     warn_when_idle(registry, stop.wait, settings.operator_name)
-    _log.info("stopping keepalive, no instance is deregistered", extra={"renewed": registry.figures().held})
+    _log.info(
+        "stopping keepalive: deregistering nothing, instances lapse unless another process renews them",
+        extra={"renewed": registry.figures().renewed_here},
+    )
     registry.stop()
 
 
@@ -152,14 +155,14 @@ def warn_when_idle(
     renewed, is_reported, looks = 0, False, 0
     while not wait(check_seconds):
         figures = registry.figures()
-        if figures.held:
-            renewed, is_reported, looks = figures.held, False, 0
+        if figures.renewed_here:
+            renewed, is_reported, looks = figures.renewed_here, False, 0
             continue
         looks += figures.read_at is not None
         if looks >= IDLE_CHECKS_BEFORE_WARNING and not is_reported:
             is_reported = True
             _log.warning(
-                "renewing no instance: no registration in Eureka names this renewer",
+                "renewing no instance, reading Eureka again: no registration there names this renewer",
                 extra={
                     "renewer": renewer,
                     "renewed_before": renewed,

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         print_error_line(f"eurekube plan: syncer {name} could not be planned: {reason}")
     document = {"syncers": list(map(_plan_to_dict, chosen)), "notPlanned": unplanned}
     print_output(OutputFormat(options.output), document, _plan_blocks(chosen))
-    code = exit_code(inventory, differs=any(map(_has_content, chosen)))
+    code = exit_code(inventory, differs=any(map(_has_anything_to_show, chosen)))
     return COULD_NOT_READ if unknown or unplanned else code
 
 
@@ -85,7 +85,7 @@ def _reasons_not_planned(
     }
 
 
-def _has_content(planned: SyncerPlan) -> bool:
+def _has_anything_to_show(planned: SyncerPlan) -> bool:
     """Return whether a plan has steps, refusals or problems to show."""
     return bool(planned.steps or planned.steps.refusals or planned.hold_reason or planned.problems)
 
@@ -102,7 +102,7 @@ def _plan_to_dict(planned: SyncerPlan) -> dict[str, Any]:
 
 
 def _plan_blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
-    busy = list(filter(_has_content, chosen))
+    busy = list(filter(_has_anything_to_show, chosen))
     for one in busy:
         yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka_name}", Tone.STRONG)
         if one.hold_reason:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
-from eurekube_provider.comparison.discrepancy import Difference, differences_in, group_by_cause
+from eurekube_provider.comparison.discrepancy import Difference, differences_in_plan, group_by_cause
 from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
-from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of
+from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
@@ -112,24 +112,24 @@ class KubernetesInventory:
     unread_namespaces: Collection[str] = ()
     cluster_names: Mapping[NamespacedSyncerName, str] = field(default_factory=dict)
 
-    def cluster_of(self, key: NamespacedSyncerName) -> Cluster:
+    def cluster_of_syncer(self, key: NamespacedSyncerName) -> Cluster:
         """Return the cluster with the name that a syncer's operator gives to it."""
         return replace(self.cluster, name=self.cluster_names.get(key, self.cluster.name))
 
-    def owner_of(self, key: NamespacedSyncerName) -> str:
+    def owner_of_syncer(self, key: NamespacedSyncerName) -> str:
         """Return the owner of a syncer's instances."""
-        return str(ClusterOwner(self.cluster_of(key).name, *key))
+        return str(ClusterOwner(self.cluster_of_syncer(key).name, *key))
 
     def parse_syncer_of_this_cluster(self, owner: str) -> NamespacedSyncerName | None:
         """Return the syncer of this cluster that ``owner`` names; None for any other owner."""
         parsed = parse_owner(owner)
         key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
-        return key if owner == self.owner_of(key) else None
+        return key if owner == self.owner_of_syncer(key) else None
 
     def manager_of(self, instance: Instance) -> Manager:
         """Return the manager of an instance, as seen from this cluster."""
         key = self.parse_syncer_of_this_cluster(instance.owner or "")
-        return manager_of(instance, self.cluster_of(key or ("", "")).name)
+        return manager_of(instance, self.cluster_of_syncer(key or ("", "")).name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def plan_syncers(
     known = set(map(_namespace_and_name, kubernetes.syncers))
     for item in kubernetes.syncers:
         key = _namespace_and_name(item)
-        owner, eureka = kubernetes.owner_of(key), connection_name(item)
+        owner, eureka = kubernetes.owner_of_syncer(key), connection_name(item)
         if eureka not in eurekas:
             continue
         registered = owned[eureka, owner]
@@ -184,7 +184,7 @@ def plan_syncers(
         if desired is None:
             continue
         desired = limited_to_registered_ports(desired, registered)
-        desired = keep_registered_ids(desired, registered, kubernetes.cluster_of(key).name)
+        desired = keep_registered_ids(desired, registered, kubernetes.cluster_of_syncer(key).name)
         of_application = named[eureka, syncer.application.upper()]
         unowned = [one for one in of_application if not one.owner]
         # Whether a pod has its address for itself is not known here: its own registration at another port
@@ -206,7 +206,7 @@ def _hold_back_steps(
     planned: SyncerPlan, item: Object, syncer: Syncer, desired: DesiredInstances
 ) -> SyncerPlan:
     """Return a plan without the steps that the operator holds back, as the syncer and its status show."""
-    steps, said = planned.steps, reported_state_of(item).synced
+    steps, said = planned.steps, reported_state_of_object(item).synced
     held = None
     if said.reason in _REASONS_HOLDING_ALL_STEPS:
         held, steps = replace(said, message=str(said)), Plan(refusals=steps.refusals)
@@ -280,7 +280,7 @@ def _compare_syncers(
     plans = plan_syncers(kubernetes, eurekas)
     for item in filter(has_own_row, kubernetes.syncers):
         key, eureka = _namespace_and_name(item), connection_name(item)
-        registered = owned[eureka, kubernetes.owner_of(key)] if eureka in eurekas else None
+        registered = owned[eureka, kubernetes.owner_of_syncer(key)] if eureka in eurekas else None
         yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
     known = set(map(_namespace_and_name, kubernetes.syncers))
     for key, planned in plans.items():
@@ -298,7 +298,7 @@ def _compare_syncers(
                 InstanceCount(0, 0),
                 count_instances(registered),
                 len(registered),
-                differences_in(planned.steps, "its syncer is gone"),
+                differences_in_plan(planned.steps, "its syncer is gone"),
             )
 
 
@@ -311,7 +311,7 @@ def has_own_row(item: Object) -> bool:
     if not is_namespace_syncer(item) or item["metadata"].get("deletionTimestamp"):
         return True
     refused = ((item.get("status") or {}).get("applications") or {}).get("refused")
-    return bool(refused) or reported_state_of(item) is NEVER_RECONCILED
+    return bool(refused) or reported_state_of_object(item) is NEVER_RECONCILED
 
 
 def compare_syncer(
@@ -326,9 +326,9 @@ def compare_syncer(
     :param desired: the desired instances; None where they are not known.
     :param registered: the syncer's instances in Eureka; None where they were not read.
     """
-    reported = reported_state_of(item)
+    reported = reported_state_of_object(item)
     held = planned.hold_reason.message if planned and planned.hold_reason else ""
-    found = differences_in(planned.steps, held) if planned else []
+    found = differences_in_plan(planned.steps, held) if planned else []
     kubernetes = count_instances(desired.instances) if desired is not None else None
     eureka = count_instances(registered) if registered is not None else None
     state, problem = reported.state, reported.problem

@@ -86,7 +86,7 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
     )
 
 
-def differences_in(plan: Plan, why: str = "") -> list[Difference]:
+def differences_in_plan(plan: Plan, why: str = "") -> list[Difference]:
     """Return the differences of a plan, one for each instance.
 
     :param why: the reason why the changes have not been made.

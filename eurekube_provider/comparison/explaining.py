@@ -91,6 +91,7 @@ def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceEx
 
 
 def _renewal_facts(observed: InstanceObservation, now_ms: float) -> list[tuple[str, str]]:
+    """Return topics and sentences on the instance's renewals."""
     return [
         ("renewed by", _describe_renewer(observed.instance, observed.manager)),
         ("last renewed", _describe_last_renewals(observed, now_ms)),

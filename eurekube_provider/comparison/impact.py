@@ -27,9 +27,11 @@ class LifecycleEvent(StrEnum):
     STACK_DESTROYED = "the stack is destroyed"
 
 
-def predict_effects(
-    instance: Instance, manager: Manager, syncer: Syncer | None = None
-) -> list[tuple[LifecycleEvent, str]]:
+Effect = tuple[LifecycleEvent, str]
+"""An event, and a sentence on what it does to the instance."""
+
+
+def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[Effect]:
     """Return each event that concerns an instance, with its effect.
 
     :param syncer: the syncer that keeps the instance, where it is known.
@@ -55,7 +57,7 @@ def describe_lapse(instance: Instance) -> str:
 
 def _effects_on_syncer_instance(
     instance: Instance, _manager: Manager, syncer: Syncer | None
-) -> Iterator[tuple[LifecycleEvent, str]]:
+) -> Iterator[Effect]:
     if syncer is not None:
         yield LifecycleEvent.POD_DELETED, _describe_pod_deletion(instance, syncer)
     yield (
@@ -99,7 +101,7 @@ def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
 
 def _effects_on_stack_instance(
     instance: Instance, _manager: Manager, _syncer: Syncer | None
-) -> Iterator[tuple[LifecycleEvent, str]]:
+) -> Iterator[Effect]:
     yield (
         LifecycleEvent.POD_DELETED,
         "nothing by itself: it stays and is renewed until the stack runs, which a StackRefresh can begin",
@@ -130,7 +132,7 @@ def _effects_on_stack_instance(
 
 def _effects_on_other_cluster_instance(
     instance: Instance, manager: Manager, _syncer: Syncer | None
-) -> Iterator[tuple[LifecycleEvent, str]]:
+) -> Iterator[Effect]:
     cluster = manager.name.partition("/")[0]
     yield LifecycleEvent.POD_DELETED, f"the operator of cluster {cluster} does what its syncer says"
     yield LifecycleEvent.OPERATOR_STOPS, "nothing, unless it is the operator of that cluster"
@@ -142,7 +144,7 @@ def _effects_on_other_cluster_instance(
 
 def _effects_on_self_registered(
     instance: Instance, _manager: Manager, _syncer: Syncer | None
-) -> Iterator[tuple[LifecycleEvent, str]]:
+) -> Iterator[Effect]:
     yield (
         LifecycleEvent.POD_DELETED,
         (
@@ -159,7 +161,7 @@ def _effects_on_self_registered(
 
 def _effects_on_unknown_owner(
     instance: Instance, manager: Manager, _syncer: Syncer | None
-) -> Iterator[tuple[LifecycleEvent, str]]:
+) -> Iterator[Effect]:
     yield (
         LifecycleEvent.RENEWER_STOPS,
         f"{manager.name} decides; when nobody renews it, it {describe_lapse(instance)}",

@@ -63,12 +63,12 @@ class ServiceUse(RankedEnum):
 class MirrorInventory:
     """A cluster's mirrors as they were read.
 
-    :ivar items: the EurekaMirrors; empty where the cluster does not know the kind.
+    :ivar mirror_objects: the EurekaMirrors; empty where the cluster does not know the kind.
     :ivar slices: the EndpointSlices of all mirrors.
     :ivar cluster_addresses: the addresses of the cluster's Services and pods, as far as they were read.
     """
 
-    items: Sequence[Object] = ()
+    mirror_objects: Sequence[Object] = ()
     slices: Sequence[Object] = ()
     cluster_addresses: frozenset[str] = frozenset()
 
@@ -139,9 +139,9 @@ def explain_mirrors(
     :param now_seconds: Unix time.
     """
     listed = list(instances)
-    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in inventory.items}
+    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in inventory.mirror_objects}
     found = []
-    for mirror_state in mirror_states(inventory.items, now_seconds):
+    for mirror_state in mirror_states(inventory.mirror_objects, now_seconds):
         item = items[mirror_state.namespace, mirror_state.name]
         if not mirror_state.shows_application(application):
             continue
@@ -178,7 +178,7 @@ class _MirrorExplainer:
         self._policy = AddressPolicy(_ALL_NETWORKS, (), inventory.cluster_addresses)
         self._conditions: Mapping[str, Object] = conditions_of(item)
         self._endpoints = endpoints_in_slices(
-            one for one in inventory.slices if _is_endpoint_slice_of(one, mirror_state, application)
+            one for one in inventory.slices if _is_endpoint_slice_of_mirror(one, mirror_state, application)
         )
         self._holders = {one.address: one.instance_id for one in self._endpoints}
 
@@ -266,7 +266,7 @@ class _MirrorExplainer:
         return ""
 
 
-def _is_endpoint_slice_of(item: Object, mirror_state: MirrorState, application: str) -> bool:
+def _is_endpoint_slice_of_mirror(item: Object, mirror_state: MirrorState, application: str) -> bool:
     metadata = item["metadata"]
     return (
         metadata["namespace"] == mirror_state.namespace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of
+from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
@@ -124,7 +124,9 @@ def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorSta
     :param items: the EurekaMirrors.
     :param now_seconds: Unix time.
     """
-    return sorted((_mirror_state_of(item, now_seconds) for item in items), key=lambda one: one.sort_key)
+    return sorted(
+        (_mirror_state_of_object(item, now_seconds) for item in items), key=lambda one: one.sort_key
+    )
 
 
 def try_parse_mirror(item: Object) -> Mirror | None:
@@ -148,14 +150,14 @@ def service_of_application(item: Object, application: str) -> str:
     return mirror.attach_to or mirrored_service_name(mirror.service_name, application) or ""
 
 
-def _mirror_state_of(item: Object, now_seconds: float) -> MirrorState:
+def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     application = str(spec.get("application") or spec.get("pattern") or "").upper()
     services = tuple(_services_in_status(item))
     service_count = int(status.get("mirrored") or 0)
     if not services and spec.get("application") and (name := service_of_application(item, application)):
         services = (MirroredService(application, name),)
-    reported = reported_state_of(item)
+    reported = reported_state_of_object(item)
     found = MirrorState(
         namespace=str(item["metadata"]["namespace"]),
         name=str(item["metadata"]["name"]),

@@ -57,7 +57,7 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorsSnapshot:
-    """The cluster's operators, as far as they could be read.
+    """The cluster's operators, as far as they could be snapshot.
 
     :ivar lease_error: the reason why their Leases could not be read; empty where they were read.
     :ivar instances_renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
@@ -105,12 +105,12 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
     )
 
 
-def describe_operators(read: OperatorsSnapshot, now: float) -> Iterator[str]:
-    """Yield lines for a person: each operator's leader, and when each server was read.
+def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]:
+    """Yield lines for a person: each operator's leader, and when each server was snapshot.
 
     :param now: Unix time.
     """
-    for one in read.leaders_or_last_leader(now):
+    for one in snapshot.leaders_or_last_leader(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
         who = f"{one.holder} leads" if one.is_leading(now) else "nobody leads"
@@ -133,14 +133,15 @@ def describe_operators(read: OperatorsSnapshot, now: float) -> Iterator[str]:
             )
             since = _format_time_since(server.read_at, now)
             yield f"  Eureka {server.eureka} was read {since}; {server.url} {said}"
-    if not read.states:
-        why = f"its Lease cannot be read ({read.lease_error})" if read.lease_error else "it has no Lease"
+    if not snapshot.states:
+        error = snapshot.lease_error
+        why = f"its Lease cannot be read ({error})" if error else "it has no Lease"
         yield f"operator: {why}"
-    if read.instances_renewed_at is not None:
-        yield f"its instances in Eureka were renewed {max(0.0, now - read.instances_renewed_at):.0f} s ago"
+    if snapshot.instances_renewed_at is not None:
+        yield f"its instances in Eureka were renewed {_format_age(snapshot.instances_renewed_at, now)}"
 
 
-def operators_to_dict(read: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
+def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
     """Return the operators as JSON values."""
     return [
         {
@@ -162,25 +163,25 @@ def operators_to_dict(read: OperatorsSnapshot, now: float) -> list[dict[str, Any
                 for server in one.notes.servers
             ],
         }
-        for one in read.states
+        for one in snapshot.states
     ]
 
 
 def findings_about_operators(
-    read: OperatorsSnapshot, objects: Sequence[Object], now: float
+    snapshot: OperatorsSnapshot, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
     """Yield findings about operators that do not serve syncers or mirrors.
 
     :param objects: the cluster's syncers and mirrors.
     :param now: Unix time.
     """
-    alive = [one for one in read.states if one.is_leading(now)]
+    alive = [one for one in snapshot.states if one.is_leading(now)]
     if not alive and objects:
-        yield from _findings_without_leader(read, now)
-    if alive and read.instances_renewed_at is not None and not read.are_instances_renewed(now):
+        yield from _findings_without_leader(snapshot, now)
+    if alive and snapshot.instances_renewed_at is not None and not snapshot.are_instances_renewed(now):
         message = (
             f"{alive[0].holder} leads, and nobody has renewed the cluster's instances in Eureka for"
-            f" {now - read.instances_renewed_at:.0f} s: they lapse"
+            f" {now - snapshot.instances_renewed_at:.0f} s: they lapse"
         )
         yield build_finding(Severity.FAULT, FindingName.INSTANCES_NOT_RENEWED, message)
     for one, other in combinations(alive, 2):
@@ -202,21 +203,21 @@ def findings_about_operators(
         yield from _findings_about_unwatched_objects(alive, objects)
 
 
-def _findings_without_leader(read: OperatorsSnapshot, now: float) -> Iterator[StatusFinding]:
-    last = read.last_leader
+def _findings_without_leader(snapshot: OperatorsSnapshot, now: float) -> Iterator[StatusFinding]:
+    last = snapshot.last_leader
     led_at = last.renewed_at or 0.0 if last is not None else 0.0
     # What was renewed just before the leader ended does not show that somebody goes on.
     if (
-        read.instances_renewed_at is not None
-        and read.are_instances_renewed(now)
-        and read.instances_renewed_at > led_at + UNRENEWED_LIMIT_SECONDS
+        snapshot.instances_renewed_at is not None
+        and snapshot.are_instances_renewed(now)
+        and snapshot.instances_renewed_at > led_at + UNRENEWED_LIMIT_SECONDS
     ):
         message = (
             "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
         )
         yield build_finding(Severity.NOTE, FindingName.OPERATOR_AWAY, message)
         return
-    if read.lease_error:
+    if snapshot.lease_error:
         return  # which is said as something that could not be read
     message = "no operator has a Lease in this cluster"
     if last is not None:

@@ -28,12 +28,12 @@ application, which may be thousands.
 class JudgedAddress:
     """An address of an instance, and the policy's judgement on it.
 
-    :ivar text: the address as Kubernetes writes it.
+    :ivar canonical_text: the address as Kubernetes writes it.
     :ivar family: ``IPv4`` or ``IPv6``.
     :ivar refusal_reason: why the address is not mirrored; empty where it may be.
     """
 
-    text: str
+    canonical_text: str
     family: str
     refusal_reason: str
 

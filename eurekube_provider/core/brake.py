@@ -57,14 +57,14 @@ class HeldRemovals:
     """Removals that the brake holds back.
 
     :ivar since: when the wait began, by the clock of the decision.
-    :ivar until: when the wait ends, as an ISO 8601 time.
+    :ivar waits_until: when the wait ends, as an ISO 8601 time.
     :ivar seconds_until_next_decision: seconds until the next decision.
     :ivar held_seconds: seconds for which the removals have waited.
     """
 
     problem: Problem
     since: float
-    until: str
+    waits_until: str
     seconds_until_next_decision: float
     held_seconds: float
 
@@ -187,7 +187,7 @@ def judge_removals(
     ends = datetime.fromtimestamp(unix_now + seconds, UTC)
     since, until = now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"
     if history.held_removals is not None:
-        since, until = history.held_removals.since, history.held_removals.until
+        since, until = history.held_removals.since, history.held_removals.waits_until
     if history.is_released or now - since >= seconds:
         return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys, is_released=history.is_released)
     others = tuple(

@@ -613,8 +613,9 @@ class _StepsDraft:
         )
 
     def _desired_up_endpoints(self, name: str) -> frozenset[tuple[str, str, str]]:
-        """Return the endpoints of desired instances that are UP at a registry: another instance of such an
-        endpoint, under a second id, is superfluous.
+        """Return the endpoints of desired instances that are UP at a registry, as
+        :func:`_endpoint_without_cluster` names them: another instance of such an endpoint, under a second id,
+        is superfluous.
         """
         held, wanted = self.situation.instances_by_registry[name], self.situation.desired.keys
         up = (one for one in held if one.key in wanted and one.status is Status.UP)

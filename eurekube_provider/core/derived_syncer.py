@@ -175,7 +175,9 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
 
 
 def inherited_metadata(item: Object) -> dict[str, dict[str, str]]:
-    """Return the labels and annotations of a syncer that its derived syncers inherit."""
+    """Return the labels and annotations of a syncer that its derived syncers inherit, by ``labels`` and
+    ``annotations``.
+    """
     metadata = item["metadata"]
     return {
         kind: {key: value for key, value in (metadata.get(kind) or {}).items() if key == inherited}
@@ -314,7 +316,7 @@ class MemberServiceCounts:
     synced: int
     refused: int
     braked: int
-    worst: tuple[MemberServiceState, ...]
+    worst_services: tuple[MemberServiceState, ...]
 
     @classmethod
     def of(cls, states: Collection[MemberServiceState]) -> MemberServiceCounts:
@@ -344,7 +346,7 @@ class MemberServiceCounts:
             },
             "worst": [
                 {"service": one.service, "reason": one.problem.reason, "message": one.problem.message[:1024]}
-                for one in self.worst
+                for one in self.worst_services
                 if one.problem
             ],
         }

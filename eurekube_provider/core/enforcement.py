@@ -17,12 +17,12 @@ from eurekube_provider.core.model import Instance, Status
 class StackInstancePolicy:
     """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
-    :ivar adopt: True if the stack takes the instance over where it belongs to another owner.
+    :ivar adopts: True if the stack takes the instance over where it belongs to another owner.
     :ivar enforce: the status to bring about, replacing a person's as well; None leaves the status to people,
         and lifts one that is marked as enforced.
     """
 
-    adopt: bool = False
+    adopts: bool = False
     enforce: Status | None = None
 
 

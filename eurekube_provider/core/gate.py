@@ -286,7 +286,8 @@ def held_since_unix(pod: Object) -> float:
 def is_ready_or_becoming_ready(pod: Object) -> bool:
     """Return whether a pod with an open gate is ready, or will be once its kubelet has seen the gate.
 
-    False for a pod whose node is gone: Ready became False after the gate had opened.
+    False for a pod that does not declare the gate, and for one whose node is gone: Ready became False after
+    the gate had opened.
     """
     if not (_is_ready_but_for_gate(pod) and is_gate_open(pod)):
         return False

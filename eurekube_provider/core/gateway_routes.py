@@ -125,7 +125,7 @@ def _candidates_at_gateway(
 def _unknown_gateway_problem(place: str, routes: Routes) -> Problem:
     """Return the problem that a Gateway is not known."""
     namespace, _, name = place.partition("/")
-    if routes.has_read(namespace):
+    if routes.was_namespace_read(namespace):
         return no_address_problem(
             f"there is no Gateway {place}", f"create the Gateway {name}, or correct parentRefs"
         )
@@ -377,6 +377,7 @@ def _matches_every_request(rule: Object) -> bool:
 
 
 def _path_type_and_value(match: Object) -> tuple[str, str]:
+    """Return the type and the value of a match's path, by default the prefix ``/``."""
     path = match.get("path") or {}
     return path.get("type") or "PathPrefix", path.get("value") or "/"
 

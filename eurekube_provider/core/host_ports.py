@@ -149,7 +149,8 @@ def _is_of_family(address: str, family: str) -> bool:
 
 
 def _container_host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Yield the host ports of containers, and of sidecars: init containers that run on.
+    """Yield the host ports of containers, and of sidecars (init containers that run on): each port's number
+    in the pod, with its address and number at the node.
 
     :param hosts: the node's addresses.
     """

@@ -62,8 +62,8 @@ _MAX_NAMES_IN_MESSAGE = 5
 _NO_UNLISTED_INSTANCES = UnlistedInstances()
 
 
-class MirrorOutcome(Enum):
-    """The kinds of decisions on an application: to show it, to leave a Service, or to write nothing."""
+class MirrorDecisionKind(Enum):
+    """The kinds of decisions on an application: to show it, to remove its slices, or to write nothing."""
 
     SHOWS_APPLICATION = "shows"
     REMOVES_SLICES = "leaves"
@@ -209,7 +209,7 @@ class MirrorDecision:
         Eureka's answers.
     """
 
-    outcome: MirrorOutcome
+    kind: MirrorDecisionKind
     mirror: Mirror
     problems: tuple[Problem, ...] = ()
     verdict: GuardVerdict = _NO_VERDICT
@@ -253,7 +253,7 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         )
         leaves = (is_added or is_persons) and not situation.is_eureka_silent
         return MirrorDecision(
-            MirrorOutcome.REMOVES_SLICES if leaves else MirrorOutcome.WRITES_NOTHING,
+            MirrorDecisionKind.REMOVES_SLICES if leaves else MirrorDecisionKind.WRITES_NOTHING,
             situation.mirror,
             problem,
         )
@@ -292,7 +292,11 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         or situation.is_eureka_silent
     )
     decision = MirrorDecision(
-        MirrorOutcome.SHOWS_APPLICATION, mirror, problems, verdict, is_time_independent=is_time_independent
+        MirrorDecisionKind.SHOWS_APPLICATION,
+        mirror,
+        problems,
+        verdict,
+        is_time_independent=is_time_independent,
     )
     if mirror.form is MirrorForm.ATTACHED:
         return decision

@@ -53,7 +53,9 @@ class MirrorEndpoint:
     source: str = ""
 
     def is_from_another_eureka(self, source: str) -> bool:
-        """Return whether the endpoint came from a Eureka that has no server in common with ``source``."""
+        """Return whether the endpoint came from a Eureka that has no server in common with ``source``; False
+        where either is not known.
+        """
         return bool(self.source and source) and set(self.source.split()).isdisjoint(source.split())
 
 
@@ -161,7 +163,7 @@ def mirrored_endpoints(
             if address.refusal_reason and address.refusal_reason in instance.unreadable:
                 continue
             if address.refusal_reason:
-                sentence = f"is at {address.text}, which {address.refusal_reason}"
+                sentence = f"is at {address.canonical_text}, which {address.refusal_reason}"
                 problems.append(_instance_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
                 continue
             group = groups.get((address.family, ports))
@@ -169,12 +171,12 @@ def mirrored_endpoints(
                 group = groups[address.family, ports] = EndpointGroup(address.family, ports)
             endpoint = MirrorEndpoint(
                 group,
-                address.text,
+                address.canonical_text,
                 instance.instance_id,
                 instance.status is Status.UP,
                 mirror.zones.get(instance.zone or "", ""),
             )
-            place = (ports, address.text)
+            place = (ports, address.canonical_text)
             other = found.get(place)
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
@@ -194,12 +196,12 @@ def host_name_problem(instance: Instance, policy: AddressPolicy, resolve_host: R
     if shown is None or not instance.host_name or policy.judge_address(instance.host_name) is not None:
         return None
     judgements = (policy.judge_address(one) for one in resolve_host(instance.host_name) or ())
-    called = [one.text for one in judgements if one is not None and one.family == shown.family]
-    if not called or shown.text in called:
+    called = [one.canonical_text for one in judgements if one is not None and one.family == shown.family]
+    if not called or shown.canonical_text in called:
         return None
     sentence = (
-        f"is called at {shown.text} (ipAddr) by the Service, and by Spring's clients at {instance.host_name}"
-        f" (hostName), which resolves to {', '.join(called)} here"
+        f"is called at {shown.canonical_text} (ipAddr) by the Service, and by Spring's clients at"
+        f" {instance.host_name} (hostName), which resolves to {', '.join(called)} here"
     )
     return _instance_problem(MirrorCondition.HOST_NAME_DIFFERS, instance, sentence)
 

@@ -67,9 +67,9 @@ class SlicePlan:
 
 @dataclass(slots=True)
 class _SliceContents:
-    """An existing slice, and the endpoints that it must hold."""
+    """An existing slice, and the endpoints that it must hold, by address."""
 
-    item: Object
+    endpoint_slice: Object
     endpoints: dict[str, MirrorEndpoint] = field(default_factory=dict)
     is_changed: bool = False
 
@@ -79,7 +79,9 @@ class _SliceContents:
 
     @property
     def loses_endpoints(self) -> bool:
-        return any(one["addresses"][0] not in self.endpoints for one in self.item.get("endpoints") or ())
+        return any(
+            one["addresses"][0] not in self.endpoints for one in self.endpoint_slice.get("endpoints") or ()
+        )
 
 
 def plan_slices(
@@ -111,14 +113,14 @@ def plan_slices(
     names = {*taken, *(str(item["metadata"]["name"]) for item in existing)}
     creations: list[dict[str, Any]] = []
     updates: list[tuple[bool, dict[str, Any]]] = []
-    deletions = [one.item for one in slices_by_group.pop(None, [])]
+    deletions = [one.endpoint_slice for one in slices_by_group.pop(None, [])]
     for (group, source), endpoints in sorted(by_group.items()):
         marks = slice_metadata.with_source(source) if source else slice_metadata
         fillings = slices_by_group[group, source]
         rest = _place_endpoints(fillings, endpoints, marks, has_zone_hints=has_zone_hints)
         for filling in fillings:
             if not filling.endpoints:
-                deletions.append(filling.item)
+                deletions.append(filling.endpoint_slice)
             elif filling.is_changed:
                 body = _updated_slice_body(filling, marks, group, has_zone_hints=has_zone_hints)
                 updates.append((filling.loses_endpoints, body))
@@ -141,8 +143,8 @@ def _place_endpoints(
     """Put the wanted endpoints of one group into its slices; return those that need new slices."""
     left = dict(wanted)
     for one in fillings:
-        endpoints = one.item.get("endpoints") or ()
-        one.is_changed = not _has_metadata(one.item, slice_metadata)
+        endpoints = one.endpoint_slice.get("endpoints") or ()
+        one.is_changed = not _has_metadata(one.endpoint_slice, slice_metadata)
         for stands in endpoints:
             address = stands["addresses"][0]
             endpoint = left.pop(address, None) if one.free_places else None
@@ -253,7 +255,7 @@ def _has_metadata(item: Object, slice_metadata: SliceMetadata) -> bool:
 def _updated_slice_body(
     one: _SliceContents, slice_metadata: SliceMetadata, group: EndpointGroup, *, has_zone_hints: bool
 ) -> dict[str, Any]:
-    metadata = one.item["metadata"]
+    metadata = one.endpoint_slice["metadata"]
     body = _slice_body(
         slice_metadata, group, str(metadata["name"]), one.endpoints.values(), has_zone_hints=has_zone_hints
     )

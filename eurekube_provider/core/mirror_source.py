@@ -40,7 +40,7 @@ class MirrorSource(Protocol):
     def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
 
-    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.

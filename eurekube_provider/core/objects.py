@@ -102,7 +102,8 @@ def conditions_of(item: Object) -> dict[str, Object]:
 
 
 def is_ready(endpoint: Object) -> bool:
-    """Return whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
+    """Return whether Kubernetes says that an endpoint can be called and is not terminating; unknown means yes
+    (KEP-1672).
 
     With ``publishNotReadyAddresses`` Kubernetes always says so: the Service's owner wants early calls.
     """
@@ -146,7 +147,7 @@ def is_external_name(service: Object) -> bool:
 
 
 def is_headless(service: Object) -> bool:
-    """Return whether a Service has no cluster IP."""
+    """Return whether a Service has no cluster IP, or none yet."""
     return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
 
 

@@ -207,24 +207,28 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of carrying out a plan: the changes that were made, and those that failed."""
+class PlanOutcome:
+    """The result of carrying out a plan.
+
+    :ivar done: the changes that were made.
+    :ivar failures: the changes that failed, each with its error.
+    """
 
     done: tuple[Change, ...] = ()
     failures: tuple[Failure, ...] = ()
 
     @classmethod
-    def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
-        """Make an outcome from changes and, for each, its error or None."""
+    def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> PlanOutcome:
+        """Return the outcome of changes, with an error or None for each change."""
         pairs = list(zip(changes, errors, strict=True))
         return cls(
             tuple(change for change, error in pairs if error is None),
             tuple(Failure(change, error) for change, error in pairs if error is not None),
         )
 
-    def __add__(self, other: Outcome) -> Outcome:
+    def __add__(self, other: PlanOutcome) -> PlanOutcome:
         """Return the combined outcome of two plans, or of two parts of one plan."""
-        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
+        return PlanOutcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
 def plan(
@@ -255,7 +259,7 @@ def plan(
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
     duplicates: list[Refusal] = []
-    adopted = {key for key, own in policies.items() if own.adopt}
+    adopted = {key for key, own in policies.items() if own.adopts}
     strange = [other for other in there.values() if other.owner != owner]
     occupants = {_call_address(other): other for other in strange if other.key not in adopted}
     is_ours_alone = not strange and not policies

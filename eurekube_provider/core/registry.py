@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import EurekaLease, Instance, InstanceKey
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.plan import Outcome, Plan, Policy
+from eurekube_provider.core.plan import Plan, PlanOutcome, Policy
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
 
@@ -151,7 +151,7 @@ class RegistryServer:
     answered_at: float | None = None
 
     @property
-    def is_near_self_preservation(self) -> bool | None:
+    def is_in_or_near_self_preservation(self) -> bool | None:
         """True if the server is in self-preservation, or would be with one renewal less; None where it is
         not known.
         """
@@ -166,7 +166,7 @@ class Figures:
 
     :ivar read_at: Unix time of the last complete reading.
     :ivar registered: the number of instances in the registry, and how many of them this process renews
-        (``held``).
+        (``renewed_here``).
     :ivar renewals_last_minute: this process's renewals that one server accepted, as the mean of all servers;
         ``renewals_expected`` is the number that a server expects of this process in that time.
     :ivar accepted_renewals: the number of successful renewals so far; ``missing_renewals`` found no instance,
@@ -180,7 +180,7 @@ class Figures:
     servers: Sequence[RegistryServer] = ()
     read_at: float | None = None
     registered: int = 0
-    held: int = 0
+    renewed_here: int = 0
     renewed_share: float = 0.0
     share_warning: str = ""
     renewals_last_minute: float = 0.0
@@ -251,7 +251,7 @@ class Registry(Protocol):
         :raises RegistryError: no server answers.
         """
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan on behalf of ``owner``: verify each change, and renew the registered instances
         from then on.
 

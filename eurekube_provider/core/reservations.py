@@ -28,8 +28,8 @@ class Reservations:
 
     pairs: frozenset[tuple[str, str]]
 
-    def allow(self, namespace: str, name: str) -> bool | None:
-        """Return whether a namespace may register under ``name``; None where nobody has reserved the name."""
+    def lets_register(self, namespace: str, name: str) -> bool | None:
+        """Return whether a namespace may register under ``name``; None where the name is not reserved."""
         fitting = [
             (len(pattern.replace("*", "")), who)
             for who, pattern in self.pairs

@@ -34,7 +34,7 @@ class Routes:
     http_routes: Sequence[Object] = ()
     namespaces: Collection[str] | None = None
 
-    def has_read(self, namespace: str) -> bool:
+    def was_namespace_read(self, namespace: str) -> bool:
         """Return whether the objects of a namespace were read."""
         return self.namespaces is None or namespace in self.namespaces
 

@@ -137,7 +137,9 @@ def merge_self_registrations(
 
 
 def is_unchanged_and_unrenewed(held: Instance, known: Instance) -> bool:
-    """Return whether an instance is as it was last known, and nobody has registered or renewed it since."""
+    """Return whether an instance is as it was last known, and nobody has registered or renewed it since;
+    False where the end of a lease is not known.
+    """
     if held.lease_ends_ms is None or known.lease_ends_ms is None:
         return False
     is_same = (held.ip_address, held.written_at_ms) == (known.ip_address, known.written_at_ms)

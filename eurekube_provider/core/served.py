@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwn
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import is_deleted
+from eurekube_provider.core.syncer import is_being_deleted
 from eurekube_provider.core.wording import format_count
 
 UNRENEWED_LIMIT_SECONDS = 90
@@ -49,7 +49,9 @@ def syncers_not_watched(items: Iterable[Object], namespaces: Collection[str]) ->
     """
     if not namespaces:
         return []
-    return [one for one in items if one["metadata"]["namespace"] not in namespaces and not is_deleted(one)]
+    return [
+        one for one in items if one["metadata"]["namespace"] not in namespaces and not is_being_deleted(one)
+    ]
 
 
 def filter_instances_of_syncer(

@@ -340,7 +340,7 @@ def has_finalizer(syncer: Object) -> bool:
 
 def awaits_finalizer_removal(syncer: Object) -> bool:
     """Return whether a custom resource was deleted, and waits for the operator to remove its finalizer."""
-    return is_deleted(syncer) and has_finalizer(syncer)
+    return is_being_deleted(syncer) and has_finalizer(syncer)
 
 
 def has_annotation(syncer: Object, name: str) -> bool:
@@ -348,7 +348,7 @@ def has_annotation(syncer: Object, name: str) -> bool:
     return name in (syncer["metadata"].get("annotations") or {})
 
 
-def is_deleted(syncer: Object) -> bool:
+def is_being_deleted(syncer: Object) -> bool:
     """Return whether a custom resource is being deleted."""
     return bool(syncer["metadata"].get("deletionTimestamp"))
 

@@ -32,13 +32,17 @@ _GONE_ROW_SECONDS = 8.0
 
 @dataclass(slots=True)
 class Row:
-    """One endpoint, or one registration of a stack, as Kubernetes and as Eureka show it."""
+    """One endpoint, or one registration of a stack, as Kubernetes and as Eureka show it.
+
+    :ivar changed_at: when the state in Kubernetes changed last.
+    :ivar settled_at: when Eureka showed that change; None before.
+    """
 
     name: str
     instance_id: str
     address: str = ""
-    kubernetes: str = ""
-    eureka: str = ""
+    kubernetes_state: str = ""
+    eureka_status: str = ""
     changed_at: float = 0.0
     settled_at: float | None = None
     note: str = ""
@@ -73,11 +77,11 @@ class EndpointTable:
         self._reflector = Reflector(
             access, ENDPOINT_SLICES, lambda item, _: item, self._update_from_slice, namespace
         )
-        self._poller = threading.Thread(target=self._poll_eureka, name="board", daemon=True)
+        self._poller = threading.Thread(target=self._poll_eureka_until_stopped, name="board", daemon=True)
         self._live = (
             Live(console=live, refresh_per_second=10, get_renderable=self._build_table) if live else None
         )
-        self.samples: list[float] = []
+        self.measured_milliseconds: list[float] = []
         """Milliseconds from each change in Kubernetes until Eureka showed it."""
 
     def __enter__(self) -> Self:
@@ -111,7 +115,8 @@ class EndpointTable:
         while time.monotonic() < deadline:
             with self._lock:
                 if all(
-                    row.settled_at is not None or row.kubernetes == "(stack)" for row in self._rows.values()
+                    row.settled_at is not None or row.kubernetes_state == "(stack)"
+                    for row in self._rows.values()
                 ):
                     return
             pause(0.02)
@@ -123,7 +128,7 @@ class EndpointTable:
                 name,
                 instance.instance_id,
                 instance.ip_address,
-                kubernetes="(stack)",
+                kubernetes_state="(stack)",
                 settled_at=time.monotonic(),
             )
 
@@ -152,10 +157,10 @@ class EndpointTable:
                     if state == "gone":
                         continue
                     instance_id = pod_instance_id(pod, self._namespace, self._cluster, self._app, self._port)
-                    row = self._rows[pod] = Row(pod, instance_id, eureka="-")
+                    row = self._rows[pod] = Row(pod, instance_id, eureka_status="-")
                 row.address = address or row.address
-                if row.kubernetes != state:
-                    row.kubernetes, row.changed_at, row.settled_at = state, now, None
+                if row.kubernetes_state != state:
+                    row.kubernetes_state, row.changed_at, row.settled_at = state, now, None
 
     def _endpoint_states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
         """Return state and address of each pod in one of the application's EndpointSlices."""
@@ -170,7 +175,7 @@ class EndpointTable:
             states[endpoint["targetRef"]["name"]] = (state, endpoint["addresses"][0])
         return states
 
-    def _poll_eureka(self) -> None:
+    def _poll_eureka_until_stopped(self) -> None:
         settled_asked_at = 0.0
         while not self._stopped.wait(_POLL_SECONDS):
             now = time.monotonic()
@@ -180,7 +185,7 @@ class EndpointTable:
                     settled_asked_at = now
                     rows = list(self._rows.values())
             for row in rows:
-                application = self._app if row.kubernetes != "(stack)" else row.name
+                application = self._app if row.kubernetes_state != "(stack)" else row.name
                 try:
                     held = self._peers.read(application.upper(), row.instance_id)
                 except RegistryError:
@@ -190,16 +195,16 @@ class EndpointTable:
     def _update_status(self, row: Row, status: str) -> None:
         now = time.monotonic()
         with self._lock:
-            row.eureka = status
-            expected = _EXPECTED_STATUS_BY_STATE.get(row.kubernetes)
+            row.eureka_status = status
+            expected = _EXPECTED_STATUS_BY_STATE.get(row.kubernetes_state)
             if expected == status and row.settled_at is None:
                 row.settled_at = now
-                self.samples.append((now - row.changed_at) * 1000)
-                line = f"    {row.name:<28} {row.address:<12} {row.kubernetes:<10} Eureka {status:<6}"
+                self.measured_milliseconds.append((now - row.changed_at) * 1000)
+                line = f"    {row.name:<28} {row.address:<12} {row.kubernetes_state:<10} Eureka {status:<6}"
                 if not self._live:
                     self.print_line(f"{line} {row.registration_milliseconds:6.1f} ms")
             if (
-                row.kubernetes == "gone"
+                row.kubernetes_state == "gone"
                 and row.settled_at is not None
                 and now - row.settled_at > _GONE_ROW_SECONDS
             ):
@@ -211,10 +216,13 @@ class EndpointTable:
             table.add_column(column, min_width=10)
         table.add_column("ms", justify="right", min_width=7)
         with self._lock:
-            for row in sorted(self._rows.values(), key=lambda row: (row.kubernetes == "(stack)", row.name)):
-                style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka, "dim")
+            for row in sorted(
+                self._rows.values(), key=lambda row: (row.kubernetes_state == "(stack)", row.name)
+            ):
+                style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka_status, "dim")
                 took = row.note
-                if row.kubernetes != "(stack)" and row.registration_milliseconds is not None:
+                if row.kubernetes_state != "(stack)" and row.registration_milliseconds is not None:
                     took = f"{row.registration_milliseconds:.1f}"
-                table.add_row(row.name, row.address, row.kubernetes, row.eureka, took, style=style)
+                cells = (row.name, row.address, row.kubernetes_state, row.eureka_status, took)
+                table.add_row(*cells, style=style)
         return table

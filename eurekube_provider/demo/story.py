@@ -43,6 +43,7 @@ _CHECK_TIMEOUT_SECONDS = 60.0
 """Seconds that each check waits at most, also on a busy machine."""
 
 _Probe = Callable[[], object]
+"""A function that looks at Kubernetes or Eureka: it returns whether a condition holds, or what it sees."""
 
 ABSENCE_PROOF_SECONDS = 2.0
 """Seconds for which removed instances must stay away from Eureka while the operator runs."""
@@ -78,7 +79,7 @@ class Story:
         self._peers = Peers(Connection.parse(list(stage.eureka_urls)))
         self._board: EndpointTable | None = None
         self._operator: OperatorProcess | None = None
-        self._samples: list[float] = []
+        self._measured_milliseconds: list[float] = []
         self._renewed_at = 0.0
         self._billing: Instance | None = None
 
@@ -109,7 +110,8 @@ class Story:
             }
         )
         self._check_eventually(
-            "the operator is ready, a process with the token of its ServiceAccount", self._is_operator_ready
+            "the operator is ready, a process with the token of its ServiceAccount",
+            self._is_operator_ready_else_renew_billing,
         )
 
     def play_steps(self, *, keep: bool) -> None:
@@ -120,7 +122,7 @@ class Story:
         live = Console() if sys.stdout.isatty() else None
         uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
         with EndpointTable(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
-            self._board, self._samples = board, board.samples
+            self._board, self._measured_milliseconds = board, board.measured_milliseconds
             try:
                 self._play_pod_steps(board)
                 if not keep:
@@ -187,11 +189,11 @@ class Story:
 
     def print_summary(self) -> None:
         """Print the time that the changes took."""
-        if self._samples:
-            median, most = statistics.median(self._samples), max(self._samples)
+        if self._measured_milliseconds:
+            median, most = statistics.median(self._measured_milliseconds), max(self._measured_milliseconds)
             self._print_line(
-                f"\n{len(self._samples)} changes: from the EndpointSlice to Eureka {median:.1f} ms"
-                f" in the median, {most:.1f} ms at most"
+                f"\n{len(self._measured_milliseconds)} changes: from the EndpointSlice to Eureka "
+                f"{median:.1f} ms in the median, {most:.1f} ms at most"
             )
 
     def operator_port(self) -> int | None:
@@ -210,7 +212,11 @@ class Story:
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return path
 
-    def _is_operator_ready(self) -> bool:
+    def _is_operator_ready_else_renew_billing(self) -> bool:
+        """Return whether the operator is ready; as long as it is not, renew the stack's registration BILLING.
+
+        :raises StoryFailed: the operator has ended.
+        """
         if self._operator is None or self._operator.exit_code is not None:
             raise StoryFailed(f"the operator has ended\n{self._operator_log_end()}")
         if "operator is ready" in self._operator.text():
@@ -249,24 +255,24 @@ class Story:
     def _check_statuses_in_eureka(self, what: str, expected: Mapping[str, str]) -> None:
         """Check that Eureka shows exactly these addresses of the application, with these statuses."""
 
-        def seen() -> dict[str, str]:
+        def statuses_by_address() -> dict[str, str]:
             return {one.ip_address: one.status.value for one in self._stage.instances(APP.upper())}
 
         if self._board is not None:
             self._board.wait_until_settled(self._stage.pause)
-        self._check_eventually(what, lambda: seen() == expected, seen)
+        self._check_eventually(what, lambda: statuses_by_address() == expected, statuses_by_address)
         self._stage.pause(STEP_DISPLAY_SECONDS)
 
-    def _check_eventually(self, what: str, holds: _Probe, seen: _Probe = str) -> None:
-        self._wait_until(holds, what, seen)
+    def _check_eventually(self, what: str, holds: _Probe, observe: _Probe = str) -> None:
+        self._wait_until(holds, what, observe)
         self.checks += 1
         self._print_line(f"  ok  {what}")
 
-    def _wait_until(self, holds: _Probe, what: str, seen: _Probe = str) -> None:
+    def _wait_until(self, holds: _Probe, what: str, observe: _Probe = str) -> None:
         deadline = time.monotonic() + _CHECK_TIMEOUT_SECONDS
         while not holds():
             if time.monotonic() > deadline:
-                detail = f"; seen: {found}" if (found := seen()) != "" else ""
+                detail = f"; seen: {found}" if (found := observe()) != "" else ""
                 raise StoryFailed(
                     f"{what}: not within {_CHECK_TIMEOUT_SECONDS:.0f} s{detail}\n{self._operator_log_end()}"
                 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from eurekube_provider.comparison.comparing import has_own_row
 from eurekube_provider.comparison.findings import Severity
 from eurekube_provider.comparison.operators import findings_about_operators
-from eurekube_provider.comparison.reported_state import reported_state_of
+from eurekube_provider.comparison.reported_state import reported_state_of_object
 from eurekube_provider.core.derived_syncer import is_namespace_syncer, parent_of_derived_syncer
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
@@ -129,11 +129,12 @@ def _operator_findings(snapshot: Snapshot, now_seconds: float) -> Iterator[Findi
 
 
 def _parse_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]], list[Finding]]:
+    """Return the EurekaSyncers with their parsed specs, and findings about those that cannot be served."""
     read, found = [], []
     for item in items:
         if is_namespace_syncer(item):
             # Otherwise the syncers that are derived from this one report the problem.
-            if has_own_row(item) and (problem := reported_state_of(item).problem) is not None:
+            if has_own_row(item) and (problem := reported_state_of_object(item).problem) is not None:
                 subject = f"EurekaSyncer {qualified_name(item)}"
                 found.append(Finding(Fault.SYNCER_TROUBLE, subject, problem.message, problem.remedy))
             continue
@@ -222,8 +223,8 @@ def _eureka_findings(
     yield from registry_checks.vip_case_findings(judged, syncers_of_eureka, snapshot.cluster)
     yield from registry_checks.unreadable_findings(eureka.name, judged)
     yield from registry_checks.stuck_out_of_service_findings(judged)
-    for url, figures in eureka.figures.items():
-        yield from registry_checks.self_preservation_findings(url, figures, eureka.instances, now_seconds)
+    for url, front_page in eureka.front_pages.items():
+        yield from registry_checks.self_preservation_findings(url, front_page, eureka.instances, now_seconds)
     yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)
     for url, detail in eureka.server_problems:
         yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, "see what it says of itself")

@@ -217,25 +217,25 @@ class InventoryReader:
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
         index = ServiceIndex()
-        known = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
+        reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
         wanted = [try_parse_syncer(one, self._capabilities) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
-            known.read_services(namespace, index)
+            reader.read_services(namespace, index)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
         mirror_inventory = MirrorInventory(
-            mirrors, known.mirror_slices, collect_cluster_addresses(known.services, known.slices)
+            mirrors, reader.mirror_slices, collect_cluster_addresses(reader.services, reader.slices)
         )
         unreadable = [one for one, found in read.items() if one is not None and found is None]
         names = cluster_names_by_syncer(cluster, instances)
         kubernetes = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
-            key: _desired_of_syncer(syncer, kubernetes.cluster_of(key), index, known)
+            key: _desired_of_syncer(syncer, kubernetes.cluster_of_syncer(key), index, reader)
             for syncer in wanted
-            if syncer is not None and known.has_read_services(syncer.selector.namespace)
+            if syncer is not None and reader.has_read_services(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
         return replace(kubernetes, desired=desired), index, mirror_inventory
@@ -341,18 +341,18 @@ class _ClusterObjectReader:
 
 
 def _desired_of_syncer(
-    syncer: Syncer, cluster: Cluster, index: ServiceIndex, known: _ClusterObjectReader
+    syncer: Syncer, cluster: Cluster, index: ServiceIndex, reader: _ClusterObjectReader
 ) -> DesiredInstances:
     services, slices = index.services_and_slices(syncer.selector)
-    labels = known.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
-    on_hosts = known.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
+    labels = reader.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
+    on_hosts = reader.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
     return desired_instances(
         syncer,
         services,
         slices,
         cluster,
-        nodes=known.nodes() if syncer.needs_nodes else None,
-        routes=known.routes(syncer.advertise) if syncer.needs_routes else None,
+        nodes=reader.nodes() if syncer.needs_nodes else None,
+        routes=reader.routes(syncer.advertise) if syncer.needs_routes else None,
         labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
         find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
     )

@@ -92,6 +92,9 @@ def _read_last_renewal(
 
 
 def _is_registered_by_cluster(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
+    """Return whether the cluster with this UID registered an instance for one of the namespaces; False where
+    the UID is not known.
+    """
     owner = parse_owner(one.owner)
     if not isinstance(owner, ClusterOwner) or not uid or one.metadata.get(CLUSTER_UID_KEY) != uid:
         return False

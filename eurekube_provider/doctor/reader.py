@@ -39,7 +39,12 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 from eurekube_provider.operator.registries import zookeeper_servers
-from eurekube_provider.operator.selfcheck import INSTALL_CRDS_COMMAND, Verdict, check_eureka, check_zookeeper
+from eurekube_provider.operator.selfcheck import (
+    INSTALL_CRDS_COMMAND,
+    CheckVerdict,
+    check_eureka,
+    check_zookeeper,
+)
 from eurekube_provider.operator.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,14 +66,14 @@ class EurekaSnapshot:
     """One Eureka as its servers showed it.
 
     :ivar instances: the instances that any server lists.
-    :ivar figures: the figures on renewals by the server's URL, as far as they can be read.
+    :ivar front_pages: the servers' front pages by URL, as far as they can be read.
     :ivar server_problems: pairs of a server's URL and its problem.
     :ivar server_count: the number of servers that answered.
     """
 
     name: str
     instances: tuple[Instance, ...] = ()
-    figures: Mapping[str, FrontPage] = field(default_factory=dict)
+    front_pages: Mapping[str, FrontPage] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
     server_problems: tuple[tuple[str, str], ...] = ()
     server_count: int = 0
@@ -294,9 +299,9 @@ def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnaps
     :param unread_parts: gets a sentence where no server answers.
     """
     server_problems = tuple(
-        (finding.subject.removeprefix(f"{name} "), finding.detail)
+        (finding.subject.removeprefix(f"{name} "), finding.explanation)
         for finding in check_eureka(name, peers)
-        if finding.verdict is Verdict.WARNING
+        if finding.verdict is CheckVerdict.WARNING
     )
     lists, failures = peers.ask_all(lambda peer: peer.list_instances())
     if not lists:
@@ -304,10 +309,10 @@ def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnaps
         return EurekaSnapshot(name, server_problems=server_problems)
     with ThreadPoolExecutor(len(peers.peers)) as pool:
         pages = pool.map(lambda peer: (peer.url, peer.read_front_page()), peers.peers)
-        figures = {url: page for url, page in pages if page is not None}
+        front_pages = {url: page for url, page in pages if page is not None}
     disagreements = tuple(_find_disagreements(peers, lists))
     return EurekaSnapshot(
-        name, tuple(merge_lists(lists.values())), figures, disagreements, server_problems, len(lists)
+        name, tuple(merge_lists(lists.values())), front_pages, disagreements, server_problems, len(lists)
     )
 
 
@@ -325,7 +330,9 @@ def read_zookeeper(
         unread_parts.append(f"the ZooKeeper {name}: {error}")
         return EurekaSnapshot(name)
     found = check_zookeeper(name, servers, pods)
-    server_problems = tuple((one.subject, one.detail) for one in found if one.verdict is Verdict.WARNING)
+    server_problems = tuple(
+        (one.subject, one.explanation) for one in found if one.verdict is CheckVerdict.WARNING
+    )
     return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, server_count=1)
 
 

@@ -216,7 +216,7 @@ def _syncer_vip_addresses(syncer: Syncer | None) -> list[str]:
 
 
 def self_preservation_findings(
-    url: str, figures: FrontPage, instances: Iterable[Instance], now_seconds: float
+    url: str, front_page: FrontPage, instances: Iterable[Instance], now_seconds: float
 ) -> Iterator[Finding]:
     """Yield a finding about a server that gets too few renewals, or would if one more were missing.
 
@@ -228,12 +228,12 @@ def self_preservation_findings(
     oldest = (now_seconds - FULLY_COUNTED_AFTER_SECONDS) * 1000
     settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
     expected = RENEWALS_PER_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
-    if figures.is_endangered and figures.renewals_last_minute < expected:
+    if front_page.is_in_or_near_self_preservation and front_page.renewals_last_minute < expected:
         yield Finding(
             Fault.SELF_PRESERVATION_NEAR,
             f"Eureka server {url}",
-            f"it got {figures.renewals_last_minute} heartbeats in the last minute and needs more than"
-            f" {figures.renewals_threshold}: it forgets no instance any more, not even those that are gone",
+            f"it got {front_page.renewals_last_minute} heartbeats in the last minute and needs more than "
+            f"{front_page.renewals_threshold}: it forgets no instance any more, not even those that are gone",
             "find whose heartbeats are missing: deregister instances that run no more, start what should"
             " renew (the operator, eurekube keepalive), and let clients renew every 30 s",
         )

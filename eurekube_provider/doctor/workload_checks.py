@@ -47,28 +47,28 @@ SETTINGS_PLACE_BY_INJECTED_CONTAINER: Mapping[str, str] = {
 class Workload:
     """A Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
 
-    :ivar item: the object, of this ``kind``.
+    :ivar kubernetes_object: the object, of this ``kind``.
     :ivar live_pod: one of its running pods, which admission may have changed; None without one.
     """
 
     kind: str
-    item: Object
+    kubernetes_object: Object
     live_pod: Object | None = None
 
     @property
     def subject(self) -> str:
         """Kind, namespace and name of the workload, for a person."""
-        return f"{self.kind} {qualified_name(self.item)}"
+        return f"{self.kind} {qualified_name(self.kubernetes_object)}"
 
     @property
     def namespace(self) -> str:
         """The namespace of the workload."""
-        return str(self.item["metadata"]["namespace"])
+        return str(self.kubernetes_object["metadata"]["namespace"])
 
     @property
     def _pod_template(self) -> Object:
-        template = (self.item.get("spec") or {}).get("template") or {}
-        return self.item if self.kind == "Pod" else template
+        template = (self.kubernetes_object.get("spec") or {}).get("template") or {}
+        return self.kubernetes_object if self.kind == "Pod" else template
 
     @property
     def pod_spec(self) -> Object:
@@ -85,15 +85,15 @@ class Workload:
     @property
     def match_labels(self) -> Mapping[str, str]:
         """The labels that the workload's selector requires of pods; empty for a pod."""
-        selector = (self.item.get("spec") or {}).get("selector") or {}
+        selector = (self.kubernetes_object.get("spec") or {}).get("selector") or {}
         found: Mapping[str, str] = selector.get("matchLabels") or {}
         return found
 
     @property
     def is_rolled_out(self) -> bool:
         """True if the controller's status says that all pods have the current template."""
-        status, spec = self.item.get("status") or {}, self.item.get("spec") or {}
-        generation = self.item["metadata"].get("generation")
+        status, spec = self.kubernetes_object.get("status") or {}, self.kubernetes_object.get("spec") or {}
+        generation = self.kubernetes_object["metadata"].get("generation")
         wanted = status.get("desiredNumberScheduled", spec.get("replicas"))
         updated = status.get("updatedNumberScheduled", status.get("updatedReplicas"))
         return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
@@ -105,7 +105,7 @@ class Workload:
         if self.kind == "Pod":
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
-        name = str(self.item["metadata"]["name"])
+        name = str(self.kubernetes_object["metadata"]["name"])
         return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
 
 
@@ -164,7 +164,7 @@ def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iter
 def _min_ready_findings(
     workload: Workload, needed: int, *, prefers_readiness_gate: bool
 ) -> Iterator[Finding]:
-    spec: Object = workload.item.get("spec") or {}
+    spec: Object = workload.kubernetes_object.get("spec") or {}
     given = int(spec.get("minReadySeconds") or 0)
     if workload.kind == "Pod" or given >= needed:
         return

@@ -45,7 +45,13 @@ class AvoidedPeers:
                 self._until[peer.url] = now + windows.AVOID_SERVER_SECONDS
         if is_news:
             _log.warning(
-                f"Eureka server {fault}, asking it last", extra={"url": peer.url, "error": str(error)}
+                "Eureka server failed or was slow, asking the other servers first for a while",
+                extra={
+                    "url": peer.url,
+                    "reason": fault,
+                    "seconds": windows.AVOID_SERVER_SECONDS,
+                    "error": str(error),
+                },
             )
 
     def silent_since(self, url: str) -> float:

@@ -30,7 +30,7 @@ from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.successors import blocking_error, find_blocked_removals_by_application
+from eurekube_provider.eureka.successors import blocking_error, ensure_successors_by_application
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def read_and_renew_everywhere(peers: Peers, instances: Sequence[Instance]) -> Un
 def register_copies_at(peer: Peer, instances: Sequence[Instance]) -> None:
     """Register instances at one server as another server holds them, overridden statuses included."""
     for chunk in batch.chunks(instances):
-        peer.send_batch([batch.register_item(instance) for instance in chunk])
+        peer.send_batch([batch.registration_item(instance) for instance in chunk])
 
 
 def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[ChangeOrder]) -> ErrorByKey:
@@ -94,7 +94,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
     over = _updates_needing_no_read(notes, wanted)
-    new = {order.key for order in wanted if order.key not in over and notes.is_new(order.key)}
+    new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
     are_several = len(peers.peers) > 1
     looked_at = [
         order.change.instance
@@ -227,7 +227,9 @@ def _send_where_missing(
     """
 
     def is_everywhere(one: Instance) -> bool:
-        return all(_is_up_to_date(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
+        return all(
+            _is_up_to_date(reads.instances_by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers
+        )
 
     def is_due(one: Instance) -> bool:
         return not is_noted.is_set() or notes.table.has_instance(one.key)
@@ -275,7 +277,9 @@ def _register_at(
         if asks_for_newer:
             reads_back[0] = batch.heartbeat_item(chunk[0], batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)
         try:
-            answers = peers.send_batch(peer, [*map(batch.register_item, chunk), *reads_back])[len(chunk) :]
+            answers = peers.send_batch(peer, [*map(batch.registration_item, chunk), *reads_back])[
+                len(chunk) :
+            ]
         except RegistryUnreachable:
             notes.table.remember_unanswered_registrations(chunk)
             raise
@@ -300,7 +304,7 @@ def _register_at(
 
 def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instance]) -> ErrorByKey:
     """Remove instances from every server, and read whether they are gone; return the failures."""
-    blocked_by_application = find_blocked_removals_by_application(peers, notes.table, leaving)
+    blocked_by_application = ensure_successors_by_application(peers, notes.table, leaving)
     for instance in leaving:
         notes.note_removal_begins(instance)
     is_noted = threading.Event()
@@ -329,7 +333,7 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
             break
     for url, error in silent.items():
         _log.warning(
-            "failed to verify removals, retrying: the Eureka server does not answer",
+            "failed to verify removals at a Eureka server, which may show the instances until a later check",
             extra={"url": url, "error": str(error)},
         )
     failures: ErrorByKey = {
@@ -366,7 +370,7 @@ def _remove_at_and_return_kept(
         reads_back = [
             batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in chunk
         ]
-        answers = peers.send_batch(peer, [*map(batch.cancel_item, chunk), *reads_back])[len(chunk) :]
+        answers = peers.send_batch(peer, [*map(batch.cancellation_item, chunk), *reads_back])[len(chunk) :]
         notes.sent(peer.url, len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)

@@ -262,7 +262,7 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
 
 
 def _split_zone(text: str) -> tuple[str, str]:
-    """Take a leading ``zone=`` off a service URL."""
+    """Return the zone of a service URL given as ``zone=URL``, and the URL; an empty zone for none."""
     name, separator, rest = text.partition("=")
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import Cluster, cluster_part_of_id
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.registry import Figures, RegistryCondition, RegistryListener, UncachedReading
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
@@ -167,7 +167,7 @@ class EurekaRegistry:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return self.table.count_up_instances(owner=owner, cluster=cluster)
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
         return self._coalescer.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
@@ -215,12 +215,12 @@ class EurekaRegistry:
         self._followers.append(was_read)
         self.reader.read_often_after_changes()
 
-    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.
         """
-        return self.repair.find_unlisted(keys)
+        return self.repair.look_up_unlisted(keys)
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the figures for metrics; in full, also those of the servers' front pages."""
@@ -235,7 +235,7 @@ class EurekaRegistry:
             ],
             read_at=self.reachability.read_at,
             registered=share.registered,
-            held=held,
+            renewed_here=held,
             renewed_share=share.share,
             share_warning=share.warning,
             renewals_last_minute=share.renewals_last_minute,
@@ -277,7 +277,7 @@ class EurekaRegistry:
         """
         if not include_known and not self.reachability.awaits_list_after_takeover:
             return
-        asked = [key for key in keys if include_known or self.table.is_new(key)]
+        asked = [key for key in keys if include_known or self.table.is_key_unused(key)]
         for key, found in read_instances(self.peers, asked).items():
             if found is None:
                 self.renewals.remove(key)
@@ -303,6 +303,10 @@ class EurekaRegistry:
             count, registered, self.renewals.counts.accepted_last_minute / servers
         )
         if share.warning and not before:
-            _log.warning("renewing a large share of Eureka's instances", extra={"hint": share.warning})
+            _log.warning(
+                "renewing a large share of Eureka's instances, going on: Eureka keeps them if this process "
+                "stops",
+                extra={"hint": share.warning},
+            )
         for was_read in self._followers:
             was_read()

@@ -88,7 +88,7 @@ class WriteNotes:
         """Return whether ``owner`` has an instance."""
         return self.table.count_instances(owner) > 0
 
-    def is_new(self, key: InstanceKey) -> bool:  # noqa: ARG002 - who reads no list knows of none
+    def is_key_unused(self, key: InstanceKey) -> bool:  # noqa: ARG002 - who reads no list knows of none
         """Return whether a key has no instance, and had none lately; False also where the knowledge is
         old.
         """

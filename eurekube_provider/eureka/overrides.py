@@ -52,7 +52,7 @@ class StatusByServer:
 
     @property
     def is_absent_everywhere(self) -> bool:
-        """True if no server that answered holds the instance."""
+        """True if no server that answered holds the instance; also where none answered."""
         return not any(self.statuses.values())
 
 
@@ -182,10 +182,10 @@ def is_another_instance_up_everywhere(
     found_up: set[str] = set()
     for some in batch.chunks(others, _READS_PER_CHUNK):
         reads = read_everywhere(peers, [one.key for one in some], RefusalByKey())
-        for url, held in reads.by_url.items():
+        for url, held in reads.instances_by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)
-        if found_up.issuperset(reads.by_url):
+        if found_up.issuperset(reads.instances_by_url):
             return True
     return False
 

@@ -68,7 +68,8 @@ class PeerExecutor:
                 work()
             except Exception:  # noqa: BLE001 - the thread must go on
                 _log.exception(
-                    "failed to ask a Eureka server: unexpected error, going on with the next request"
+                    "failed to ask a Eureka server: unexpected error, not asking again, going on with the "
+                    "next request"
                 )
 
     def _wait_for_work(self) -> Callable[[], None] | None:

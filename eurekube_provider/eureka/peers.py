@@ -172,14 +172,14 @@ class Peers:
             return False  # its next turn finds the same
         self.table.note_held_again(peer.url, instance.key)
         _log.warning(
-            "copied an instance to a Eureka server that lacked it",
+            "copied an instance to a Eureka server that lacked it, so that its callers find it again",
             extra={"url": peer.url, "instance": instance.instance_id},
         )
         return True
 
     def _was_removed_at_another_server(self, instance: Instance, first_index: int) -> bool:
-        """Return whether the instance is gone at a server that accepted its renewal lately, other than the
-        next one to ask.
+        """Read the instance at the servers that accepted its renewal lately, other than the next one to ask;
+        return whether one of them does not hold it any more.
 
         The next one may have missed the removal, and would have the others register the instance again.
         """
@@ -219,7 +219,9 @@ class Peers:
         return merge_lists(lists.values()), failures
 
     def find_duplicate_urls(self) -> dict[str, str]:
-        """Return the URLs that lead to the same server as another URL, each with that other URL."""
+        """Ask the servers who they are; return the URLs that lead to the same server as another URL, each
+        with that other URL.
+        """
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
         return find_duplicate_urls({peer.url: said.get(peer.url) for peer in self.peers})
 

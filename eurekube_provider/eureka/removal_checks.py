@@ -83,8 +83,9 @@ class RemovalChecks:
         with self._lock:
             self._removed.pop((peers.connection.service_urls, key), None)
 
-    def check_all(self) -> None:
-        """Check all added removals, unless another thread is already checking.
+    def check_and_remove_again(self) -> None:
+        """Wait until all added removals are due, and remove again what came back; return at once if another
+        thread is already doing so.
 
         A failed removal of another thread, which does not wait, is reported on standard error: it is no
         failure of this thread's removals.
@@ -99,7 +100,7 @@ class RemovalChecks:
         mine: list[RegistryError] = []
         try:
             while due := self._wait_for_due():
-                for removed, error in self._check_due(due):
+                for removed, error in self._remove_reappeared(due):
                     if removed.thread_id == threading.get_ident():
                         mine.append(error)
                         continue
@@ -133,9 +134,11 @@ class RemovalChecks:
         with self._lock:
             return [removed for removed in self._removed.values() if removed.due_at <= latest]
 
-    def _check_due(self, due: list[_RemovalToCheck]) -> Iterator[tuple[_RemovalToCheck, RegistryError]]:
-        """Remove instances that came back, and check them again later; yield those that stay, with the
-        error.
+    def _remove_reappeared(
+        self, due: list[_RemovalToCheck]
+    ) -> Iterator[tuple[_RemovalToCheck, RegistryError]]:
+        """Read the removed instances that are due, remove those that came back, and plan their next check;
+        yield those whose check or removal failed, with the error.
         """
         for peers in {id(removed.peers): removed.peers for removed in due}.values():
             mine = [removed for removed in due if removed.peers is peers]

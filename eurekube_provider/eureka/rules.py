@@ -363,7 +363,7 @@ def _are_equal(one: Instance, other: Instance) -> bool:
     return one.owner == other.owner and one.status is other.status and same_contents(one, other)
 
 
-class Verdict(Enum):
+class InstanceVerdict(Enum):
     """A judgement of an instance in doubt, by the servers' answers."""
 
     UNDECIDED = auto()  # nobody knows yet: it is asked for again
@@ -384,7 +384,7 @@ class ServerAnswers:
     :ivar have_all_answered: True if none of them failed to answer.
     :ivar started_ms_by_url: when each was started, by its own clock; without those that do not say.
     :ivar urls_with_kept_memory: those that are known to have forgotten nothing.
-    :ivar has_lost_memory: True if one was restarted lately, so that a missing instance may have been
+    :ivar may_have_lost_memory: True if one was restarted lately, so that a missing instance may have been
         forgotten.
     :ivar most_servers_at_one_url: the most servers that answer at one URL.
     """
@@ -393,7 +393,7 @@ class ServerAnswers:
     have_all_answered: bool = True
     started_ms_by_url: Mapping[str, int] = field(default_factory=dict)
     urls_with_kept_memory: Set[str] = frozenset()
-    has_lost_memory: bool = False
+    may_have_lost_memory: bool = False
     most_servers_at_one_url: int = 1
 
     @property
@@ -447,7 +447,7 @@ class Ownership:
 
 def judge_checked_instance(
     check: PlannedCheck, record: InstanceRecord, found: Instance | None, now_ms: int
-) -> Verdict:
+) -> InstanceVerdict:
     """Judge what one server holds of an instance that was removed, or may come late.
 
     :param found: the instance as it was read at the server.
@@ -456,7 +456,7 @@ def judge_checked_instance(
         have come late, too.
     """
     if found is None:
-        return Verdict.GONE
+        return InstanceVerdict.GONE
     removed = check.instance
     if (
         check.is_removed
@@ -464,11 +464,11 @@ def judge_checked_instance(
         and record.instance is None  # else it was registered again, perhaps at this moment
         and found.written_at_ms <= (removed.last_dirty_timestamp_ms or now_ms)
     ):
-        return Verdict.LEFT_OVER
-    return Verdict.LATE_WRITE if found.owner else Verdict.FOREIGN
+        return InstanceVerdict.LEFT_OVER
+    return InstanceVerdict.LATE_WRITE if found.owner else InstanceVerdict.FOREIGN
 
 
-def judge_late_instance(record: InstanceRecord, found: Instance) -> Verdict:
+def judge_late_instance(record: InstanceRecord, found: Instance) -> InstanceVerdict:
     """Judge an instance of this operator's that may have come late.
 
     :param found: the instance, with the mark of leaving if its override may be Eurekube's.
@@ -476,9 +476,9 @@ def judge_late_instance(record: InstanceRecord, found: Instance) -> Verdict:
     """
     known = record.instance
     return (
-        Verdict.LATE_WRITE
+        InstanceVerdict.LATE_WRITE
         if known is None or (found.is_leaving and not known.is_leaving)
-        else Verdict.REGISTERED
+        else InstanceVerdict.REGISTERED
     )
 
 
@@ -489,7 +489,7 @@ def are_only_some_out_of_service(servers: ServerAnswers) -> bool:
     return servers.have_all_answered and not is_everywhere and Status.OUT_OF_SERVICE in held
 
 
-def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> Verdict:
+def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> InstanceVerdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 
     :param have_servers_warmed_up: True if each server has run for long enough to have heard of all living
@@ -497,8 +497,12 @@ def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: b
     :returns: REGISTERED if a server holds it, GONE if its absence is proved; else UNDECIDED.
     """
     if servers.newest is not None:
-        return Verdict.REGISTERED
-    return Verdict.GONE if servers.have_all_answered and have_servers_warmed_up else Verdict.UNDECIDED
+        return InstanceVerdict.REGISTERED
+    return (
+        InstanceVerdict.GONE
+        if servers.have_all_answered and have_servers_warmed_up
+        else InstanceVerdict.UNDECIDED
+    )
 
 
 def judge_listed_stack_registration(
@@ -507,7 +511,7 @@ def judge_listed_stack_registration(
     ownership: Ownership,
     now_seconds: float,
     do_servers_share_instances: Callable[[], bool],
-) -> Verdict:
+) -> InstanceVerdict:
     """Judge a stack's registration that a list suggests to renew.
 
     If one server holds it and another one does not, it is on its way to the other one, or the other one has
@@ -523,24 +527,24 @@ def judge_listed_stack_registration(
     """
     found, dropped = servers.newest, record.dropped
     if found is None or not ownership.is_renewed_for_stack(found):
-        return Verdict.REMOVED if servers.have_all_answered else Verdict.UNDECIDED
+        return InstanceVerdict.REMOVED if servers.have_all_answered else InstanceVerdict.UNDECIDED
     if dropped is None or is_registered_again(dropped, found, servers.held_by_url):
-        if may_be_evicted(servers.held_by_url, now_seconds):
-            return Verdict.REGISTERED
+        if may_have_been_evicted(servers.held_by_url, now_seconds):
+            return InstanceVerdict.REGISTERED
         is_removed = (
             bool(urls_where_removed(servers, now_seconds - windows.REGISTRATION_SPREAD_SECONDS))
             and do_servers_share_instances()
         )
-        return Verdict.REMOVED if is_removed else Verdict.REGISTERED
+        return InstanceVerdict.REMOVED if is_removed else InstanceVerdict.REGISTERED
     # What was removed before our eyes stands only on those that missed it, even if they alone answer. Neither
     # a server's restart makes that less certain, nor that nothing else shows any more that servers share.
     is_removed = bool(urls_where_removed(servers, now_seconds, was_dropped=True)) or any(
         url in servers.held_by_url and servers.held_by_url[url] is None for url in dropped.lacking_urls
     )
     return (
-        Verdict.REMOVED
-        if is_removed or not (servers.have_all_answered or servers.has_lost_memory)
-        else Verdict.REGISTERED
+        InstanceVerdict.REMOVED
+        if is_removed or not (servers.have_all_answered or servers.may_have_lost_memory)
+        else InstanceVerdict.REGISTERED
     )
 
 
@@ -553,7 +557,7 @@ def judge_missing_stack_registration(
     do_servers_share_instances: Callable[[], bool],
     *,
     is_restoring: bool = False,
-) -> Verdict:
+) -> InstanceVerdict:
     """Judge a stack's registration that a renewal missed at a server that held it, or at all servers.
 
     :param accepted_lately: the servers that accepted its renewal lately and now lack it.
@@ -566,21 +570,25 @@ def judge_missing_stack_registration(
         it has run.
     """
     if removed_from:
-        return Verdict.REMOVED
-    if servers.has_lost_memory or is_restoring:
-        return Verdict.FORGOTTEN
+        return InstanceVerdict.REMOVED
+    if servers.may_have_lost_memory or is_restoring:
+        return InstanceVerdict.FORGOTTEN
     if servers.newest is None:
         said_before = servers.started_ms_by_url.keys() & servers.held_by_url.keys()
-        return Verdict.UNDECIDED if said_before and not said_before & answered else Verdict.REMOVED
+        return (
+            InstanceVerdict.UNDECIDED
+            if said_before and not said_before & answered
+            else InstanceVerdict.REMOVED
+        )
     those = replace(
         servers, held_by_url={url: one for url, one in servers.held_by_url.items() if one or url in answered}
     )
     if servers.most_servers_at_one_url == 1 and accepted_lately & those.held_by_url.keys():
-        return Verdict.REMOVED
+        return InstanceVerdict.REMOVED
     return (
-        Verdict.REMOVED
+        InstanceVerdict.REMOVED
         if urls_where_removed(those, now_seconds) and do_servers_share_instances()
-        else Verdict.FORGOTTEN
+        else InstanceVerdict.FORGOTTEN
     )
 
 
@@ -595,7 +603,7 @@ def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: boo
         count in these cases, too.
     """
     held, found = servers.held_by_url, servers.newest
-    if servers.has_lost_memory or servers.most_servers_at_one_url > 1:
+    if servers.may_have_lost_memory or servers.most_servers_at_one_url > 1:
         if not was_dropped:
             return ()
         held = {url: one for url, one in held.items() if one or url in servers.urls_with_kept_memory}
@@ -609,7 +617,7 @@ def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: boo
     )
 
 
-def may_be_evicted(held_by_url: Mapping[str, Instance | None], now_seconds: float) -> bool:
+def may_have_been_evicted(held_by_url: Mapping[str, Instance | None], now_seconds: float) -> bool:
     """Return whether nobody has renewed the instance for so long that a server may have evicted it."""
     ends = [
         one.lease_ends_ms for one in held_by_url.values() if one is not None and one.lease_ends_ms is not None

@@ -36,7 +36,7 @@ class FrontPage:
     renewals_last_minute: int
 
     @property
-    def is_endangered(self) -> bool:
+    def is_in_or_near_self_preservation(self) -> bool:
         """True if the server is in self-preservation, or would be with one renewal less."""
         return self.renewals_last_minute <= self.renewals_threshold
 

@@ -1,4 +1,4 @@
-"""A check that a server holds the successors of an instance before the instance is removed from it.
+"""The step before a removal that makes sure that each server holds a successor of the removed instance.
 
 A registration goes to one server, which tells the others, but a removal goes to each of them. A server that
 the others cannot reach would lose the last instance of an application at once, and hear of its successor only
@@ -30,24 +30,22 @@ BlockedRemovals = Mapping[str, RegistryError]
 """The servers, by URL, at which instances must not be removed yet, and the reason."""
 
 
-def find_blocked_removals(
-    peers: Peers, table: InstanceTable, leaving: Collection[Instance]
-) -> BlockedRemovals:
-    """Return the servers at which these instances must not be removed yet, after their successors were
-    registered there.
+def ensure_successors(peers: Peers, table: InstanceTable, leaving: Collection[Instance]) -> BlockedRemovals:
+    """Make sure that each server holds a successor of these instances: register the successors where none is
+    known to be. Return the servers where that failed, with the reason.
 
-    For a stack's run none is returned: its removals must be done when it ends, so that it does not wait for a
-    server.
+    These instances must not be removed there yet. For a stack's run no server is returned: its removals must
+    be done when it ends, so that it does not wait for a server.
 
     :param leaving: instances of one application. The application's remaining instances are their successors.
     """
-    unseen = table.successors_not_seen_by_url(leaving)
+    unseen = table.note_leaving_and_find_unseen_successors(leaving)
     if not unseen:
         return {}
 
     def ask(peer: Peer) -> None:
         if peer.url in unseen:
-            _require_successors(peer, peers, table, unseen[peer.url])
+            _ensure_successor_at(peer, peers, table, unseen[peer.url])
 
     failures = peers.ask_all(ask, grace_seconds=windows.SUCCESSORS_GRACE_SECONDS)[1]
     if any(map(rules.is_owned_by_stack, leaving)):
@@ -55,22 +53,29 @@ def find_blocked_removals(
     return {url: error for url, error in failures.items() if url in unseen}
 
 
-def find_blocked_removals_by_application(
+def ensure_successors_by_application(
     peers: Peers, table: InstanceTable, leaving: Iterable[Instance]
 ) -> dict[str, BlockedRemovals]:
-    """Return, by application of the leaving instances, the result of :func:`find_blocked_removals`."""
+    """Make sure that each server holds successors of these instances; return, by application, the result of
+    :func:`ensure_successors`, without applications for which it succeeded everywhere.
+    """
     by_application = defaultdict[str, list[Instance]](list)
     for one in leaving:
         by_application[one.application].append(one)
     return {
         name: held
         for name, those in by_application.items()
-        if (held := find_blocked_removals(peers, table, those))
+        if (held := ensure_successors(peers, table, those))
     }
 
 
-def _require_successors(peer: Peer, peers: Peers, table: InstanceTable, unseen: Collection[Instance]) -> None:
-    """Make sure that a server holds a successor of the leaving instances.
+def _ensure_successor_at(
+    peer: Peer, peers: Peers, table: InstanceTable, unseen: Collection[Instance]
+) -> None:
+    """Make sure that a server holds a successor of the leaving instances: register the successors there if it
+    holds none that is UP.
+
+    :param unseen: the successors; the longest registered first.
 
     :raises RegistryUnreachable: the server does not answer.
     :raises RegistryRejected: the server holds none of the successors, and none could be registered there.

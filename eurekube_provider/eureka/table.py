@@ -325,11 +325,13 @@ class InstanceTable:
         if record.spreading is None:
             self._spreading.pop(record.key, None)
 
-    def successors_not_seen_by_url(self, leaving: Collection[Instance]) -> dict[str, list[Instance]]:
-        """Return, by server, the successors of these instances that it was not seen to hold; see
-        :mod:`.rules`.
+    def note_leaving_and_find_unseen_successors(
+        self, leaving: Collection[Instance]
+    ) -> dict[str, list[Instance]]:
+        """Note that these instances leave, so that they are nobody's successors any more; return, by server,
+        their own successors that it was not seen to hold, see :mod:`.rules`.
 
-        :param leaving: instances of one application. From now on they are nobody's successors.
+        :param leaving: instances of one application.
         """
         if not self._spreading:
             return {}
@@ -486,7 +488,7 @@ class InstanceTable:
         """Return whether a key has an instance."""
         return self.get(key) is not None
 
-    def is_new(self, key: InstanceKey) -> bool:
+    def is_key_unused(self, key: InstanceKey) -> bool:
         """Return whether a key has no instance, and none was written or removed lately."""
         with self._lock:
             record = self._records.get(key)

@@ -44,7 +44,7 @@ class Topology:
         self._works: bool | None = None  # None: nobody has asked yet, or no server has answered
 
     def allows_batches(self) -> bool:
-        """Return whether batches reach every server."""
+        """Return whether batches reach every server; ask the servers where the last answer is too old."""
         # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
         if time.monotonic() >= self._believed_until and self._asking.acquire(blocking=self._works is None):
             try:
@@ -61,10 +61,16 @@ class Topology:
             return
         works = obstacle is None
         if works != self._works:
-            reason = obstacle or "the servers forward to configured ones only"
-            _log.info(
-                "renewing in batches" if works else "renewing without batches", extra={"reason": reason}
-            )
+            if obstacle is None:
+                _log.info(
+                    "using batches for renewals and changes from now on: they reach every Eureka server",
+                    extra={"reason": "the servers forward to configured ones only"},
+                )
+            else:
+                _log.info(
+                    "renewing and changing instances one by one until the next check: batches cannot be used",
+                    extra={"reason": obstacle},
+                )
         self._works = works
         self._believed_until = time.monotonic() + windows.TOPOLOGY_CACHE_SECONDS
 

@@ -31,26 +31,28 @@ URL, and the error.
 class UncachedReads:
     """The servers' answers about instances.
 
-    :ivar by_url: by server and key, the instance; None where the server does not hold it.
+    :ivar instances_by_url: by server and key, the instance; None where the server does not hold it.
     :ivar failures: the servers that did not answer.
     """
 
-    by_url: dict[str, dict[InstanceKey, Instance | None]]
+    instances_by_url: dict[str, dict[InstanceKey, Instance | None]]
     failures: dict[str, RegistryError]
 
     def newest(self, key: InstanceKey) -> Instance | None:
         """Return the newest version that any server holds."""
-        return newest(answers.get(key) for answers in self.by_url.values())
+        return newest(answers.get(key) for answers in self.instances_by_url.values())
 
     def held_by_url(self, key: InstanceKey) -> dict[str, Instance | None]:
         """Return, by URL, what each server that answered holds under a key."""
-        return {url: answers.get(key) for url, answers in self.by_url.items()}
+        return {url: answers.get(key) for url, answers in self.instances_by_url.items()}
 
     def merge_with(self, other: UncachedReads) -> UncachedReads:
         """Return the answers of these reads and others together."""
-        urls = self.by_url.keys() | other.by_url.keys()
-        by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
-        return UncachedReads(by_url, {**self.failures, **other.failures})
+        urls = self.instances_by_url.keys() | other.instances_by_url.keys()
+        instances_by_url = {
+            url: {**self.instances_by_url.get(url, {}), **other.instances_by_url.get(url, {})} for url in urls
+        }
+        return UncachedReads(instances_by_url, {**self.failures, **other.failures})
 
 
 def read_instances(

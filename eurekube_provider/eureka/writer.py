@@ -40,7 +40,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import (
     ChangeOrder,
@@ -54,7 +54,7 @@ from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
 from eurekube_provider.eureka.successors import (
     BlockedRemovals,
     blocking_error,
-    find_blocked_removals_by_application,
+    ensure_successors_by_application,
 )
 
 _log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Writer:
         *,
         lease_count: int = 0,
         is_from_uncached_reads: bool = False,
-    ) -> Outcome:
+    ) -> PlanOutcome:
         """Carry out ``plan`` on behalf of ``owner``.
 
         One change that fails does not stop the others. Where no server can be reached at all, the rest of the
@@ -120,7 +120,7 @@ class Writer:
         :param is_from_uncached_reads: True if the plan was just made from reads past the caches.
         :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
-        outcome = Outcome()
+        outcome = PlanOutcome()
         many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
             max(lease_count, len(plan.changes))
         )
@@ -138,13 +138,13 @@ class Writer:
                 errors = self._apply_one_by_one(
                     orders, executor, is_from_uncached_reads=is_from_uncached_reads
                 )
-            outcome += Outcome.of(changes, errors)
+            outcome += PlanOutcome.of(changes, errors)
             unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
             if unreachable is not None:
                 settled = {id(change) for change in outcome.done}
                 settled |= {id(failure.change) for failure in outcome.failures}
                 rest = [change for change in plan.changes if id(change) not in settled]
-                return outcome + Outcome.of(rest, [unreachable] * len(rest))
+                return outcome + PlanOutcome.of(rest, [unreachable] * len(rest))
         return outcome
 
     def apply_in_batches(self, orders: Sequence[ChangeOrder]) -> list[ChangeError | None]:
@@ -163,7 +163,7 @@ class Writer:
     ) -> list[ChangeError | None]:
         """Carry out changes of one kind by single requests; return an error or None for each."""
         leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
-        blocked = find_blocked_removals_by_application(self.peers, self.notes.table, leaving)
+        blocked = ensure_successors_by_application(self.peers, self.notes.table, leaving)
         step = partial(self._apply_one, blocked=blocked, is_from_uncached_reads=is_from_uncached_reads)
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
@@ -206,7 +206,7 @@ class Writer:
         An owner's first instances are read before they are registered: if somebody else has taken their ids,
         the read shows it.
         """
-        return self.notes.has_instances(order.owner) and self.notes.is_new(order.key)
+        return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
     def _read_registered(self, order: ChangeOrder) -> Instance | None:
         """Read the registered instance: the owner's, or the one that the plan takes over.
@@ -324,7 +324,8 @@ class Writer:
             )
         for url, error in failures.items():
             _log.warning(
-                "failed to remove an instance from a Eureka server, which may show it until its lease ends",
+                "failed to remove an instance from a Eureka server, which may show it until a later check "
+                "or it lapses",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
         stays = blocking_error(blocked)

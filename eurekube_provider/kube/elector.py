@@ -113,7 +113,7 @@ class Elector:
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="elector", daemon=True),
-            threading.Thread(target=self._watch, name="elector-watch", daemon=True),
+            threading.Thread(target=self._watch_until_stopped, name="elector-watch", daemon=True),
         ]
 
     def start(self) -> None:
@@ -230,15 +230,21 @@ class Elector:
                 self.failure = None
             except KubernetesError as error:
                 if self.failure is None or str(self.failure) != str(error):
-                    _log.warning("failed to read or renew the Lease, retrying", extra={"error": str(error)})
+                    _log.warning(
+                        "failed to read or renew the Lease, retrying: leading or standing by as before for "
+                        "now",
+                        extra={"error": str(error)},
+                    )
                 self.failure = error
             except Exception:  # noqa: BLE001 - the thread must try again
-                _log.exception("failed to check the Lease, retrying")
+                _log.exception("failed to check the Lease, retrying: unexpected error")
             self._log_missed_renew_deadline()
             self._wake.wait(self.seconds_until_next_try())
 
-    def _watch(self) -> None:
-        """Watch the Lease, and wake the elector's thread when it must check the Lease at once."""
+    def _watch_until_stopped(self) -> None:
+        """Watch the Lease until stopped, and wake the elector's thread when it must check the Lease at
+        once.
+        """
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(LEASE_WATCH_SECONDS)}
         is_logged = False
         while not self._stopped.is_set():
@@ -253,9 +259,11 @@ class Elector:
                 if not is_logged and error.status_code is not None:
                     is_logged = True
                     about = {"error": str(self._name_missing_permission("watch", error))}
-                    _log.warning("failed to watch the Lease, reading it at each retry instead", extra=about)
+                    _log.warning(
+                        "failed to watch the Lease, retrying: it is read at intervals meanwhile", extra=about
+                    )
             except Exception:  # noqa: BLE001 - the thread must watch again
-                _log.exception("failed to watch the Lease, retrying")
+                _log.exception("failed to watch the Lease, retrying: it is read at intervals meanwhile")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _requires_lease_check(self, event: Object) -> bool:
@@ -278,7 +286,7 @@ class Elector:
                 self._transitions = None
                 self._losses += 1
                 _log.warning(
-                    "lost the Lease to another replica, this one stops writing",
+                    "lost the Lease to another replica, this one stops writing and stands by",
                     extra={"holder": holder or "released already"},
                 )
             self._holds = self._holds and is_ours
@@ -365,7 +373,9 @@ class Elector:
             is_news = self._holds and self._is_renewal_overdue() and not self._is_late
             self._is_late = self._is_late or is_news
         if is_news:
-            _log.warning("failed to renew the Lease in time: changes are paused, renewals in Eureka go on")
+            _log.warning(
+                "failed to renew the Lease in time, retrying: changes are paused, renewals in Eureka go on"
+            )
 
     def _is_renewal_overdue(self) -> bool:
         return self._clock() - self._renewed_at >= self._timing.renew_deadline_seconds

@@ -211,11 +211,13 @@ class EventRecorder:
         except KubernetesError as error:
             # E.g. in a namespace that is being deleted, where nothing can be created any more.
             _log.warning(
-                "failed to write an Event, dropping it",
+                "failed to write an Event, dropping it and going on with the next",
                 extra={"reason": event["reason"], "error": str(error)},
             )
         except Exception:  # noqa: BLE001 - the thread must go on writing the others
-            _log.exception("failed to write an Event, dropping it", extra={"reason": event["reason"]})
+            _log.exception(
+                "failed to write an Event: unexpected error, dropping it", extra={"reason": event["reason"]}
+            )
 
 
 def _truncate_note(note: str) -> str:

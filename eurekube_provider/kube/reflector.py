@@ -296,13 +296,15 @@ class Reflector:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._denied, self._asks_again = error.status_code, False
                 if error.status_code == 410:
-                    _log.info("watch expired, listing again", extra={"path": self._path})
+                    _log.info(
+                        "watch expired, keeping the old copy and listing again", extra={"path": self._path}
+                    )
                     self._version = None
                 else:
                     self.failure = error
                     _log.log(
                         logging.DEBUG if is_known else logging.WARNING,
-                        "failed to list or watch, retrying",
+                        "failed to list or watch objects, keeping the old copy and retrying",
                         extra={"path": self._path, "error": str(error)},
                     )
                     if error.status_code not in (None, _TOO_MANY_REQUESTS) and _must_relist_after(failures):
@@ -312,7 +314,11 @@ class Reflector:
                 failures += 1
                 self.restarts["failed"] += 1
                 self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
-                _log.exception("failed to watch, listing again", extra={"path": self._path})
+                _log.exception(
+                    "failed to list or watch objects: unexpected error, keeping the old copy and listing "
+                    "again",
+                    extra={"path": self._path},
+                )
                 self._version = None
             self._current_from = None
             delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)

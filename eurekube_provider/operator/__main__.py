@@ -105,7 +105,7 @@ def run_with_options(options: argparse.Namespace) -> int:
             if options.output == "json"
             else printable_lines(selfcheck.format_results(findings))
         )
-        return int(any(finding.verdict is selfcheck.Verdict.WARNING for finding in findings))
+        return int(any(finding.verdict is selfcheck.CheckVerdict.WARNING for finding in findings))
     if options.check_removal:
         return _check_uninstall(settings)
     if options.without_lease:
@@ -119,7 +119,10 @@ def run_with_options(options: argparse.Namespace) -> int:
     try:
         run(settings, stop_event_on_signals(), run_report)
     except EurekubeError as error:
-        _log.error("failed to run the operator, ending this process", extra={"error": str(error)})
+        _log.error(
+            "failed to run the operator, ending this process: no instance is deregistered",
+            extra={"error": str(error)},
+        )
         return 1
     return int(run_report is not None and run_report.is_once and run_report.has_failed)
 

@@ -66,8 +66,8 @@ class RenewalsWithoutKubernetes:
             self._is_reported = True
             if settings.cluster_name is None:
                 _log.warning(
-                    "renewing no instance until the Kubernetes API answers, since the cluster's"
-                    " name is not known: its instances lapse in Eureka within minutes",
+                    "renewing nothing until the Kubernetes API answers: the cluster's name is not known, "
+                    "instances lapse",
                     extra={"hint": "set --cluster-name, also to the name that it has by default"},
                 )
                 return
@@ -113,7 +113,7 @@ class RenewalsWithoutKubernetes:
         """Number of instances that are renewed without the Kubernetes API."""
         with self._lock:
             registries = list(self._registries.values())
-        return sum(registry.figures().held for registry in registries)
+        return sum(registry.figures().renewed_here for registry in registries)
 
     @property
     def status_sentence(self) -> str:
@@ -147,5 +147,7 @@ class RenewalsWithoutKubernetes:
                     registry.keep_registered(one)
             except Exception:  # noqa: BLE001 - the thread must go on
                 _log.exception(
-                    "failed to renew instances without the Kubernetes API, retrying", extra={"eureka": name}
+                    "failed to renew instances without the Kubernetes API, retrying: they lapse if this "
+                    "goes on",
+                    extra={"eureka": name, "retry_seconds": POLL_SECONDS},
                 )

@@ -27,7 +27,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import cluster_name_of_owner
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Outcome, Plan, Refusal, RefusalReason
+from eurekube_provider.core.plan import Plan, PlanOutcome, Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -60,7 +60,7 @@ _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 
 _EMPTY_DESIRED = DesiredInstances()
 _EMPTY_PLAN = Plan()
-_EMPTY_OUTCOME = Outcome()
+_EMPTY_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ConditionInput:
     syncer: Syncer | None = None
     desired: DesiredInstances = _EMPTY_DESIRED
     plan: Plan = _EMPTY_PLAN
-    outcome: Outcome = _EMPTY_OUTCOME
+    outcome: PlanOutcome = _EMPTY_OUTCOME
     waiting_change_count: int = 0
     brake_problem: Problem | None = None
     read_error: RegistryError | None = None
@@ -136,7 +136,7 @@ class ConditionInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(ReportedState):
+class SyncerReport(ReportedState):
     """The content of a syncer's next status.
 
     :param problems: faults and mere notes, by condition type.
@@ -163,7 +163,7 @@ class Report(ReportedState):
     service_counts: MemberServiceCounts | None = None
 
 
-def build_report(found: ConditionInput) -> Report:
+def build_report(found: ConditionInput) -> SyncerReport:
     """Return the conditions and counts of a syncer after a reconcile."""
     by_reason: dict[str, Problem] = {}
     for check in CHECKS:
@@ -180,7 +180,7 @@ def build_report(found: ConditionInput) -> Report:
     names = None
     if found.syncer is not None:
         names = found.syncer.names if found.eureka_instances else found.syncer.names & found.claimed_names
-    return Report(
+    return SyncerReport(
         is_ready,
         ready,
         not problems,

@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import Misconfigured, Registry, reading_error
-from eurekube_provider.core.syncer import connection_name, is_deleted
+from eurekube_provider.core.syncer import connection_name, is_being_deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.history import ReconcileHistory
@@ -160,7 +160,7 @@ class Controller:
         try:
             registry.start_leading(wanted_count)
             for syncer in self._sources.syncers.objects():
-                if not is_deleted(syncer):
+                if not is_being_deleted(syncer):
                     key = key_of(syncer)
                     there = registry.known_instances(owner=self._owner_name(key))
                     for instance in (
@@ -206,7 +206,7 @@ class Controller:
 
     @property
     def is_idle(self) -> bool:
-        """True if every syncer has been reconciled since this replica leads."""
+        """True if every syncer has been reconciled since this replica leads, and none waits for it again."""
         with self._terms:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
@@ -293,7 +293,10 @@ class Controller:
                 )
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
-                _log.exception("failed to reconcile a syncer, retrying", extra={"syncer": "/".join(key)})
+                _log.exception(
+                    "failed to reconcile a syncer, retrying: its instances are renewed meanwhile",
+                    extra={"syncer": "/".join(key)},
+                )
             finally:
                 self._busy_since.pop(name, None)
                 self.history.count_reconcile_result(key, time.monotonic() - started, failed=failed)
@@ -327,7 +330,7 @@ class Controller:
         else:
             delay = self._queue.retry(key)
             _log.warning(
-                "failed to reconcile a syncer, retrying",
+                "failed to reconcile a syncer, retrying: its instances are renewed meanwhile",
                 extra={"syncer": "/".join(key), "error": str(result.error), "retry_seconds": round(delay, 1)},
             )
         return result.error is not None

@@ -40,12 +40,12 @@ from eurekube_provider.core.syncer import (
     FORCE_DELETE_ANNOTATION,
     has_annotation,
     has_finalizer,
-    is_deleted,
+    is_being_deleted,
 )
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.finalizers import set_finalizer
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.reports import SyncerDeletion, SyncerResult
 from eurekube_provider.operator.sources import NAMESPACE_SYNCER_DELAY_SECONDS, ClusterCache
@@ -180,7 +180,7 @@ class DerivedSyncerController:
             parent_name,
             parent["metadata"].get("uid"),
         )
-        if item is not None and is_deleted(item):
+        if item is not None and is_being_deleted(item):
             if (
                 is_ours
                 and self._must_copy_force_delete_annotation(item, parent)
@@ -188,7 +188,7 @@ class DerivedSyncerController:
             ):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
-        if is_deleted(parent):
+        if is_being_deleted(parent):
             if (
                 is_ours
                 and item is not None
@@ -351,14 +351,16 @@ class DerivedSyncerController:
                 if error.status_code != 409:
                     raise
                 return None  # it exists already, and the watch is about to show it
-            said = "dry run: would create a derived syncer" if is_dry else "created a derived syncer"
-            _log.info(said, extra=extra)
+            if is_dry:
+                _log.info("dry run: would create a derived syncer, creating none", extra=extra)
+            else:
+                _log.info("created a derived syncer, reconciling it next", extra=extra)
             return answer
         answer = self._patch(
             item, _inherited_metadata_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
         )
         if is_dry:
-            _log.info("dry run: would change a derived syncer", extra=extra)
+            _log.info("dry run: would change a derived syncer, leaving it as it is", extra=extra)
             return None
         return answer
 
@@ -371,9 +373,9 @@ class DerivedSyncerController:
             item = self._sources.syncers.get(*key)
             return item is not None and _is_up_to_date(item, wanted)
 
-        return self._wait_until(is_in_watch)
+        return self._wait_for_watch(is_in_watch)
 
-    def _wait_until(self, is_in_watch: Callable[[], bool]) -> bool:
+    def _wait_for_watch(self, is_in_watch: Callable[[], bool]) -> bool:
         """Wait, in a single pass, until the watch shows an object that was written; return False if it does
         not.
         """
@@ -466,7 +468,7 @@ class DerivedSyncerController:
         """Delete a derived syncer; its finalizer goes after its instances have left."""
         key = key_of(item)
         if not self._access.sends_writes:
-            _log.info("dry run: would delete a derived syncer", extra={"syncer": "/".join(key)})
+            _log.info("dry run: would delete a derived syncer, keeping it", extra={"syncer": "/".join(key)})
             return None
         try:
             if self._must_copy_force_delete_annotation(item, parent):
@@ -477,7 +479,10 @@ class DerivedSyncerController:
             if error.status_code not in (404, 409):
                 raise
         else:
-            _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
+            _log.info(
+                "deleted a derived syncer, its instances are handed over or deregistered next",
+                extra={"syncer": "/".join(key)},
+            )
         with self._lock:
             self._leaving.pop(key, None)
             self._refused.pop(key, None)
@@ -498,7 +503,7 @@ class DerivedSyncerController:
         """
         key = key_of(parent)
         derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_syncers_of(key)}
-        if is_deleted(parent):
+        if is_being_deleted(parent):
             return self._finish_deletion(parent, derived)
         if not self._has_finalizer_or_is_dry_run(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
@@ -507,13 +512,13 @@ class DerivedSyncerController:
                 item = self._sources.syncers.get(*key)
                 return item is not None and has_finalizer(item)
 
-            if not self._wait_until(is_in_watch):
+            if not self._wait_for_watch(is_in_watch):
                 return SyncerResult()  # the event of the finalizer leads here again
         if not self._sources.knows_services_of(key[0]):
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
             unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(SYNCER_REMEDIES)
             status = parent.get("status") or {}
-            report = Report(
+            report = SyncerReport(
                 None,
                 unread,
                 is_synced=False,
@@ -568,7 +573,7 @@ class DerivedSyncerController:
                 refusal, leaves = self._refused.get(key), key in self._leaving
             if refusal is not None:
                 problem = refusal.problem
-            elif is_deleted(item):
+            elif is_being_deleted(item):
                 problem = Problem(Reason.LEAVING, "its EurekaSyncer is being deleted")
             elif leaves:
                 problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
@@ -624,13 +629,13 @@ class DerivedSyncerController:
         self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), NAMESPACE_SYNCER_DELAY_SECONDS)
 
 
-def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) -> Report:
+def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) -> SyncerReport:
     """Return the conditions and counts of a namespace's syncer."""
     namespace, _ = key_of(parent)
     counts = MemberServiceCounts.of(states)
     summary = f"{counts.ready} of {format_count(counts.total, 'Service')} of namespace {namespace} ready"
     well = Problem(ConditionType.SYNCED, summary if states else f"no Service of namespace {namespace} joins")
-    first = counts.worst[0] if counts.worst else None
+    first = counts.worst_services[0] if counts.worst_services else None
     synced = ready = well
     if first is not None and first.problem is not None:
         more = f", {len(states) - counts.synced - 1} more" if len(states) - counts.synced > 1 else ""
@@ -644,7 +649,7 @@ def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) ->
         is_ready = None
     elif first is not None:
         ready = Problem(Reason.INSTANCES_UP, synced.message)
-    return Report(
+    return SyncerReport(
         is_ready,
         ready,
         first is None,
@@ -674,7 +679,7 @@ def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:
 
 
 def _inherited_metadata_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
-    """Return the part of a merge patch for the inherited label and annotation."""
+    """Return the part of a merge patch for the inherited label and annotation; None removes one."""
     marks = inherited_metadata(wanted)
     return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
 

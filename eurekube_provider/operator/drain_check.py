@@ -172,7 +172,7 @@ class DrainCheck:
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 _log.exception(
                     "failed to check how long a syncer's pods serve after their deletion began, checking "
-                    "again after its next reconcile",
+                    "after its next reconcile",
                     extra={"syncer": "/".join(key)},
                 )
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.status import StatusWriter
 
@@ -64,20 +64,20 @@ class PlanAndOutcome:
     """A plan for one owner at one Eureka, and its outcome."""
 
     plan: Plan
-    outcome: Outcome
+    outcome: PlanOutcome
 
-    def with_next(self, plan: Plan, outcome: Outcome) -> PlanAndOutcome:
+    def with_next(self, plan: Plan, outcome: PlanOutcome) -> PlanAndOutcome:
         """Return the changes of this and of the next reconcile together: a syncer may need several in one
         pass.
         """
         return PlanAndOutcome(
             Plan(self.plan.changes + plan.changes, plan.refusals),
-            Outcome(self.outcome.done + outcome.done, outcome.failures),
+            PlanOutcome(self.outcome.done + outcome.done, outcome.failures),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorEntry:
+class RecordedMirror:
     """The result of one reconcile of a mirror.
 
     :ivar report: None for a mirror that was deleted, or whose reconcile reported nothing new.
@@ -124,10 +124,10 @@ class RunReport:
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
         self._entries: dict[str, dict[str, PlanAndOutcome]] = {}
-        self._reports: dict[SyncerKey, Report] = {}
-        self._mirrors: dict[MirrorKey, MirrorEntry] = {}
+        self._reports: dict[SyncerKey, SyncerReport] = {}
+        self._mirrors: dict[MirrorKey, RecordedMirror] = {}
 
-    def record_plan(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
+    def record_plan(self, plan: Plan, owner: str, name: str, outcome: PlanOutcome) -> None:
         """Record an owner's plan at the registry of this name, and the plan's outcome."""
         with self._lock:
             entries = self._entries.setdefault(owner, {})
@@ -145,9 +145,9 @@ class RunReport:
     def record_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
         """Record the report of one reconcile of a mirror, and its writes, real or planned."""
         with self._lock:
-            before = self._mirrors.get(key, MirrorEntry())
+            before = self._mirrors.get(key, RecordedMirror())
             every = tuple(writes) if self.is_dry else (*before.writes, *writes)
-            self._mirrors[key] = MirrorEntry(report or before.report, every, was_reconciled=True)
+            self._mirrors[key] = RecordedMirror(report or before.report, every, was_reconciled=True)
         if self.is_dry and not self.is_once and before.writes != every:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
             _log.info("dry run: planned a mirror's writes, making none", extra=extra)
@@ -156,7 +156,7 @@ class RunReport:
         """Return a status writer that also records each status in this report."""
         return _RecordingStatusWriter(access, self)
 
-    def record_report(self, key: SyncerKey, report: Report) -> None:
+    def record_report(self, key: SyncerKey, report: SyncerReport) -> None:
         """Record the report of one reconcile of a syncer."""
         with self._lock:
             self._reports[key] = report
@@ -191,7 +191,7 @@ class RunReport:
             self._was_printed = True
             every = sorted({*self._keys, *self._entries})
             for key in mirrors:
-                self._mirrors.setdefault(key, MirrorEntry())
+                self._mirrors.setdefault(key, RecordedMirror())
             if self._output == "json":
                 text = as_json(
                     {
@@ -285,7 +285,7 @@ def _problem_lines(problem: Problem | None) -> list[str]:
     return [f"! {problem.reason}: {problem.text}"] if problem else []
 
 
-def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
+def _mirror_text(entry: tuple[MirrorKey, RecordedMirror]) -> str:
     key, one = entry
     lines = [f"mirror {'/'.join(key)}:"]
     lines += _problem_lines(one.problem)
@@ -315,7 +315,10 @@ class RecordingRegistry:
         )
         self.lost_instances, self.drop_lost_instances = registry.lost_instances, registry.drop_lost_instances
         if isinstance(registry, MirrorSource):
-            self.call_after_reads, self.find_unlisted = registry.call_after_reads, registry.find_unlisted
+            self.call_after_reads, self.look_up_unlisted = (
+                registry.call_after_reads,
+                registry.look_up_unlisted,
+            )
         self.keep_registered: Callable[[Instance], None] = (
             _do_nothing if run_report.is_dry else registry.keep_registered
         )
@@ -333,9 +336,9 @@ class RecordingRegistry:
         if is_doubted or not include_known:
             self._registry.refresh(keys, include_known=is_doubted)
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Record a plan and its outcome; carry the plan out unless this is a dry run."""
-        outcome = Outcome() if self._run_report.is_dry else self._registry.apply(plan, owner)
+        outcome = PlanOutcome() if self._run_report.is_dry else self._registry.apply(plan, owner)
         self._run_report.record_plan(plan, owner, self._name, outcome)
         return outcome
 
@@ -349,7 +352,7 @@ class _RecordingStatusWriter(StatusWriter):
         super().__init__(access)
         self._run_report = run_report
 
-    def queue_report(self, syncer: Mapping[str, Any], report: Report) -> None:
+    def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Record a syncer's report in the run report, then write its status (a dry run's access sends no
         write).
         """

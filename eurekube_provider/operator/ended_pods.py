@@ -45,7 +45,8 @@ class EndedPodSearch:
         self._existing_in_last_search.pop(key, None)
 
     def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:
-        """Return the ids of a syncer's instances whose pods are proven not to exist any more.
+        """Return the ids of a syncer's instances whose pods are proven not to exist any more. Pods that exist
+        are remembered, and read last in the next search.
 
         :param registered: the syncer's instances in Eureka.
         """
@@ -59,7 +60,6 @@ class EndedPodSearch:
             return frozenset()
         missing = find_instances_of_vanished_pods(registered, self._slices_in(namespaces))
         before = self._existing_in_last_search.get(key, frozenset())
-        # Pods that existed in the last search are read again after all others.
         rest = [one for one in missing if one.instance_id not in before]
         asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ]}
         try:

@@ -38,7 +38,7 @@ from eurekube_provider.core.objects import is_ready, pod_name_of_endpoint
 from eurekube_provider.core.plan import Action, Change, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead, Registry, UncachedReading
-from eurekube_provider.core.syncer import Mode, Syncer, connection_name, is_deleted
+from eurekube_provider.core.syncer import Mode, Syncer, connection_name, is_being_deleted
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
@@ -316,8 +316,8 @@ class GateOpener:
         )
 
     def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
-        """Return the view of each syncer that selects a pod, with the key of the reading that it needs; ask
-        no server.
+        """Return the view of each syncer that selects a pod, and of each missing derived syncer that will;
+        each with the key of the reading that it needs, None for none. No server is asked.
         """
         found: dict[SyncerKey, list[Object]] = {}
         joining: list[tuple[GateView, ReadingKey | None]] = []
@@ -398,7 +398,7 @@ class GateOpener:
             has_instances = has_instances or self._may_have_instances_in_eureka(situation.owner, item)
         view = replace(
             view,
-            state=SyncerState.DELETED if is_deleted(item) else situation.state,
+            state=SyncerState.DELETED if is_being_deleted(item) else situation.state,
             is_desired=instance is not None,
             is_registration_uncertain=is_registration_uncertain,
             has_instances=has_instances,
@@ -488,9 +488,12 @@ class GateOpener:
                     due.setdefault(name, []).append(shown)
             self._readings |= due.keys()
         for name, pod_readings in due.items():
-            self._executor.submit(self._read_instances, name, pod_readings)
+            self._executor.submit(self._read_and_record_instances, name, pod_readings)
 
-    def _read_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
+    def _read_and_record_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
+        """Read the instances of gated pods from the registry of this name, and record the answers in the
+        pods' readings.
+        """
         began = time.monotonic()
         reading = UncachedReading({})
         try:
@@ -498,7 +501,11 @@ class GateOpener:
                 [one.wanted_instance.key for one in pod_readings]
             )
         except RegistryError as error:
-            _log.info("failed to read the instances of gated pods, retrying", extra={"error": str(error)})
+            _log.info(
+                "failed to read gated pods' instances, retrying: closed gates stay closed unless "
+                "whenEurekaIsAway is Open",
+                extra={"error": str(error)},
+            )
         finally:
             with self._lock:
                 for one in pod_readings:
@@ -553,7 +560,8 @@ class GateOpener:
             self._record_write_failure(pod, error)
         except Exception:  # noqa: BLE001 - it is tried again at the next look
             _log.exception(
-                "failed to write a pod's readiness gate, retrying", extra={"pod": f"{namespace}/{name}"}
+                "failed to write a pod's readiness gate, retrying: the gate stays as it is until then",
+                extra={"pod": f"{namespace}/{name}"},
             )
         finally:
             with self._lock:
@@ -569,7 +577,7 @@ class GateOpener:
             self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, step.message)
         if step.reason.opens_gate:
             _log.info(
-                "opened the readiness gate of a pod",
+                "opened the readiness gate of a pod, which can become ready now",
                 extra={"pod": f"{namespace}/{name}", "reason": str(step.reason), "why": step.message},
             )
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
@@ -584,8 +592,8 @@ class GateOpener:
             self._refused[key] = time.monotonic()
         if is_news:
             _log.warning(
-                "failed to write a pod's readiness gate, retrying",
-                extra={"pod": "/".join(key), "error": str(error)},
+                "failed to write a pod's readiness gate, retrying: the gate stays as it is until then",
+                extra={"pod": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
 
     def _record_problems(self, problems: Mapping[SyncerKey, Problem]) -> None:

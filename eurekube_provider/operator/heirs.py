@@ -16,7 +16,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.mapping import keep_registered_ids
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names, is_deleted
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names, is_being_deleted
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.sources import ClusterCache
@@ -70,7 +70,7 @@ class NextOwnerSearch:
         self, key: SyncerKey, given_up: GivenUpInstances
     ) -> dict[RegistryAndKey, NextOwner] | None:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
-        want one; None while a candidate's pods or nodes are not read yet.
+        want one; None while a candidate's pods or nodes are not read yet, which a single pass waits for.
 
         :param key: the syncer that gives the instances up.
         """
@@ -105,7 +105,7 @@ class NextOwnerSearch:
         others = (self._sources.syncers_of(one) for one in {one.application for one in given_up})
         for other in sorted(set().union(*others) - {key}):
             item = self._sources.syncers.get(*other)
-            if item is None or is_deleted(item):
+            if item is None or is_being_deleted(item):
                 continue
             with suppress(ConfigurationError, RegistryError):
                 syncer = self._sources.parse_spec(item)

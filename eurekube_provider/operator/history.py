@@ -23,8 +23,8 @@ from eurekube_provider.comparison.discrepancy import (
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, differences
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
 
@@ -59,7 +59,7 @@ class LastReconcile:
     """
 
     ended_at: float
-    report: Report
+    report: SyncerReport
     removals_held_since: float | None = None
     differing_count: int = 0
     differences: tuple[Difference, ...] = ()
@@ -107,9 +107,9 @@ class ReconcileHistory:
     def record(
         self,
         key: SyncerKey,
-        report: Report,
+        report: SyncerReport,
         plan: Plan | None = None,
-        outcome: Outcome | None = None,
+        outcome: PlanOutcome | None = None,
         held: HeldRemovals | None = None,
     ) -> None:
         """Record a reconcile that has ended.
@@ -120,7 +120,7 @@ class ReconcileHistory:
         """
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
-        outcome = Outcome((), ()) if outcome is None else outcome
+        outcome = PlanOutcome((), ()) if outcome is None else outcome
         rest = _remaining_differences(plan, outcome, held.problem.message if held else "")
         refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
             failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
@@ -196,7 +196,7 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _remaining_differences(plan: Plan, outcome: Outcome, why_held: str) -> list[Difference]:
+def _remaining_differences(plan: Plan, outcome: PlanOutcome, why_held: str) -> list[Difference]:
     """Return the differences that remain after a plan: changes that were refused, failed or held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}

@@ -54,7 +54,7 @@ class NameFinding:
 
     check: str
     subject: str
-    detail: str
+    state_and_remedy: str
     is_warning: bool = True
 
 

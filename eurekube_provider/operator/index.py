@@ -51,8 +51,8 @@ class Indexer(Generic[T]):
             for key in self._keys_of(new):
                 self._by_index[key][name] = new
 
-    def by_index(self, key: IndexKey) -> dict[tuple[str, str], T]:
-        """Return the objects that have an index key, by name."""
+    def objects_of_index_key(self, key: IndexKey) -> dict[tuple[str, str], T]:
+        """Return the objects that have an index key, by namespace and name."""
         return self._by_index.get(key, {})
 
 
@@ -76,14 +76,14 @@ class SelectorIndex:
             return self._indexer.objects.get(key)
 
     def keys_selecting(self, service: Object) -> set[tuple[str, str]]:
-        """Return the keys of the objects whose selectors match a Service."""
+        """Return namespace and name of the objects whose selectors match a Service."""
         with self._lock:
             if not self._indexer.objects:  # as where no stack follows a Service
                 return set()
             return {
                 key
                 for index_key in _index_keys_of_service(service)
-                for key, selector in self._indexer.by_index(index_key).items()
+                for key, selector in self._indexer.objects_of_index_key(index_key).items()
                 if selector.selects(service)
             }
 
@@ -117,10 +117,12 @@ class ServiceIndex:
     def services_and_slices(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services that a selector matches, and their EndpointSlices."""
         with self._lock:
-            found = self._services.by_index(_index_key_of_selector(selector)).values()
+            found = self._services.objects_of_index_key(_index_key_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
             slices = [
-                item for service in services for item in self._slices.by_index(key_of(service)).values()
+                item
+                for service in services
+                for item in self._slices.objects_of_index_key(key_of(service)).values()
             ]
         return services, slices
 
@@ -132,7 +134,7 @@ class ServiceIndex:
     def slices_of(self, namespace: str, service: str) -> list[Object]:
         """Return the EndpointSlices of a Service, without those of mirrors."""
         with self._lock:
-            return list(self._slices.by_index((namespace, service)).values())
+            return list(self._slices.objects_of_index_key((namespace, service)).values())
 
 
 def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:

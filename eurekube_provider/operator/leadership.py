@@ -80,7 +80,9 @@ class Leadership:
         return elector is None or (elector.may_write() and self._term == elector.term)
 
     def had_earlier_leader(self) -> bool:
-        """Return whether another replica may have led before this replica, even a moment ago."""
+        """Return whether another replica may have led before this replica, even a moment ago; True without an
+        election.
+        """
         return self._elector is None or self._elector.had_earlier_leader
 
     def forbid_changes(self) -> None:
@@ -169,7 +171,10 @@ class Leadership:
             if elector.no_replica_can_lead and not self._renews_for_all:
                 self._renews_for_all = True
                 tasks.start_renewals()
-                _log.warning("renewing all instances without a leader: no replica can take the expired Lease")
+                _log.warning(
+                    "renewing all instances without a leader, changing nothing: no replica can take the "
+                    "expired Lease"
+                )
             elif self._renews_for_all and has_ended and not elector.no_replica_can_lead:
                 self._renews_for_all = False
                 tasks.stand_by()
@@ -185,8 +190,8 @@ class Leadership:
                 _log.info("became the leader, reconciling everything", extra={"term": term})
             elif begins:
                 _log.warning(
-                    "became the leader with an old copy of the cluster: renewing instances, changing nothing "
-                    "until the copy is current"
+                    "became the leader with an old copy of the cluster, renewing but changing nothing until "
+                    "it is current"
                 )
 
 
@@ -273,7 +278,9 @@ class DuplicateOperatorCheck:
             ) from None
         for lease in listed:
             namespace = str(lease["metadata"]["namespace"])
-            if namespace != self._namespace and self._is_lease_renewed(namespace, lease.get("spec") or {}):
+            if namespace != self._namespace and self._note_and_check_alive(
+                namespace, lease.get("spec") or {}
+            ):
                 raise ConfigurationError(
                     f"{lease['spec']['holderIdentity']} leads in this cluster by the Lease"
                     f" {namespace}/{self._name}, and this operator would lead beside it by another one in the"
@@ -309,11 +316,14 @@ class DuplicateOperatorCheck:
                         extra={"error": str(error)},
                     )
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("failed to check Leases in other namespaces, retrying")
+                _log.exception(
+                    "failed to check Leases in other namespaces, retrying: an operator of the same name "
+                    "there stays unnoticed"
+                )
 
     def _own_lease_exists(self) -> bool:
         """Return whether this operator's own Lease exists: then the operator has led before, and this process
-        must not stop.
+        must not stop. False where the Lease cannot be read.
         """
         try:
             self._access.get(LEASES.path(self._namespace, self._name))
@@ -321,9 +331,9 @@ class DuplicateOperatorCheck:
             return False
         return True
 
-    def _is_lease_renewed(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Return whether a process renews a Lease: its renew time is recent, or has changed since the last
-        check. Remember the renew time.
+    def _note_and_check_alive(self, namespace: str, spec: Mapping[str, Any]) -> bool:
+        """Note the renew time of a Lease; return whether a process renews it: the time is recent, or has
+        changed since the last check.
         """
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)

@@ -58,7 +58,7 @@ class Option:
 
     name: str
     metavar: str
-    kind: ValueType
+    value_type: ValueType
     default: Any
     help: str
     default_text: str = ""
@@ -75,7 +75,7 @@ class Option:
         if not given.text:
             return self.value_if_empty
         try:
-            return self.kind.parse(given.text)
+            return self.value_type.parse(given.text)
         except ConfigurationError as error:
             raise ConfigurationError(f"{given.where}: {error}") from None
         except ValueError as error:
@@ -227,7 +227,7 @@ def texts_from_mapping(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise ConfigurationError(f"{place}: there is no such key; {hint}")
-        found[key] = SourcedText(_flag_text(place, value, known[key].kind), place)
+        found[key] = SourcedText(_flag_text(place, value, known[key].value_type), place)
     return found
 
 

@@ -87,7 +87,7 @@ class Permissions:
                 f" --advertise-from {syncer.advertise}",
             )
         for name in sorted(syncer.names):
-            if self._reservations.allow(syncer.namespace, name) is False:
+            if self._reservations.lets_register(syncer.namespace, name) is False:
                 return Problem(
                     Reason.NOT_ALLOWED,
                     f"it would be called {name!r}, which the operator's configuration reserves for other "
@@ -129,7 +129,7 @@ class Permissions:
         A syncer that has had instances under a name keeps the name as long as it exists.
         """
         for name in sorted(syncer.names - previously_claimed_names):
-            if self._reservations.allow(syncer.namespace, name):
+            if self._reservations.lets_register(syncer.namespace, name):
                 continue
             called = self._registries[syncer.eureka].owners(lookup_name=name)
             owners = [self._cluster.parse_syncer_of_this_cluster(owner) for owner in called]
@@ -172,7 +172,7 @@ class Permissions:
         reasons: dict[str, str] = {}
         others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
-            if self._reservations.allow(syncer.namespace, name):
+            if self._reservations.lets_register(syncer.namespace, name):
                 continue
             if self._settings.may_publish(syncer.namespace, name):
                 continue

@@ -89,7 +89,11 @@ class SelfRegistrationCheck:
         except KubernetesError as error:
             _log.warning(
                 "failed to read pods that may have registered themselves, not matching addresses, retrying",
-                extra={"syncer": "/".join(key), "error": str(error)},
+                extra={
+                    "syncer": "/".join(key),
+                    "error": str(error),
+                    "retry_seconds": BLOCKED_RECHECK_SECONDS,
+                },
             )
         soon = boot_clock_seconds() + BLOCKED_RECHECK_SECONDS
         for one in asked:
@@ -161,8 +165,10 @@ class SelfRegistrationCheck:
     def _find_removable(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Ask Eureka and the cluster for the instances that may be removed; see
-        :meth:`removable_instances`.
+        """Ask Eureka and the cluster for the instances that may be removed, see :meth:`removable_instances`;
+        remember since when nobody has renewed each.
+
+        :returns: these instances, and why the others stay; empty for no reason.
         """
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}

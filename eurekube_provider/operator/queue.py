@@ -23,7 +23,7 @@ SINGLE_GROUP = ""
 """Name of the group of an undivided queue."""
 
 
-class _Group(Generic[K]):
+class _KeyGroup(Generic[K]):
     """The keys that wait for the workers of one group; the queue's lock guards them."""
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -39,7 +39,7 @@ class WorkQueue(Generic[K]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)
-        self._groups: dict[str, _Group[K]] = {SINGLE_GROUP: _Group(self._lock)}
+        self._groups: dict[str, _KeyGroup[K]] = {SINGLE_GROUP: _KeyGroup(self._lock)}
         self._group_of: Callable[[K], str] = lambda _: SINGLE_GROUP
         self._working: set[K] = set()
         self._again: dict[K, str] = {}
@@ -55,7 +55,7 @@ class WorkQueue(Generic[K]):
             moves, since the workers there may all hang.
         """
         with self._lock:
-            self._groups = {group: _Group(self._lock) for group in groups}
+            self._groups = {group: _KeyGroup(self._lock) for group in groups}
             self._group_of = group_of
 
     def add(self, key: K, *, is_change: bool = True) -> None:

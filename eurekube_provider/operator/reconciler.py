@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
-from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry import Registry
@@ -165,7 +165,9 @@ class Reconciler:
         """
         try:
             if not self._prepare_writes(decided):
-                return SyncerResult(decided.item, syncers_to_reconcile=frozenset([decided.situation.key]))
+                return SyncerResult(
+                    decided.syncer_object, syncers_to_reconcile=frozenset([decided.situation.key])
+                )
             return self._apply_decision(decided)
         except LeadershipLost:
             raise
@@ -184,7 +186,7 @@ class Reconciler:
 
         :returns: True if the registry may be changed; False if the syncer must be decided again.
         """
-        key, item, situation = decided.situation.key, decided.item, decided.situation
+        key, item, situation = decided.situation.key, decided.syncer_object, decided.situation
         if item is not None and situation.syncer is not None and not has_finalizer(item):
             set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
         if not self._brake.record_if_current(
@@ -200,21 +202,31 @@ class Reconciler:
 
     def _remove_release_annotation(self, key: SyncerKey) -> None:
         """Remove the release annotation, so that it does not release the next braked removals as well."""
-        _log.warning("released the brake, as the release annotation asks", extra={"syncer": "/".join(key)})
+        if not self._access.sends_writes:
+            _log.warning(
+                "dry run: would release the brake, as the release annotation asks, removing nothing",
+                extra={"syncer": "/".join(key)},
+            )
+            return
+        _log.warning(
+            "released the brake, as the release annotation asks: carrying out the held removals",
+            extra={"syncer": "/".join(key)},
+        )
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error)}
             _log.warning(
-                "failed to remove the release annotation, it also releases the next removals", extra=extra
+                "failed to remove the release annotation, going on: it also releases the next removals",
+                extra=extra,
             )
 
     def _apply_decision(self, decided: DecidedSituation) -> SyncerResult:
         situation, decision, registries = decided.situation, decided.decision, decided.registries
         key = situation.key
         reads_all_registries = situation.state in (SyncerState.REFUSED, SyncerState.DELETED)
-        outcome = Outcome()
+        outcome = PlanOutcome()
         for name, steps in decision.steps_by_registry.items():
             plan = steps.plan
             if plan or name == situation.home_registry or reads_all_registries:
@@ -232,7 +244,7 @@ class Reconciler:
         }
         if count := sum(id(change) in handed_over for change in outcome.done):
             _log.info(
-                "handed a syncer's instances over to other syncers",
+                "handed a syncer's instances over to other syncers, which renew them from now on",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
         has_news = self._renew_or_let_lapse(decided) | self._log_takeovers(decided, outcome)
@@ -249,7 +261,7 @@ class Reconciler:
             BLOCKED_RECHECK_SECONDS if errors and error is None else None,
         ]
         return SyncerResult(
-            decided.item,
+            decided.syncer_object,
             self.reports.reconcile_report(decided, outcome, decision.error),
             situation.syncer,
             decision.home_differences if situation.syncer is not None else None,
@@ -261,7 +273,7 @@ class Reconciler:
             error,
         )
 
-    def _log_takeovers(self, decided: DecidedSituation, outcome: Outcome) -> bool:
+    def _log_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
         """Log and return whether an instance was taken over from a former name of the cluster."""
         steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
         if not steps:
@@ -271,7 +283,7 @@ class Reconciler:
         if not count:
             return False
         _log.info(
-            "took over a syncer's instances from a former name of the cluster",
+            "took over a syncer's instances from a former name of the cluster, renewing them as its own",
             extra={
                 "syncer": "/".join(decided.situation.key),
                 "taken_over": count,
@@ -285,16 +297,16 @@ class Reconciler:
     @staticmethod
     def _remove_self_registered(
         key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str
-    ) -> Outcome:
+    ) -> PlanOutcome:
         """Remove instances that gone pods registered themselves, but none that turns out to have an owner."""
         outcome = registries.apply(name, steps, owner)
         for change in outcome.done:
             _log.warning(
-                "removed an instance that a deleted pod had registered itself",
+                "removed an instance that a deleted pod had registered itself, callers find it no more",
                 extra={"syncer": "/".join(key), "instance": change.instance.instance_id},
             )
         failures = (one for one in outcome.failures if not isinstance(one.error, OwnershipConflict))
-        return Outcome(outcome.done, tuple(failures))
+        return PlanOutcome(outcome.done, tuple(failures))
 
     def _renew_or_let_lapse(self, decided: DecidedSituation) -> bool:
         """Renew the syncer's instances, except those that the decision lets lapse.
@@ -326,7 +338,7 @@ class Reconciler:
                     registries[name].let_lapse(one)
         return has_news
 
-    def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: Outcome) -> set[SyncerKey]:
+    def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: PlanOutcome) -> set[SyncerKey]:
         """Return the syncers that a deregistered instance of their application may have kept from
         registering.
         """
@@ -342,7 +354,7 @@ class Reconciler:
         return {other for name in names for other in self._sources.syncers_of(name)}
 
     def _finish_deletion(
-        self, decided: DecidedSituation, outcome: Outcome, error: RegistryError | None, *, is_done: bool
+        self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None, *, is_done: bool
     ) -> SyncerResult:
         """Remove a deleted syncer's finalizer once Eureka is clean, a person asks for it, or Eureka is away
         too long.
@@ -350,7 +362,7 @@ class Reconciler:
         A namespace whose deletion waits for the syncer does more harm then than instances that lapse by
         themselves.
         """
-        item, situation, key = decided.item, decided.situation, decided.situation.key
+        item, situation, key = decided.syncer_object, decided.situation, decided.situation.key
         requeue_after_seconds, why = decided.decision.requeue_after_seconds, ""
         is_ours = item is not None and has_finalizer(item)
         if situation.is_force_deleted:
@@ -381,8 +393,8 @@ class Reconciler:
             item, said, ended=ended, requeue_after_seconds=requeue_after_seconds, error=failure
         )
 
-    def _completed_deletion(self, decided: DecidedSituation, outcome: Outcome) -> SyncerDeletion:
-        item, unlisted_instances = decided.item, decided.situation.unlisted_instances
+    def _completed_deletion(self, decided: DecidedSituation, outcome: PlanOutcome) -> SyncerDeletion:
+        item, unlisted_instances = decided.syncer_object, decided.situation.unlisted_instances
         removed = [
             change.instance
             for steps in decided.decision.steps_by_registry.values()
@@ -391,7 +403,7 @@ class Reconciler:
         instances = tuple(one for one in removed if one not in unlisted_instances)
         if instances and outcome.done:
             _log.info(
-                "deregistered the instances of a deleted syncer",
+                "deregistered the instances of a deleted syncer, removing its finalizer next",
                 extra={"syncer": "/".join(decided.situation.key), "deregistered": len(instances)},
             )
         is_ours = item is not None and has_finalizer(item)
@@ -415,12 +427,19 @@ class Reconciler:
             " they are removed as soon as the registry answers and allows it, if they have not lapsed by then"
         )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
-        _log.warning("gave up deregistering a deleted syncer's instances, letting them lapse", extra=extra)
+        if self._access.sends_writes:
+            _log.warning(
+                "gave up deregistering a deleted syncer's instances, letting them lapse and releasing the "
+                "syncer",
+                extra=extra,
+            )
+        else:
+            _log.warning("dry run: would give up deregistering a deleted syncer's instances", extra=extra)
         return SyncerDeletion(tuple(left), left_behind_note=note)
 
     def _remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
         """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
-        key, item = decided.situation.key, decided.item
+        key, item = decided.situation.key, decided.syncer_object
         self._reader.forget(key)
         for registry in decided.registries.values():
             registry.drop_lost_instances(decided.situation.owner)

@@ -11,7 +11,7 @@ from eurekube_provider.core.decision import REPLICATION_WAIT_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.registry import NeverRead, Registry, reading_error
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 
@@ -97,11 +97,11 @@ class Registries(dict[str, Registry]):
         }
         return found if any(found.values()) else {}
 
-    def apply(self, name: str, steps: Plan, owner: str) -> Outcome:
+    def apply(self, name: str, steps: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan; see :meth:`~eurekube_provider.core.registry.Registry.apply`."""
         failure = self._failure_of_other_registry(name)
         if failure is not None:
-            return Outcome.of(steps.changes, [failure] * len(steps.changes))
+            return PlanOutcome.of(steps.changes, [failure] * len(steps.changes))
         return self[name].apply(steps, owner)
 
     def connections_to_same_eureka(
@@ -158,7 +158,8 @@ class Registries(dict[str, Registry]):
         if any(at and at == there for at, there in both):
             self._same_eureka_pairs.add(pair)
             _log.warning(
-                "kept the instances of a move between two connections: both lead to one Eureka",
+                "kept the instances of a move between two connections, removing none: both lead to one "
+                "Eureka",
                 extra={"eureka": f"{home},{other}", "hint": "keep one of them"},
             )
             return True

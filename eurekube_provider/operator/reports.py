@@ -11,14 +11,14 @@ from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead
-from eurekube_provider.core.syncer import Syncer, is_deleted
+from eurekube_provider.core.syncer import Syncer, is_being_deleted
 from eurekube_provider.operator.conditions import (
     EUREKA_ERROR_REASONS,
     ConditionInput,
-    Report,
+    SyncerReport,
     build_report,
     problem_of,
 )
@@ -27,7 +27,7 @@ from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.sources import ClusterCache
 
-_NO_OUTCOME = Outcome()
+_NO_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class SyncerResult:
     """
 
     syncer: Object | None = None
-    report: Report | None = None
+    report: SyncerReport | None = None
     applied_spec: Syncer | None = None
     all_differences: Plan | None = None
-    outcome: Outcome = _NO_OUTCOME
+    outcome: PlanOutcome = _NO_OUTCOME
     held_back: HeldRemovals | None = None
     ended: SyncerDeletion | None = None
     syncers_to_reconcile: frozenset[SyncerKey] = frozenset()
@@ -76,11 +76,11 @@ class SyncerResult:
 class DecidedSituation:
     """The situation of a syncer, and the decision on it.
 
-    :ivar item: the custom resource; None where it does not exist.
+    :ivar syncer_object: the custom resource; None where it does not exist.
     :ivar registries: the registries, as the worker that carries out the decision uses them.
     """
 
-    item: Object | None
+    syncer_object: Object | None
     situation: SyncerSituation
     decision: Decision
     registries: Registries
@@ -112,14 +112,14 @@ class SyncerReporter:
         self._waiting_pods = waiting_pods
 
     def reconcile_report(
-        self, decided: DecidedSituation, outcome: Outcome, error: RegistryError | None = None
-    ) -> Report | None:
+        self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None = None
+    ) -> SyncerReport | None:
         """Return the report on a decision while or after it is carried out; None for a syncer that gets no
         report.
 
         :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
         """
-        item, situation, decision = decided.item, decided.situation, decided.decision
+        item, situation, decision = decided.syncer_object, decided.situation, decided.decision
         if item is None:
             return None
         if situation.refusal is not None:
@@ -163,7 +163,7 @@ class SyncerReporter:
         """Return a result whose report says that changes wait for a registry that does not answer."""
         decision, said = decided.decision, self.reconcile_report(decided, _NO_OUTCOME, error)
         return SyncerResult(
-            decided.item,
+            decided.syncer_object,
             said,
             all_differences=decision.home_differences,
             held_back=decision.brake.held_removals,
@@ -175,7 +175,7 @@ class SyncerReporter:
         """
         item = self._sources.syncers.get(*key)
         syncer = self._sources.parse_spec_or_none(item)
-        if item is None or syncer is None or is_deleted(item):
+        if item is None or syncer is None or is_being_deleted(item):
             return SyncerResult()  # what cannot be asked for, the first reconcile says
         registry, held, registered = self._registries[name], list[Instance](), None
         if isinstance(registry.condition(), NeverRead):
@@ -191,7 +191,7 @@ class SyncerReporter:
 
     def early_end_report(
         self, item: Object, failure: Problem, registries: Registries, error: RegistryError | None = None
-    ) -> Report:
+    ) -> SyncerReport:
         """Return the report on a reconcile that ended early.
 
         :param registries: the registries, as the syncer's worker uses them.

@@ -90,7 +90,7 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
     web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
-        _log.info("web server listens", extra={"port": web.port})
+        _log.info("web server listens, serving health and metrics", extra={"port": web.port})
     self_check = selfcheck.BackgroundSelfCheck(settings)
     blind = RenewalsWithoutKubernetes(settings) if run_report is None else None
     if blind:
@@ -175,11 +175,16 @@ class _OperatorParts:
                 self._start_parts(StartMoment.ONCE_READ)
                 freeze_present_objects()
                 sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-                _log.info("operator is ready", extra={"syncers": len(self.sources.syncer_keys())})
+                _log.info(
+                    "operator is ready, reconciling as soon as it leads",
+                    extra={"syncers": len(self.sources.syncer_keys())},
+                )
                 self.main_task()
             self._raise_if_misconfigured_or_duplicate()
         finally:
-            _log.info("stopping the operator, no instance is deregistered")
+            _log.info(
+                "stopping the operator: deregistering nothing, instances lapse unless a replica renews them"
+            )
             for part in sorted(self.table, key=lambda one: STOP_ORDER.index(one.name)):
                 part.stop()
 
@@ -237,7 +242,7 @@ def _assemble_parts(
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
     memory = LeaseMemory(settings, cluster, registries, is_long_running=run_report is None)
-    _read_lease_annotations(memory, access, lease)
+    _load_lease_annotations(memory, access, lease)
     elector = None
     if is_elected:
         elector = Elector(access, *lease, identity, settings.lease_timing, make_metadata=memory.add_notes)
@@ -326,7 +331,7 @@ def _assemble_parts(
         unserved=unserved,
     )
     _log.info(
-        "starting the operator",
+        "starting the operator, reading the cluster and Eureka first",
         extra={
             "version": __version__,
             "cluster": cluster.name,
@@ -520,7 +525,7 @@ class _RegistryListener:
                 self._mirrors.enqueue_mirrors_of_eureka(self._name)
 
 
-def _read_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
+def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
     """Read the Lease's annotations into ``memory``; an elected replica reads them again from each Lease it
     takes.
     """
@@ -546,7 +551,7 @@ def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop
         except KubernetesError as error:
             _log.warning(
                 "failed to look for another operator of this name, retrying before the start",
-                extra={"error": str(error)},
+                extra={"error": str(error), "retry_seconds": 2.0},
             )
             if stop.wait(2.0):
                 return False
@@ -580,7 +585,11 @@ def _read_cluster(
                 raise
             if blind:
                 blind.start()
-            _log.warning("failed to reach the Kubernetes API, retrying", extra={"error": str(error)})
+            _log.warning(
+                "failed to reach the Kubernetes API, retrying before the start: nothing is changed until "
+                "then",
+                extra={"error": str(error), "retry_seconds": 2.0},
+            )
             if stop.wait(2.0):
                 return None
             continue

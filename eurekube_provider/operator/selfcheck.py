@@ -88,7 +88,7 @@ MISSING_RIGHT_EFFECTS = {
 """Effect of a missing right on a resource, by the resource's name in rules."""
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """The verdict of one check."""
 
     OK = "ok"
@@ -102,9 +102,9 @@ INSTALL_CRDS_COMMAND = "`eurekube crds | kubectl apply -f -`"
 """Command that installs the CRDs, for a sentence."""
 
 CRD_KINDS = {
-    "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
-    "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", Verdict.NOTE),
-    "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", Verdict.WARNING),
+    "eurekasyncers": ("EurekaSyncer", "nothing is registered", CheckVerdict.WARNING),
+    "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", CheckVerdict.NOTE),
+    "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", CheckVerdict.WARNING),
 }
 """Eurekube's kinds by the name of their CRD: the kind, the effect of a missing CRD, and the verdict on it."""
 
@@ -121,8 +121,8 @@ class CheckResult:
 
     check: str
     subject: str
-    verdict: Verdict
-    detail: str
+    verdict: CheckVerdict
+    explanation: str
 
 
 def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
@@ -134,7 +134,7 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except ConfigurationError as error:
-        findings.append(CheckResult("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
+        findings.append(CheckResult("kubernetes", "kubeconfig", CheckVerdict.WARNING, str(error)))
         in_full = False
     else:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
@@ -182,8 +182,8 @@ def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers
         return found
 
     for one in check_names(settings, access, settings.lease(access.namespace), instances, read_instances):
-        verdict = Verdict.WARNING if one.is_warning else Verdict.NOTE
-        yield CheckResult(one.check, one.subject, verdict, one.detail)
+        verdict = CheckVerdict.WARNING if one.is_warning else CheckVerdict.NOTE
+        yield CheckResult(one.check, one.subject, verdict, one.state_and_remedy)
 
 
 def check_kubernetes(
@@ -211,11 +211,11 @@ def check_kubernetes(
         findings = _crd_results(kinds, {item["name"] for item in answer.get("resources") or ()})
     except KubernetesError as error:
         if error.status_code is None:
-            return [CheckResult("kubernetes", access.server, Verdict.WARNING, str(error))]
+            return [CheckResult("kubernetes", access.server, CheckVerdict.WARNING, str(error))]
         if error.status_code == 404:
             findings = _crd_results(kinds, set())
         else:
-            findings = [CheckResult("crd", "eurekasyncers", Verdict.WARNING, str(error))]
+            findings = [CheckResult("crd", "eurekasyncers", CheckVerdict.WARNING, str(error))]
     scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in NAMESPACE_RULES]
     if serves_mirrors:
         scopes += [(rule, "") for rule in MIRROR_CLUSTER_RULES]
@@ -230,8 +230,8 @@ def check_kubernetes(
         try:
             findings += _permission_results(access, rule, namespace)
         except KubernetesError as error:
-            detail = f"it cannot be found out what is allowed: {error}"
-            findings.append(CheckResult("permission", "all", Verdict.WARNING, detail))
+            explanation = f"it cannot be found out what is allowed: {error}"
+            findings.append(CheckResult("permission", "all", CheckVerdict.WARNING, explanation))
             break
     return findings
 
@@ -241,11 +241,11 @@ def _check_route_kinds(access: KubeAccess, advertise_from: Collection[Advertise]
     for advertise in advertise_from:
         for kind in ROUTE_KINDS[advertise].values():
             if not access.serves_kind(kind):
-                detail = (
+                explanation = (
                     f"the cluster does not know {kind.plural}.{kind.group}: until that CRD is installed,"
                     f" advertise: {advertise} does not work; everything else does"
                 )
-                yield CheckResult("crd", kind.plural, Verdict.NOTE, detail)
+                yield CheckResult("crd", kind.plural, CheckVerdict.NOTE, explanation)
 
 
 def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
@@ -253,12 +253,12 @@ def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
     findings = []
     for crd in kinds:
         kind, consequence, verdict = CRD_KINDS[crd]
-        detail = (
+        explanation = (
             f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS_COMMAND}; until then "
             f"{consequence}"
         )
-        is_there = CheckResult("crd", crd, Verdict.OK, "installed")
-        findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, detail))
+        is_there = CheckResult("crd", crd, CheckVerdict.OK, "installed")
+        findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, explanation))
     return findings
 
 
@@ -276,7 +276,7 @@ def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Itera
         place = "" if rule in (*CLUSTER_RULES, *MIRROR_CLUSTER_RULES) else f" {where}"
         subject = f"{', '.join(missing or rule.verbs)} {resource}{named}{place}"
         if missing:
-            detail = (
+            explanation = (
                 f"not allowed; {_missing_right_effect(rule, resource)}. Allow it to the operator's "
                 "ServiceAccount with a Role or ClusterRole and its binding"
             )
@@ -285,10 +285,10 @@ def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Itera
                 *MIRROR_NAMESPACE_RULES,
                 *ROUTE_NAMESPACE_RULES.values(),
             ):
-                detail += ", or take the namespace off --watch-namespace if it is no longer there"
-            yield CheckResult("permission", subject, Verdict.WARNING, detail)
+                explanation += ", or take the namespace off --watch-namespace if it is no longer there"
+            yield CheckResult("permission", subject, CheckVerdict.WARNING, explanation)
         else:
-            yield CheckResult("permission", subject, Verdict.OK, "allowed")
+            yield CheckResult("permission", subject, CheckVerdict.OK, "allowed")
 
 
 def _missing_right_effect(rule: Rule, resource: str) -> str:
@@ -330,11 +330,11 @@ def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
     ]
     if not plain or connection.password is connection.token is None:
         return []
-    detail = (
+    explanation = (
         f"the {what} is sent to {', '.join(plain)} by plain http, where anyone on the way reads it: use"
         " https URLs, or a proxy beside the operator that speaks https"
     )
-    return [CheckResult("encryption", name, Verdict.WARNING, detail)]
+    return [CheckResult("encryption", name, CheckVerdict.WARNING, explanation)]
 
 
 def _is_loopback_host(host: str) -> bool:
@@ -357,20 +357,22 @@ def check_zookeeper(
         left = {} if addresses is None else servers.nodes_of_ended_operators(addresses)
         servers.connect()
     except RegistryError as error:
-        return [CheckResult("zookeeper", subject, Verdict.WARNING, str(error))]
-    findings = [CheckResult("zookeeper", subject, Verdict.OK, "answers")]
+        return [CheckResult("zookeeper", subject, CheckVerdict.WARNING, str(error))]
+    findings = [CheckResult("zookeeper", subject, CheckVerdict.OK, "answers")]
     connection = servers.connection
     hosts = [urlsplit(url).hostname or "" for url in connection.service_urls]
     if connection.user and not connection.is_encrypted and not all(map(_is_loopback_host, hosts)):
-        detail = "the password is sent as plain text, where anyone on the way reads it: use zookeepers://"
-        findings.append(CheckResult("encryption", name, Verdict.WARNING, detail))
+        explanation = (
+            "the password is sent as plain text, where anyone on the way reads it: use zookeepers://"
+        )
+        findings.append(CheckResult("encryption", name, CheckVerdict.WARNING, explanation))
     for cluster, nodes in left.items():
-        detail = (
+        explanation = (
             f"no operator of cluster {cluster} has written for minutes, and what it left stays until "
             f"somebody removes it ({format_list([one.path for one in nodes], 3)}): start that operator, or "
             f"see eurekube keepalive --zookeeper --cluster-name {cluster}"
         )
-        findings.append(CheckResult("marker", subject, Verdict.WARNING, detail))
+        findings.append(CheckResult("marker", subject, CheckVerdict.WARNING, explanation))
     return findings
 
 
@@ -380,9 +382,9 @@ def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
     """
     findings = [finding for peer in peers.peers for finding in _check_server(name, peer)]
     for url, other in peers.find_duplicate_urls().items():
-        detail = f"it is the same server as {other}, which counts as two: keep one of the two URLs"
-        findings.append(CheckResult("eureka", f"{name} {url}", Verdict.WARNING, detail))
-    if any(finding.check == "eureka" and finding.verdict is Verdict.OK for finding in findings):
+        explanation = f"it is the same server as {other}, which counts as two: keep one of the two URLs"
+        findings.append(CheckResult("eureka", f"{name} {url}", CheckVerdict.WARNING, explanation))
+    if any(finding.check == "eureka" and finding.verdict is CheckVerdict.OK for finding in findings):
         findings.append(_check_batches(name, peers))
     return findings
 
@@ -392,19 +394,19 @@ def _check_server(name: str, peer: Peer) -> Iterator[CheckResult]:
     try:
         status = peer.read_status()
     except RegistryUnreachable as error:
-        detail = f"not reachable: {error}"
+        explanation = f"not reachable: {error}"
     except RegistryError as error:
-        detail = _explain_missing_status(peer, error)
+        explanation = _explain_missing_status(peer, error)
     else:
         up = f"answers, up for {status.uptime or 'an unknown time'}"
-        yield CheckResult("eureka", subject, Verdict.OK, up)
+        yield CheckResult("eureka", subject, CheckVerdict.OK, up)
         ahead = status.clock_ahead_seconds
         if ahead is not None and abs(ahead) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
             apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
             hint = "set both by NTP, since the newer of two registrations is found by the clock"
-            yield CheckResult("clock", subject, Verdict.WARNING, f"its clock is {apart}: {hint}")
+            yield CheckResult("clock", subject, CheckVerdict.WARNING, f"its clock is {apart}: {hint}")
         return
-    yield CheckResult("eureka", subject, Verdict.WARNING, detail)
+    yield CheckResult("eureka", subject, CheckVerdict.WARNING, explanation)
 
 
 def _explain_missing_status(peer: Peer, error: RegistryError) -> str:
@@ -423,12 +425,12 @@ def _explain_missing_status(peer: Peer, error: RegistryError) -> str:
 
 def _check_batches(name: str, peers: Peers) -> CheckResult:
     if peers.connection.mode is not BatchMode.AUTO:
-        return CheckResult("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
+        return CheckResult("batches", name, CheckVerdict.NOTE, f"the mode is {peers.connection.mode}")
     obstacle = peers.topology.find_batch_obstacle()
     if obstacle is None:
-        detail = f"can be used, from {FEWEST_LEASES_FOR_BATCHES} Eureka leases on"
-        return CheckResult("batches", name, Verdict.OK, detail)
-    return CheckResult("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
+        explanation = f"can be used, from {FEWEST_LEASES_FOR_BATCHES} Eureka leases on"
+        return CheckResult("batches", name, CheckVerdict.OK, explanation)
+    return CheckResult("batches", name, CheckVerdict.NOTE, f"single requests are sent: {obstacle}")
 
 
 class BackgroundSelfCheck:
@@ -462,16 +464,15 @@ class BackgroundSelfCheck:
 def log_results(findings: Sequence[CheckResult]) -> None:
     """Log one line for each result; a warning for each that hampers the operator."""
     for finding in findings:
-        level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
-        text = (
-            "self-check found a fault, going on" if level == logging.WARNING else "self-check found no fault"
-        )
-        _log.log(level, text, extra=asdict(finding))
+        if finding.verdict is CheckVerdict.WARNING:
+            _log.warning("self-check found a fault, going on", extra=asdict(finding))
+        else:
+            _log.info("self-check found no fault, going on", extra=asdict(finding))
 
 
 def format_results(findings: Sequence[CheckResult]) -> str:
     """Return the results as a list for a person."""
-    lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
-    warnings = sum(item.verdict is Verdict.WARNING for item in findings)
+    lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.explanation}" for item in findings]
+    warnings = sum(item.verdict is CheckVerdict.WARNING for item in findings)
     total = "all is well" if not warnings else f"{warnings} to fix"
     return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"

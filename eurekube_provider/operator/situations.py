@@ -32,7 +32,7 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     has_annotation,
     has_finalizer,
-    is_deleted,
+    is_being_deleted,
 )
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.brake_memory import BrakeMemory
@@ -94,7 +94,7 @@ class SituationReader:
         if item is None and not self._sources.knows_syncers_of(key[0]):
             unknown = SyncerSituation(key, owner, SyncerState.UNKNOWN, registries.instances_of_owner(owner))
             return None, self._with_instances_of_other_cluster_names(unknown, registries)
-        if item is None or is_deleted(item):
+        if item is None or is_being_deleted(item):
             return item, self._read_deleted_syncer(key, item, owner, registries)
         previously_claimed_names = claimed_names(item)
         try:

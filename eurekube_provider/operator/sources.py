@@ -46,7 +46,7 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     connection_name,
     has_annotation,
-    is_deleted,
+    is_being_deleted,
     selector_of,
 )
 from eurekube_provider.eureka.connection import Connection
@@ -249,20 +249,20 @@ class ClusterCache:
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """Return the syncers that register under an application's name, given in upper case."""
         with self._counting:
-            return frozenset(self._applications.by_index((application,)))
+            return frozenset(self._applications.objects_of_index_key((application,)))
 
     def syncers_claiming_name(self, name: str) -> list[Object]:
         """Return the syncers that have had instances under a lower-case name, and keep the name while they
         exist.
         """
         with self._counting:
-            keys = list(self._claims.by_index((name,)))
+            keys = list(self._claims.objects_of_index_key((name,)))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
     def derived_syncers_of(self, parent: SyncerKey) -> list[SyncerKey]:
         """Return the syncers that are derived from a namespace's."""
         with self._counting:
-            return list(self._derived.by_index(parent))
+            return list(self._derived.objects_of_index_key(parent))
 
     def parent_of(self, key: SyncerKey) -> SyncerKey | None:
         """Return the namespace's syncer that a syncer is derived from; None for any other."""
@@ -275,10 +275,10 @@ class ClusterCache:
         """
         namespace, name = key_of(service)
         selecting = (self.syncers.get(*key) for key in self.syncers_selecting(service))
-        there = {key_of(item) for item in selecting if item is not None and not is_deleted(item)}
+        there = {key_of(item) for item in selecting if item is not None and not is_being_deleted(item)}
         for key in self._namespace_syncers_in(namespace):
             parent = self.syncers.get(*key)
-            if parent is None or is_deleted(parent) or not is_namespace_syncer(parent):
+            if parent is None or is_being_deleted(parent) or not is_namespace_syncer(parent):
                 continue
             is_member = membership_of(parent, service) is Membership.MEMBER
             if is_member and (namespace, derived_name(key[1], name)) not in there:
@@ -287,7 +287,7 @@ class ClusterCache:
 
     def _namespace_syncers_in(self, namespace: str) -> list[SyncerKey]:
         with self._counting:
-            return list(self._of_namespaces.by_index((namespace,)))
+            return list(self._of_namespaces.objects_of_index_key((namespace,)))
 
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
@@ -617,7 +617,7 @@ class ClusterCache:
 
 
 def user_intent(item: Object) -> tuple[object, ...]:
-    """Return the part of a custom resource that a person decides: all but its status."""
+    """Return the values in a custom resource that a person decides, to compare: all but its status."""
     metadata = item["metadata"]
     return (
         item.get("spec"),

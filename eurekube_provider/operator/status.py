@@ -20,7 +20,7 @@ from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import NOT_READ_YET_REASONS
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.core.plan import Action, Outcome
+from eurekube_provider.core.plan import Action, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.self_registered import to_status_entries
@@ -32,7 +32,7 @@ from eurekube_provider.kube.rate_limiter import (
     LONGEST_WAIT_FOR_URGENT_SECONDS,
     RateLimiter,
 )
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STUCK_REASONS, progress_conditions
 from eurekube_provider.operator.reports import SyncerDeletion
@@ -45,7 +45,7 @@ _MOST_MESSAGE_LETTERS = 4000
 _RESOLVED_CONDITION = Problem("Resolved", "no longer so")
 
 
-def syncer_status(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
+def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime) -> dict[str, Any]:
     """Return the status for ``report``; unchanged conditions keep their times.
 
     :param syncer: the object with its current status, whose transition times are kept.
@@ -80,7 +80,9 @@ def syncer_status(syncer: Mapping[str, Any], report: Report, now: datetime) -> d
     return status
 
 
-def _progress_problems(syncer: Mapping[str, Any], report: Report, now: datetime) -> Mapping[str, Problem]:
+def _progress_problems(
+    syncer: Mapping[str, Any], report: SyncerReport, now: datetime
+) -> Mapping[str, Problem]:
     why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
     if ConditionType.PAUSED in report.problems:
         why = None
@@ -140,12 +142,12 @@ def make_condition(
 class _PendingStatus:
     """A report that is still to be written.
 
-    :ivar write_by: the latest time for the write, by ``time.monotonic()``.
+    :ivar write_deadline: the latest time for the write, by ``time.monotonic()``.
     """
 
     syncer: Mapping[str, Any]
-    report: Report
-    write_by: float
+    report: SyncerReport
+    write_deadline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,9 @@ def _resource_version(item: Mapping[str, Any]) -> int:
 
 
 def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
-    """Return the fields of a status whose changes are written soon: all but counts and wording."""
+    """Return the values of a status whose changes are written soon, to compare with others: all but counts
+    and wording.
+    """
     report = wanted.report
     return (
         wanted.syncer["metadata"].get("generation"),
@@ -218,13 +222,15 @@ class StatusWriter:
         """Return the liveness of the writing thread."""
         return liveness_of([self._thread])
 
-    def queue_report(self, syncer: Mapping[str, Any], report: Report) -> None:
+    def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Queue ``report`` for the syncer's status; it replaces an older one that was not written yet."""
         key = key_of(syncer)
         with self._condition:
             before = self._wanted.get(key)
-            write_by = before.write_by if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
-            self._wanted[key] = _PendingStatus(syncer, report, write_by)
+            write_deadline = (
+                before.write_deadline if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
+            )
+            self._wanted[key] = _PendingStatus(syncer, report, write_deadline)
             if self._limiter.schedule_turn(key, self._write_allowed_at(key)):
                 self._condition.notify()
 
@@ -269,8 +275,8 @@ class StatusWriter:
                 key = self._wait_for_next()
                 if key is None:
                     return
-                write_by = time.monotonic() if self._stopped else self._wanted[key].write_by
-            self._limiter.wait_for_urgent_work(write_by)
+                write_deadline = time.monotonic() if self._stopped else self._wanted[key].write_deadline
+            self._limiter.wait_for_urgent_work(write_deadline)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
@@ -283,7 +289,7 @@ class StatusWriter:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception(
-                    "failed to write a status, leaving it as it is until the next reconcile",
+                    "failed to write a syncer's status, leaving it as it is until the next reconcile",
                     extra={"syncer": "/".join(key)},
                 )
             if not self._stopped:
@@ -329,7 +335,8 @@ class StatusWriter:
         except KubernetesError as error:
             if error.status_code != 404:
                 _log.warning(
-                    "failed to write a status, retrying", extra={"syncer": "/".join(key), "error": str(error)}
+                    "failed to write a syncer's status, retrying unless the operator ends",
+                    extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                 )
                 with self._condition:
                     if not self._is_forgotten:
@@ -369,7 +376,7 @@ class StatusPublisher:
         self._cut_off: set[SyncerKey] = set()
 
     def publish_reconcile(
-        self, syncer: Mapping[str, Any], report: Report, outcome: Outcome, seconds: float
+        self, syncer: Mapping[str, Any], report: SyncerReport, outcome: PlanOutcome, seconds: float
     ) -> None:
         """Report one reconcile and its changes in the status, Events and the log.
 
@@ -395,7 +402,7 @@ class StatusPublisher:
                 self._events.record_count(syncer, reason, done[action], f"of {report.application} {verb}")
         self.publish(syncer, report)
 
-    def publish(self, syncer: Mapping[str, Any], report: Report) -> None:
+    def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Queue a syncer's status and Events for writing."""
         key = key_of(syncer)
         for reason, problem in report.problems.items():

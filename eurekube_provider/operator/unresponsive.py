@@ -118,4 +118,7 @@ class UnresponsiveEurekaWatch:
             try:
                 self.check()
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("failed to check for Eurekas that do not answer, retrying")
+                _log.exception(
+                    "failed to check for Eurekas that do not answer, retrying: statuses may be old",
+                    extra={"retry_seconds": CHECK_INTERVAL_SECONDS},
+                )

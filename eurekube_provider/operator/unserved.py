@@ -186,7 +186,8 @@ class UnservedSyncerSearch:
             self._reported_dropped.add(namespace)
             if names:
                 _log.warning(
-                    "found syncers in a namespace that this operator watches no more",
+                    "found syncers in a namespace that this operator watches no more, renewing and changing "
+                    "nothing there",
                     extra={
                         "namespace": namespace,
                         "syncers": ",".join(sorted(names)),
@@ -208,7 +209,8 @@ class UnservedSyncerSearch:
                 continue
             self._reported_misspelt.add(namespace)
             _log.warning(
-                "found no syncer in a watched namespace, but one in a namespace with a similar name",
+                "found no syncer in a watched namespace, but one in a namespace of a similar name, not "
+                "serving it",
                 extra={"namespace": namespace, "hint": f"--watch-namespace {near[0]}"},
             )
 

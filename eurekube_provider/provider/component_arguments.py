@@ -20,14 +20,14 @@ class ArgumentType:
     :ivar kind: ``string``, ``integer``, ``boolean``, ``port`` (a number or a name), ``list``, ``map``,
         ``object``.
     :ivar may_be_output: True if the value may be an output, known after the program has run.
-    :ivar items: the type of the items of a list or a map.
+    :ivar item_type: the type of the items of a list or a map.
     :ivar arguments_class: the class of an object's arguments.
     :ivar choices: the allowed values of a string, where they are few.
     """
 
     kind: str
     may_be_output: bool = False
-    items: ArgumentType | None = None
+    item_type: ArgumentType | None = None
     arguments_class: type[Any] | None = None
     choices: tuple[str, ...] = ()
 
@@ -55,9 +55,9 @@ def _argument_type(hint: Any) -> ArgumentType:
     for each in plain:
         origin = get_origin(each)
         if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-            return ArgumentType("map", may_be_output, items=_argument_type(get_args(each)[1]))
+            return ArgumentType("map", may_be_output, item_type=_argument_type(get_args(each)[1]))
         if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
-            return ArgumentType("list", may_be_output, items=_argument_type(get_args(each)[0]))
+            return ArgumentType("list", may_be_output, item_type=_argument_type(get_args(each)[0]))
     kinds = {each for each in plain if each in _KINDS_BY_TYPE}
     if kinds == {int, str}:
         return ArgumentType("port", may_be_output)
@@ -89,5 +89,5 @@ def nested_argument_names(arguments_class: type[Any]) -> frozenset[str]:
         while shape is not None:
             if shape.arguments_class is not None:
                 found |= nested_argument_names(shape.arguments_class)
-            shape = shape.items
+            shape = shape.item_type
     return frozenset(found)

@@ -56,15 +56,15 @@ class ComponentInputs:
                 found.values[name] = sdk_inputs.get(name)
             else:
                 found.plain_argument_names.append(name)
-                read = found._read_known(shape, value, name)
+                read = found._read_known_or_note_path(shape, value, name)
                 if read is not None:
                     found.values[name] = read
         return found
 
-    def _read_known(
+    def _read_known_or_note_path(
         self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False
     ) -> Any:
-        """Return the value of an argument that must be known; note its path where it is unknown.
+        """Return the value of an argument that must be known; add its path to ``unknown_paths`` if it is not.
 
         :param within_secret: True if a secret contains the value.
         """
@@ -82,9 +82,9 @@ class ComponentInputs:
                 for key, item in value.struct_value.fields.items()
             }
             return {key: item for key, item in found.items() if item is not None}
-        if kind == "list_value" and shape.items is not None:
+        if kind == "list_value" and shape.item_type is not None:
             return [
-                self._read_nested(shape.items, item, f"{where}[{number}]", within_secret=is_secret)
+                self._read_nested(shape.item_type, item, f"{where}[{number}]", within_secret=is_secret)
                 for number, item in enumerate(value.list_value.values)
             ]
         if is_secret:
@@ -97,7 +97,7 @@ class ComponentInputs:
     def _read_nested(self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool) -> Any:
         """Return a value within a list, map or object; it may be unknown where its type allows an output."""
         if not shape.may_be_output:
-            return self._read_known(shape, message, where, within_secret=within_secret)
+            return self._read_known_or_note_path(shape, message, where, within_secret=within_secret)
         read = _deserialize(message)
         if rpc.is_rpc_secret(read):
             return pulumi.Output.secret(rpc.unwrap_rpc_secret(read))
@@ -132,9 +132,9 @@ def _refuse_wrong_kind(shape: ArgumentType, message: Any, where: str) -> None:
     called, kinds = _MESSAGE_KINDS[shape.kind]
     if kind not in kinds:
         raise ConfigurationError(f"{where} must be {called}")
-    if kind == "list_value" and shape.items is not None:
+    if kind == "list_value" and shape.item_type is not None:
         for number, item in enumerate(value.list_value.values):
-            _refuse_wrong_kind(shape.items, item, f"{where}[{number}]")
+            _refuse_wrong_kind(shape.item_type, item, f"{where}[{number}]")
     if kind == "struct_value":
         shapes = _nested_type_lookup(shape)
         known = (
@@ -150,7 +150,7 @@ def _refuse_wrong_kind(shape: ArgumentType, message: Any, where: str) -> None:
 def _nested_type_lookup(shape: ArgumentType) -> Callable[[str], ArgumentType]:
     """Return a function that returns the type of a key of a map or an object; an unknown key is a string."""
     if shape.arguments_class is None:
-        return lambda _: shape.items or ArgumentType("string")
+        return lambda _: shape.item_type or ArgumentType("string")
     known = {camel_case(name): each for name, each in argument_types(shape.arguments_class).items()}
     return lambda key: known.get(key, ArgumentType("string"))
 

@@ -84,7 +84,7 @@ class _SingleComponentProvider(Provider):
         with AsProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
-        options.depends_on = [*_depends_on(options), *self._dependencies_of_plain_arguments(found)]
+        options.depends_on = [*_explicit_dependencies(options), *self._dependencies_of_plain_arguments(found)]
         if found.unknown_paths:
             return _construct_without_objects(name, resource_type, found.unknown_paths, options)
         made = kind(name, found.values, options)
@@ -117,7 +117,7 @@ def _construct_without_objects(
     return ConstructResult(urn=made.urn, state=outputs)
 
 
-def _depends_on(options: pulumi.ResourceOptions) -> list[Any]:
+def _explicit_dependencies(options: pulumi.ResourceOptions) -> list[Any]:
     given: Any = options.depends_on
     return [] if given is None else list(given)
 

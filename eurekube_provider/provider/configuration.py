@@ -139,7 +139,7 @@ class Configuration:
 
     @property
     def is_offline(self) -> bool:
-        """True if a preview asks no server."""
+        """True if a preview must ask no server."""
         return _is_true(self("offline")) or _is_true(os.environ.get(OFFLINE_VARIABLE))
 
     @property

@@ -81,6 +81,7 @@ def _is_filled_in_by_check(path: tuple[str, ...], properties: Properties) -> boo
 def _iterate_differences(
     olds: Mapping[str, Any], news: Mapping[str, Any], within: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield the path of each property that differs, with its old and its new value."""
     for key in sorted({*olds, *news}):
         before, after = olds.get(key), news.get(key)
         if before == after:

@@ -268,12 +268,12 @@ def _hide_secret_in_problem(problem: CheckFailure, secrets: Iterable[PropertyPat
     """Return a problem without a secret's value and property: the engine shows the value of a named
     property.
     """
-    if not _is_within_secret(problem.property, secrets):
+    if not _overlaps_secret(problem.property, secrets):
         return problem
     return CheckFailure("", f"{path_in_camel_case(problem.property)}: {problem.reason_without_value()}")
 
 
-def _is_within_secret(written: str, secrets: Iterable[PropertyPath]) -> bool:
+def _overlaps_secret(written: str, secrets: Iterable[PropertyPath]) -> bool:
     """Return whether the property at the dotted path ``written`` is a secret, is part of one, or contains
     one.
     """

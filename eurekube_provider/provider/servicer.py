@@ -232,7 +232,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields,
             resource.is_state_of_earlier_release(olds),
         )
-        is_changed = found.changes or is_moved or is_state_of_earlier_release
+        is_changed = found.has_changes or is_moved or is_state_of_earlier_release
         details: dict[str, Any] = {}
         if is_changed:
             before = (

@@ -105,7 +105,9 @@ def configured_connection(
 def _build_named_connection(
     setting: SettingLookup, environment: Mapping[str, str], service_url: str | None, name: str
 ) -> Connection:
-    written = setting if name == DEFAULT_CONNECTION_NAME else _entry_lookup(setting, environment, name)
+    written = (
+        setting if name == DEFAULT_CONNECTION_NAME else _connection_setting_lookup(setting, environment, name)
+    )
     return _build_connection(written, environment, service_url, name)
 
 
@@ -159,7 +161,7 @@ def connection_problems(setting: SettingLookup, connections: Any = None) -> list
     problems = []
     for name in sorted(named):
         try:
-            entry = _parse_entry(named, name)
+            entry = _parse_connection_settings(named, name)
             if contains_unknown(entry):
                 continue
             has_url = entry.get("url") or setting_from_environment("url", environment, _variable_prefix(name))
@@ -167,7 +169,7 @@ def connection_problems(setting: SettingLookup, connections: Any = None) -> list
         except FileUnreadable:
             continue
         except ConfigurationError as error:
-            message = _hide_entry_values(str(error), named[name])
+            message = _hide_connection_values(str(error), named[name])
             problems.append(message if message.startswith(where) else f"{where}.{name}: {message}")
     return problems
 
@@ -179,7 +181,7 @@ def may_hold_credentials(connections: Any) -> bool:
     """
     try:
         named = _parse_json_object(connections or "{}", "")
-        entries = [_parse_entry(named, name) for name in named]
+        entries = [_parse_connection_settings(named, name) for name in named]
     except ConfigurationError:
         return True
     return any(
@@ -275,7 +277,7 @@ def _has_url(setting: SettingLookup, name: str) -> bool:
     if name == DEFAULT_CONNECTION_NAME:
         return bool(setting("url"))
     is_there = _is_configured(setting, name)
-    return is_there and bool(_entry_lookup(setting, _environment(setting), name)("url"))
+    return is_there and bool(_connection_setting_lookup(setting, _environment(setting), name)("url"))
 
 
 def _is_configured(setting: SettingLookup, name: str) -> bool:
@@ -295,7 +297,9 @@ def _connection_if_usable(setting: SettingLookup, name: str) -> Connection | Non
         return None
 
 
-def _entry_lookup(setting: SettingLookup, environment: Mapping[str, str], name: str) -> SettingLookup:
+def _connection_setting_lookup(
+    setting: SettingLookup, environment: Mapping[str, str], name: str
+) -> SettingLookup:
     """Return the function that looks up a field of one entry of ``eurekube:connections``; error messages
     repeat none of its values.
     """
@@ -308,7 +312,7 @@ def _entry_lookup(setting: SettingLookup, environment: Mapping[str, str], name: 
             f"there is no connection {name!r} (there are {known}): pulumi config set --path"
             f" {where}.{name}.url http://eureka.example.com:8761/eureka"
         )
-    return _parse_entry(connections, name).get
+    return _parse_connection_settings(connections, name).get
 
 
 def _refuse_default_name(connections: Mapping[str, Any]) -> None:
@@ -319,7 +323,7 @@ def _refuse_default_name(connections: Mapping[str, Any]) -> None:
         )
 
 
-def _parse_entry(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the fields of one entry of ``eurekube:connections``, all of them known names; a value may be
     unknown.
     """
@@ -343,7 +347,7 @@ def _parse_entry(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
     return entry
 
 
-def _hide_entry_values(message: str, entry: Any) -> str:
+def _hide_connection_values(message: str, entry: Any) -> str:
     """Hide the values of a connection's entry in a message, since each may be a misplaced credential;
     paths stay.
     """

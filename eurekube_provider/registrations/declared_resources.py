@@ -92,7 +92,7 @@ class DeclaredResources:
         :raises EurekubeError: Eureka cannot be asked, or did not write one.
         """
 
-        def restore_one(pair: tuple[DesiredState, DesiredState]) -> None:
+        def restore_registration(pair: tuple[DesiredState, DesiredState]) -> None:
             remaining, leaver = pair
             peers = find_peers(remaining)
             held = peers.read(*remaining.single_registration.instance.key)
@@ -102,13 +102,13 @@ class DeclaredResources:
         pairs = [
             (_with_one_registration(other, place), _with_one_registration(leaving, place))
             for place in leaving.program_keys
-            for other in self._remaining_at(leaving, place)
+            for other in self._remaining_states_at(leaving, place)
         ]
         if pairs:
             with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, len(pairs))) as executor:
-                list(executor.map(restore_one, pairs))
+                list(executor.map(restore_registration, pairs))
 
-    def _remaining_at(self, leaving: DesiredState, place: InstanceKey) -> list[DesiredState]:
+    def _remaining_states_at(self, leaving: DesiredState, place: InstanceKey) -> list[DesiredState]:
         """Return the remaining resources that register the application and id of ``place``, without
         ``leaving``.
         """

@@ -254,7 +254,7 @@ class DesiredState:
         :param owned_keys: the places in which this resource has an instance, under any owner, or takes one
             over.
         """
-        policies = dict.fromkeys(owned_keys, StackInstancePolicy(adopt=True))
+        policies = dict.fromkeys(owned_keys, StackInstancePolicy(adopts=True))
         for each in self.registrations.values():
             place = each.instance.key
             adopts = self.on_conflict is OnConflict.ADOPT or place in policies

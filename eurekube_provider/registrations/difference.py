@@ -24,11 +24,11 @@ _FINDING_PROPERTIES = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING
 class StateDifference:
     """The difference between a state and a program.
 
-    :ivar changes: True if an update is needed.
+    :ivar has_changes: True if an update is needed.
     :ivar replaces: the changed properties that need a new registration, made before the old one is removed.
     """
 
-    changes: bool
+    has_changes: bool
     replaces: tuple[str, ...] = ()
 
 

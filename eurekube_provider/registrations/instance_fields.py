@@ -59,7 +59,7 @@ def instance_to_properties(actual: Instance) -> Properties:
             value = value.get(within[0]) if field == "metadata" else getattr(value, within[0])
         elif field == "metadata":
             value = {key: item for key, item in sorted(value.items()) if key not in _EXCLUDED_METADATA_KEYS}
-        found[each.name] = (value or None) if each.is_optional else "" if value is None else value
+        found[each.name] = (value or None) if each.may_be_absent else "" if value is None else value
     if actual.owner is None:
         found["renewer"] = found["renewer"] or SELF_RENEWER_VALUE
     return found

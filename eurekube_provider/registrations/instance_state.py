@@ -49,7 +49,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
-        return StateDifference(changes=True, replaces=tuple(replaces))
+        return StateDifference(has_changes=True, replaces=tuple(replaces))
     have = DesiredState.from_properties(olds)
     want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
     changes = (

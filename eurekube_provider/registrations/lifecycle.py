@@ -408,7 +408,7 @@ def _drain_and_remove(
             if change.instance.renewer != SELF_RENEWER_VALUE:
                 later.add_removal(peers, change.instance)
     if checks is None:
-        later.check_all()
+        later.check_and_remove_again()
     if failed:
         _raise_failures(wanted, "deregister", failed, "the others were removed")
     return registered_again
@@ -418,7 +418,7 @@ def _raise_failures(
     wanted: DesiredState,
     verb: str,
     failed: Mapping[str, EurekubeError],
-    rest: str,
+    others_outcome: str,
     *,
     may_leave_resource: bool = False,
 ) -> NoReturn:
@@ -431,13 +431,15 @@ def _raise_failures(
     if wanted.has_members:
         total = max(len(wanted.registrations), len(failed))
         raised = SomeRegistrationsFailed(
-            f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): "
+            f"{verb} {wanted}: {len(failed)} of {total} instances failed ({others_outcome}): "
             f"{format_errors_by_reason(failed)}"
         )
     else:
         (cause,) = failed.values()
         message = (
-            f"{cause}; {rest}" if verb == "register" and isinstance(cause, RegistryError) else str(cause)
+            f"{cause}; {others_outcome}"
+            if verb == "register" and isinstance(cause, RegistryError)
+            else str(cause)
         )
         if isinstance(cause, RegistryError):
             raised = type(cause)(message, url=cause.url, status_code=cause.status_code)

@@ -169,8 +169,9 @@ def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mappin
 def _check_shared_properties(
     olds: Mapping[str, Any], written: Mapping[str, Any]
 ) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
-    """Check an application's shared properties as those of an instance; return only the ones that were
-    written.
+    """Check an application's shared properties as those of an instance.
+
+    :returns: the properties that were written, normalised; the problems; the warnings.
     """
     alone = {key: written[key] for key in (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}

@@ -64,8 +64,8 @@ class Property:
     choices: tuple[str, ...] = ()
 
     @property
-    def is_optional(self) -> bool:
-        """Return whether an instance may lack the property: it is not required and has no default."""
+    def may_be_absent(self) -> bool:
+        """True if an instance may lack the property: it is not required, and has no default."""
         return not self.is_required and self.default is None and not self.default_text
 
 

@@ -64,7 +64,7 @@ def unknown_property_failure(where: str, name: str, known: tuple[str, ...]) -> C
 
 
 def same_address_failure(
-    at: CalledAddress, where: str, other: str, *, had_address_before: bool
+    address: CalledAddress, where: str, other: str, *, had_address_before: bool
 ) -> CheckFailure:
     """Return the failure of two registrations of an application at one address, which callers find twice.
 
@@ -77,7 +77,7 @@ def same_address_failure(
         f"{other} registers the same application at this address and port{before}: callers find it twice;"
         " give one of them another host_name or port, or leave one out"
     )
-    return CheckFailure(where, f"{at.ip_address}: {rest}", rest)
+    return CheckFailure(where, f"{address.ip_address}: {rest}", rest)
 
 
 def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:

@@ -211,7 +211,7 @@ class RegistrationResource:
                 without_refresh_findings(self._kind.inputs(olds)), without_refresh_findings(news)
             )
             is_new = has_new_finding(findings_of_refresh(olds), findings_of_refresh(news))
-            return replace(difference, changes=difference.changes or is_new)
+            return replace(difference, has_changes=difference.has_changes or is_new)
         difference = self._kind.diff(olds, news)
         for mark, reason in _LEFTOVER_SENTENCES.items():
             if mark in olds or mark in news:
@@ -239,7 +239,7 @@ class RegistrationResource:
         if doubt:
             self._warn(doubt)
         if wanted.has_members:
-            REMOVAL_CHECKS.check_all()  # of members that the program does not have
+            REMOVAL_CHECKS.check_and_remove_again()  # of members that the program does not have
             news["created"] = datetime.now(UTC).isoformat()
         self._warn_of_unaddressable(held.unaddressable)
         return CreatedResource(id_, self._kind.outputs(news, wanted, held))
@@ -281,7 +281,7 @@ class RegistrationResource:
         with _attach_half_made_state("", olds), self._progress.activate():
             held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
         if wanted.has_members:
-            REMOVAL_CHECKS.check_all()
+            REMOVAL_CHECKS.check_and_remove_again()
         self._warn_of_unaddressable(held.unaddressable)
         return self._kind.outputs(news, wanted, held)
 
@@ -305,7 +305,7 @@ class RegistrationResource:
         )
         with way_out, self._progress.activate():
             removal = lifecycle.delete(previous, peers, wanted.__contains__, REMOVAL_CHECKS, wait)
-            REMOVAL_CHECKS.check_all()
+            REMOVAL_CHECKS.check_and_remove_again()
         if previous.registrations and not (removal.removed or removal.not_removed):
             self._warn(lifecycle.not_registered_message(previous))
         for instance in removal.not_removed[:_MAX_REPORTED]:
@@ -370,7 +370,7 @@ class RegistrationResource:
         return dict.fromkeys(sorted(left), True)
 
     def _warn_of_shared_addresses(
-        self, instances: Iterable[Instance], peers: Peers, of_other_stacks_than: str = ""
+        self, instances: Iterable[Instance], peers: Peers, ignored_owner: str = ""
     ) -> None:
         """Warn of other instances of the application at an address of ours.
 
@@ -378,12 +378,12 @@ class RegistrationResource:
         no list had it. An instance that no request can name is reported as the list has it. A server that
         does not answer is no reason to fail.
 
-        :param of_other_stacks_than: an owner; instances of its stack are not reported.
+        :param ignored_owner: an owner; instances of its stack are not reported.
         """
         listed = {
             each.key: each
             for each in REGISTRY_LISTS.other_instances_at_addresses(instances, peers)
-            if not are_of_same_stack(each.owner, of_other_stacks_than)
+            if not are_of_same_stack(each.owner, ignored_owner)
         }
         refused = RefusalByKey()
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Outcome, Plan, Policy, plan
+from eurekube_provider.core.plan import Plan, PlanOutcome, Policy, plan
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
@@ -30,7 +30,7 @@ _MAX_NAMED_REQUESTS = 3
 
 def apply_plan(
     planned: Plan, wanted: DesiredState, peers: Peers, *, is_from_uncached_reads: bool = True
-) -> Outcome:
+) -> PlanOutcome:
     """Carry out a plan for a resource.
 
     :param is_from_uncached_reads: True if the plan was made from a reading of a moment ago.
@@ -45,7 +45,7 @@ def apply_plan(
         )
 
 
-def errors_by_key(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError]:
+def errors_by_key(outcome: PlanOutcome, wanted: DesiredState) -> dict[str, EurekubeError]:
     """Return the error of each failed instance, by the key that the program gave it."""
     keys = wanted.program_keys
     return {program_key(failure.change.instance, keys): failure.error for failure in outcome.failures}

@@ -158,7 +158,7 @@ def parse_status(value: Any) -> str:
 
 
 def parse_on_conflict(value: Any) -> str:
-    """Return a value of :class:`OnConflict`."""
+    """Return the text of a value of :class:`OnConflict`; refuse any other."""
     if value not in tuple(OnConflict):
         raise BadValue.with_value(value, f"must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
     return str(value)

@@ -82,7 +82,7 @@ class RegistrationProvider(ResourceProvider):
             from_pulumi_properties(_olds), from_pulumi_properties(_news)
         )
         return DiffResult(
-            changes=difference.changes,
+            changes=difference.has_changes,
             replaces=list(difference.replaces),
             stables=list(self.kind.stables),
         )

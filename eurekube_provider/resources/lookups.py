@@ -52,7 +52,7 @@ def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
     """Return an application as an output, for a name that may be an output; unknown in an offline preview."""
-    return _ask_as_output(name, lambda known: find_application(_peers(connection), known))
+    return _ask_as_output(name, lambda given: find_application(_peers(connection), given))
 
 
 def get_instance(
@@ -76,7 +76,7 @@ def get_instance_output(
 ) -> pulumi.Output[FoundInstance | None]:
     """Return an instance as an output, for arguments that may be outputs; unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
-    return _ask_as_output(both, lambda known: find_instance(_peers(connection), known[0], known[1]))
+    return _ask_as_output(both, lambda given: find_instance(_peers(connection), given[0], given[1]))
 
 
 def get_endpoints(
@@ -108,7 +108,7 @@ def get_endpoints_output(
     preview.
     """
     both = pulumi.Output.all(service, namespace)
-    return _ask_as_output(both, lambda known: _find_endpoints(known[0], known[1], kubeconfig, context))
+    return _ask_as_output(both, lambda given: _find_endpoints(given[0], given[1], kubeconfig, context))
 
 
 def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
@@ -119,17 +119,19 @@ def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
     if offline is None:
         raise ProgramError(
             f"{name} has no answer in an offline preview ({CONFIG_NAMESPACE}:offline, {OFFLINE_VARIABLE}): "
-            f"use {name}_ask_as_output, which is unknown then, or give it a placeholder with offline=..."
+            f"use {name}_output, which is unknown then, or give it a placeholder with offline=..."
         )
     placeholder: T = offline
     return placeholder
 
 
-def _ask_as_output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
-    """Return the answer of ``ask`` as an output; in an offline preview an unknown output."""
+def _ask_as_output(arguments: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
+    """Return the answer of ``ask`` to these arguments as an output; in an offline preview an unknown
+    output.
+    """
     if is_offline_preview():
         return _unknown_output()
-    return pulumi.Output.from_input(known).apply(AsProgramError()(ask))
+    return pulumi.Output.from_input(arguments).apply(AsProgramError()(ask))
 
 
 def _unknown_output() -> pulumi.Output[Any]:

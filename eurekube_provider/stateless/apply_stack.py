@@ -129,14 +129,14 @@ def _find_unrendered(
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}
     unusual = sorted(named - {SYNCER_KIND, MIRROR_KIND, NAMESPACE_KIND, _CRD_KIND, *_OTHER_REMOVED_KINDS})
 
-    def unrendered_of(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
+    def unrendered_of_kinds(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [
             item
             for item in objects.list_objects_of_stack(rendered.label, kinds)
             if object_identity(item) not in kept
         ]
 
-    return unrendered_of([SYNCER_KIND, MIRROR_KIND]), unrendered_of(
+    return unrendered_of_kinds([SYNCER_KIND, MIRROR_KIND]), unrendered_of_kinds(
         [*unusual, *_OTHER_REMOVED_KINDS, NAMESPACE_KIND]
     )
 

@@ -227,7 +227,7 @@ def render(
         for resource in collector.resources
         if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
     ]
-    objects = sorted(_drop_repeated_crds(made_objects), key=lambda made: _apply_order(made[0]))
+    objects = sorted(_drop_repeated_crds(made_objects), key=lambda made: _apply_sort_key(made[0]))
     return RenderedStack(
         project=project.name,
         stack=stack,
@@ -338,7 +338,8 @@ def _drop_repeated_crds(
     return found
 
 
-def _apply_order(item: KubernetesObject) -> tuple[int, str, str, str]:
+def _apply_sort_key(item: KubernetesObject) -> tuple[int, str, str, str]:
+    """Return a sort key: the kind's place in the order of application, kind, namespace and name."""
     kind = str(item["kind"])
     rank = (
         _KINDS_IN_APPLY_ORDER.index(kind)

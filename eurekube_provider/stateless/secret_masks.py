@@ -17,16 +17,16 @@ ValuePath = tuple[str | int, ...]
 """The path of a value in an object, as keys and indices."""
 
 
-def secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
+def secret_texts(value: Any, *, is_within_secret: bool = False) -> Iterator[str]:
     """Yield the secret texts in a resource's inputs, without those that are too short to hide."""
-    inside = inside or rpc.is_rpc_secret(value)
+    is_within_secret = is_within_secret or rpc.is_rpc_secret(value)
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from secret_texts(item, inside=inside)
-    elif inside and isinstance(value, str) and len(value) >= _MIN_MASKED_LETTERS:
+            yield from secret_texts(item, is_within_secret=is_within_secret)
+    elif is_within_secret and isinstance(value, str) and len(value) >= _MIN_MASKED_LETTERS:
         yield value
 
 

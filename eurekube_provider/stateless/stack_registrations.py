@@ -59,7 +59,7 @@ class StackRegistrations:
             held = lifecycle.update(desired, desired, peers)
             self._registered_by_connection.setdefault(desired.connection, []).extend(held.owned.values())
             for line in lines:
-                self._report_line(line, desired.connection)
+                self._report_without_secrets(line, desired.connection)
 
     def remove_unrendered(self) -> None:
         """Remove the stack's instances that are not rendered, as far as Eureka's list shows them.
@@ -69,7 +69,7 @@ class StackRegistrations:
         late = [name for name in self._peers if self._is_list_stale(name)]
         self._remove_instances(self._find_unrendered(self._resources))
         for name in late:
-            self._report_line(STALE_LIST_WARNING, name)
+            self._report_without_secrets(STALE_LIST_WARNING, name)
 
     def preview(self) -> None:
         """Report the changes that :meth:`register` and :meth:`remove_unrendered` would make.
@@ -78,7 +78,7 @@ class StackRegistrations:
         """
         for desired in self._resources:
             for line in lifecycle.preview(desired, self._peers[desired.connection]):
-                self._report_line(line, desired.connection)
+                self._report_without_secrets(line, desired.connection)
         for connection, instance in self._find_unrendered(self._resources):
             self._report_removed(instance, connection)
 
@@ -92,7 +92,7 @@ class StackRegistrations:
         checks = RemovalChecks()
         for desired in self._resources:
             self._remove_resource(replace(desired, drain_seconds=0), checks, registered_again.__contains__)
-        checks.check_all()
+        checks.check_and_remove_again()
         self._remove_instances(
             each for each in self._find_unrendered([]) if each[1].key not in registered_again
         )
@@ -139,13 +139,13 @@ class StackRegistrations:
     def _read_owned_instances(self, peers: Peers) -> list[Instance]:
         """Return the stack's instances that the servers of one Eureka list, each read again as it is now."""
         there, _ = peers.list_everywhere()  # a server may lack instances that another one holds
-        listed = [each for each in there if self._owns(each)]
+        listed = [each for each in there if self._is_owned_by_stack(each)]
         if not listed:
             return []
         # No stack registers an id that no request can name: somebody else wrote the stack's owner there.
         reads = read_everywhere(peers, [one.key for one in listed], RefusalByKey())
         held = (reads.newest(each.key) for each in listed)
-        return [each for each in held if each is not None and self._owns(each)]
+        return [each for each in held if each is not None and self._is_owned_by_stack(each)]
 
     def _is_list_stale(self, name: str) -> bool:
         """Return whether the connection's list lacks instances that this run registered, so that the list may
@@ -159,7 +159,7 @@ class StackRegistrations:
             for each in made
         )
 
-    def _owns(self, instance: Instance) -> bool:
+    def _is_owned_by_stack(self, instance: Instance) -> bool:
         owner = parse_owner(instance.owner)
         return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
 
@@ -188,7 +188,7 @@ class StackRegistrations:
         for group, keys in members.items():
             resource = self._resource_without_registrations(*group)
             self._remove_resource(resource, checks, lambda place: place not in keys)  # noqa: B023 - at once
-        checks.check_all()
+        checks.check_and_remove_again()
 
     def _resource_without_registrations(self, connection: str, owner: str, application: str) -> DesiredState:
         """Return a resource without registrations; its removal removes all instances of the owner."""
@@ -205,11 +205,14 @@ class StackRegistrations:
         for instance in removal.removed:
             self._report_removed(instance, desired.connection)
         for instance in removal.not_removed:
-            self._report_line(f"! {lifecycle.not_removed_message(instance)}", desired.connection)
+            self._report_without_secrets(f"! {lifecycle.not_removed_message(instance)}", desired.connection)
 
     def _report_removed(self, instance: Instance, connection: str) -> None:
-        self._report_line(f"- {instance.application} {instance.instance_id}", connection)
+        self._report_without_secrets(f"- {instance.application} {instance.instance_id}", connection)
 
-    def _report_line(self, line: str, connection: str) -> None:
-        line = self._rendered.hide_secrets(line)
+    def _report_without_secrets(self, sentence: str, connection: str) -> None:
+        """Report a sentence with secrets hidden, and with the connection's name unless it is the default
+        one.
+        """
+        line = self._rendered.hide_secrets(sentence)
         self._report(line if connection == DEFAULT_CONNECTION_NAME else f"{line} [{connection}]")

@@ -35,6 +35,8 @@ _EXTRA_FIELDS = (*_TEXT_FIELDS, "health_check_url", "secure_health_check_url", *
 class Node:
     """One node of an instance: ``shown_status`` is its present status, ``written_status`` the one that
     Eurekube wrote.
+
+    :ivar data: the node's content as ZooKeeper has it.
     """
 
     path: str

@@ -147,7 +147,11 @@ class Reader:
                 self._read_changed(changed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             if not isinstance(error, RegistryError) and not self._stopped.is_set():
-                _log.exception("failed to read ZooKeeper, retrying")
+                _log.exception(
+                    "failed to read ZooKeeper, retrying and going on with what was read before: unexpected "
+                    "error",
+                    extra={"retry_seconds": RETRY_SECONDS},
+                )
             self._error = error if isinstance(error, RegistryError) else RegistryError(f"not read: {error}")
             self._failing_since = self._failing_since or time.time()
             return {_READ_ALL_MARK}
@@ -193,8 +197,14 @@ class Reader:
 
     def _report_condition(self, condition: RegistryCondition, *, is_news: bool) -> None:
         if isinstance(condition, Failing) and condition.lasts:
-            _log.warning("failed to read ZooKeeper, retrying", extra={"error": str(condition.error)})
+            _log.warning(
+                "failed to read ZooKeeper, retrying and going on with what was read before",
+                extra={"error": str(condition.error), "retry_seconds": RETRY_SECONDS},
+            )
         elif isinstance(condition, Healthy) and is_news:
-            _log.info("read ZooKeeper", extra={"instances": len(self._nodes.paths())})
+            _log.info(
+                "read ZooKeeper for the first time or after a failure, changes there can go on",
+                extra={"instances": len(self._nodes.paths())},
+            )
         if self._listener is not None:
             self._listener.condition_changed()

@@ -52,7 +52,7 @@ class ZooKeeperServers:
         self._ensemble.require_connection()
 
     def read_nodes(self) -> list[Node]:
-        """Return the nodes of all instances."""
+        """Read and return the nodes of all instances, and remember their paths."""
         self.connect()
         read = self._ensemble.read_nodes(self._ensemble.list_instance_paths())
         found = [one for one in read.values() if one is not None]

@@ -18,7 +18,7 @@ from kazoo.exceptions import NoNodeError, RolledBackError
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, describe_owner
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, describe_owner
 from eurekube_provider.zookeeper.codec import Node, decode_node, encode_node
 from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, CONFLICT_ERRORS, Ensemble
 from eurekube_provider.zookeeper.nodes import KnownNodes
@@ -52,18 +52,18 @@ class Writer:
         """Begin no further change."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan, all changes of one kind at once, as long as ``may_write`` returns True."""
-        outcome = Outcome()
+        outcome = PlanOutcome()
         if not plan:
             return outcome
         try:
             self.update_marker()
         except RegistryError as error:
-            return Outcome.of(plan.changes, [error] * len(plan.changes))
+            return PlanOutcome.of(plan.changes, [error] * len(plan.changes))
         for action in Action:
             changes = plan.of(action)
-            outcome += Outcome.of(
+            outcome += PlanOutcome.of(
                 changes, list(self._pool.map(lambda one: self._apply_change(one, owner), changes))
             )
         return outcome

@@ -13,7 +13,7 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Own
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.registry import Figures, RegistryListener, RegistryServer, UncachedReading
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
@@ -52,9 +52,7 @@ class ZooKeeperRegistry:
         # Each with the reason why its removal failed, and the time at which that is tried again.
         self._lock = threading.Lock()
         self._pending_removals = dict[InstanceKey, tuple[Instance, str, float]]()
-        self._thread = threading.Thread(
-            target=self._run_pending_removals, name="zookeeper-removals", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="zookeeper-removals", daemon=True)
 
     def start(self, listener: RegistryListener | None = None) -> None:
         """Begin to read."""
@@ -92,7 +90,7 @@ class ZooKeeperRegistry:
         found = {one.instance.key: one.instance for one in held.values() if one is not None}
         return UncachedReading({self._ensemble.url: {**wanted, **found}})
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan on behalf of ``owner``."""
         for change in plan.changes:
             self.keep_registered(change.instance)
@@ -154,8 +152,8 @@ class ZooKeeperRegistry:
                 )
         return None
 
-    def _run_pending_removals(self) -> None:
-        """Make pending removals and update the marker, repeatedly, while this replica leads."""
+    def _run(self) -> None:
+        """Make pending removals and update the operator's marker while this replica leads, until stopped."""
         while not self._stopped.wait(RETRY_SECONDS):
             if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
                 with suppress(EurekubeError):  # which the next change meets as well, and says
@@ -170,13 +168,22 @@ class ZooKeeperRegistry:
         error = self._writer.remove(instance)
         if error is None or isinstance(error, OwnershipConflict):  # which is not ours any more
             self.keep_registered(instance)
+        pause_seconds = DENIED_RETRY_SECONDS if isinstance(error, RegistryDenied) else 0.0
         if error is None:
-            _log.info("removed an instance that no syncer wants", extra=fields)
+            _log.info("removed an instance that no syncer wants, callers find it no more", extra=fields)
         elif str(error) != last_error:
-            _log.warning(
-                "failed to remove an instance that no syncer wants", extra={**fields, "error": str(error)}
-            )
-        again_at = time.monotonic() + (DENIED_RETRY_SECONDS if isinstance(error, RegistryDenied) else 0.0)
+            if isinstance(error, OwnershipConflict):
+                _log.warning(
+                    "gave up removing an instance that no syncer wants, leaving it to its new owner",
+                    extra={**fields, "error": str(error)},
+                )
+            else:
+                retry_seconds = max(pause_seconds, RETRY_SECONDS)
+                _log.warning(
+                    "failed to remove an instance that no syncer wants, retrying: callers may still find it",
+                    extra={**fields, "error": str(error), "retry_seconds": retry_seconds},
+                )
+        again_at = time.monotonic() + pause_seconds
         with self._lock:
             if instance.key in self._pending_removals:
                 self._pending_removals[instance.key] = instance, str(error), again_at

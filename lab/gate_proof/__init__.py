@@ -1,14 +1,14 @@
 """The proof of the readiness gate: rollouts with `minReadySeconds: 0` while real Spring clients call.
 
-`python -m lab.gate_proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes
-its findings; :func:`run_gate_proof` starts that. One application of ten pods is rolled again and again, with
-a different disturbance each time, and every call of two unmodified clients is counted.
+`python -m lab.gate_proof VARIANT FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and
+writes its findings; :func:`run_gate_proof` starts that. One application of ten pods is rolled again and
+again, with a different disturbance each time, and every call of two unmodified clients is counted.
 """
 
 import math
 from typing import Any, Literal
 
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
 from lab.programs import SERVERS, provide_programs
@@ -37,7 +37,7 @@ def run_gate_proof(variant: GateProofVariant) -> dict[str, Any]:
     # Nothing can be downloaded in there.
     provide_spring_client()
     provide_spring_gateway()
-    provide_eureka(find_java(), "2025.0")
+    provide_eureka(require_java(), "2025.0")
     provide_programs(SERVERS)
     return run_module_in_network("lab.gate_proof", variant)
 

@@ -1,4 +1,4 @@
-"""`python -m lab.gate_proof FORM FILE`, inside a network of the lab's own: runs the proof and writes its
+"""`python -m lab.gate_proof VARIANT FILE`, inside a network of the lab's own: runs the proof and writes its
 findings.
 """
 
@@ -111,10 +111,10 @@ class Stage(ProofStage):
         self.clients.append(client)
         client.wait_until_ready()
 
-        def knows_all() -> bool:
+        def does_caller_know_all_pods() -> bool:
             return len(client.get(f"/instances/{APPLICATION}").json()) == REPLICAS
 
-        wait_for(knows_all, "ten pods in the caller", LONGEST_LIST_DELAY_SECONDS)
+        wait_for(does_caller_know_all_pods, "ten pods in the caller", LONGEST_LIST_DELAY_SECONDS)
         file = self.lab.directory / "calls.csv"
         client.begin_calls([APPLICATION], [APPLICATION], CALLS_PER_SECOND, file)
         self.call_files.append(file)
@@ -222,6 +222,12 @@ class Stage(ProofStage):
         }
 
 
+Disturbance = Callable[[], tuple[float, bool]]
+"""A disturbance of a rollout; it returns the seconds in which the rollout could not go on, and True if no old
+pod was deleted in that time.
+"""
+
+
 class RolloutSequence:
     """The rollouts, one after the other."""
 
@@ -232,15 +238,13 @@ class RolloutSequence:
     def roll(
         self,
         name: str,
-        disturb: Callable[[], tuple[float, bool]] = lambda: (0.0, True),
+        disturb: Disturbance = lambda: (0.0, True),
         begin: Callable[[], None] | None = None,
         *,
         may_fail: bool = False,
     ) -> None:
         """Roll the application out, and call `disturb` while its first new pods wait for callers.
 
-        :param disturb: returns the seconds in which the rollout could not go on, and True if no old pod was
-            deleted in that time.
         :param begin: begins the rollout; by default a new version of the same template.
         :param may_fail: True to wait afterwards until callers know the new pods, so that each failed call
             counts for this rollout.
@@ -273,11 +277,11 @@ class RolloutSequence:
         return not self._stage.lab.kubernetes.kubelet.has_ending_pods
 
     def kill_leader(self) -> tuple[float, bool]:
-        """Kill the leading operator and start it again; the other one takes over."""
+        """Kill the leading operator and start it again; the other one takes over: a `Disturbance`."""
         self._stage.start_operator(self._stage.kill_leader())
         return 0.0, True
 
-    def make_freeze_disturbance(self, servers: int) -> Callable[[], tuple[float, bool]]:
+    def make_freeze_disturbance(self, servers: int) -> Disturbance:
         """Return a disturbance for :meth:`roll` that freezes this number of Eureka servers for 25 seconds."""
 
         def disturb() -> tuple[float, bool]:
@@ -290,7 +294,7 @@ class RolloutSequence:
         return disturb
 
     def freeze_until_rollout_ends(self) -> tuple[float, bool]:
-        """Freeze all servers until the rollout has ended."""
+        """Freeze all servers until the rollout has ended: a `Disturbance`."""
         began = time.time()
         with self._freeze_servers(len(self._stage.lab.eurekas)):
             wait_for(

@@ -8,7 +8,7 @@ lab's own (:mod:`lab.netns`) and writes its findings; :func:`run_mirror_proof` s
 
 from typing import Any
 
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
 from lab.programs import COREDNS, SERVERS, provide_programs
@@ -23,6 +23,6 @@ def run_mirror_proof() -> dict[str, Any]:
     """
     # Nothing can be downloaded in there.
     provide_spring_client()
-    provide_eureka(find_java(), "2025.0")
+    provide_eureka(require_java(), "2025.0")
     provide_programs((*SERVERS, COREDNS))
     return run_module_in_network("lab.mirror_proof")

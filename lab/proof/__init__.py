@@ -1,13 +1,13 @@
 """The proof that a drain costs no call: real pods, real Spring Cloud clients, and every call counted.
 
-`python -m lab.proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes its
+`python -m lab.proof VARIANT FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes its
 findings; :func:`run_proof` starts that. Each scenario and strategy has an application and callers of its own,
 and all run at once.
 """
 
 from typing import Any, Literal
 
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
 from lab.programs import SERVERS, provide_programs
@@ -24,6 +24,6 @@ def run_proof(variant: ProofVariant) -> dict[str, Any]:
     """
     # Nothing can be downloaded in there.
     provide_spring_client()
-    provide_eureka(find_java(), "2025.0")
+    provide_eureka(require_java(), "2025.0")
     provide_programs(SERVERS)
     return run_module_in_network("lab.proof", variant)

@@ -40,7 +40,12 @@ def read_calls(file: Path) -> Iterator[Call]:
 
 @dataclass(slots=True)
 class CallTally:
-    """The results of one application's calls, and each address's last call."""
+    """The results of one application's calls.
+
+    :ivar failures: the calls that failed.
+    :ivar last_called: by address, when its last call began.
+    :ivar first_at, last_at: when the first and the last call began.
+    """
 
     calls: Counter[str] = field(default_factory=Counter)
     """Number of calls by client."""

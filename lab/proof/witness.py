@@ -32,14 +32,14 @@ _SPRING_HEADERS = {"Accept": "application/json"}
 class PodSighting:
     """The presence of a pod in one server's lists at one time after the pod's deletion began.
 
-    :ivar shown: True if the server's lists show the pod as UP.
-    :ivar held: True if the server's registry has it as UP; not read where it is not shown.
+    :ivar is_listed: True if the server's lists show the pod as UP.
+    :ivar is_registered: True if the server's registry has it as UP; not read where it is not listed.
     :ivar version: version of the delta, by the server's own count; each newly rendered delta has another one.
     """
 
     at: float
-    shown: bool
-    held: bool = False
+    is_listed: bool
+    is_registered: bool = False
     version: int = 0
 
 
@@ -64,9 +64,9 @@ def summarize_sightings(server: str, sights: Iterable[PodSighting], deleted_at: 
     since, version = 0.0, None
     for sight in sights:
         after = sight.at - deleted_at
-        shown = after if sight.shown else shown
-        held = after if sight.held else held
-        if not sight.shown or sight.held:
+        shown = after if sight.is_listed else shown
+        held = after if sight.is_registered else held
+        if not sight.is_listed or sight.is_registered:
             version = None
             continue
         if version != sight.version:
@@ -83,7 +83,9 @@ class Witness:
         self._sights: dict[str, dict[str, list[PodSighting]]] = {url: {} for url in urls}
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=self._watch, args=(url,), name=f"witness-{url}", daemon=True)
+            threading.Thread(
+                target=self._watch_until_stopped, args=(url,), name=f"witness-{url}", daemon=True
+            )
             for url in self._sights
         ]
 
@@ -105,7 +107,7 @@ class Witness:
             if life.address in sights
         ]
 
-    def _watch(self, url: str) -> None:
+    def _watch_until_stopped(self, url: str) -> None:
         view: Mapping[InstanceKey, Instance] = {}
         with requests.Session() as session:
             session.trust_env = False

@@ -30,7 +30,7 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
     last: Peer = peers.peers[-1]
     metadata = {OWNER_KEY: f"cluster/{app}/shop/{app}", CLUSTER_UID_KEY: "uid-of-the-lost-one"}
     left_over = replace(rating(app), metadata=metadata)
-    (answer,) = last.send_batch([batch.register_item(left_over)])  # a batch is not forwarded
+    (answer,) = last.send_batch([batch.registration_item(left_over)])  # a batch is not forwarded
     assert answer.status_code == 200
     wait_until_listed(last, left_over)
     assert peers.peers[0].read(*left_over.key) is None

@@ -154,7 +154,7 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
         unknown_fields={"fieldOfALaterEureka": 1},
     )
     assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(404)]
-    assert peer.send_batch([batch.register_item(instance)]) == [batch.ItemResponse(200)]
+    assert peer.send_batch([batch.registration_item(instance)]) == [batch.ItemResponse(200)]
     assert peer.send_batch([batch.heartbeat_item(instance)]) == [batch.ItemResponse(200)]
     (answer,) = peer.send_batch([batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)])
     assert answer.status_code == 409
@@ -164,15 +164,15 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
     held = peer.read(*instance.key)
     assert held is not None
     assert (held.status, held.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
-    assert peer.send_batch([batch.register_item(replace(held, last_dirty_timestamp_ms=3000))]) == [
+    assert peer.send_batch([batch.registration_item(replace(held, last_dirty_timestamp_ms=3000))]) == [
         batch.ItemResponse(200)
     ]
-    assert peer.send_batch([batch.cancel_item(instance)]) == [batch.ItemResponse(200)]
+    assert peer.send_batch([batch.cancellation_item(instance)]) == [batch.ItemResponse(200)]
     assert peer.read(*instance.key) is None
 
 
 def test_the_largest_batch(peer: Peer, app: str) -> None:
     """A server accepts a batch with the largest number of items that servers send each other."""
     instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS_PER_BATCH)]
-    answers = peer.send_batch([batch.register_item(instance) for instance in instances])
+    answers = peer.send_batch([batch.registration_item(instance) for instance in instances])
     assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS_PER_BATCH

@@ -17,7 +17,7 @@ import requests
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Plan, PlanOutcome, Policy, plan
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -166,7 +166,7 @@ def test_what_comes_back_after_its_removal_is_removed_again(peers: Peers, app: s
     Writer(peers).remove(written)
     checks.add_removal(peers, written)
     register_until_seen(peers, written)
-    checks.check_all()
+    checks.check_and_remove_again()
     assert held(peers, instance) == [None, None, None]
 
 
@@ -182,7 +182,7 @@ def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) 
     checks = RemovalChecks(comes_back)
     checks.add_removal(peers, written)
     with pytest.raises(RegistryUnreachable, match=r"keeps holding it.*somebody else") as caught:
-        checks.check_all()
+        checks.check_and_remove_again()
     assert all(peer.url in caught.value.url for peer in peers.peers)
 
 
@@ -420,7 +420,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
     Writer(peers).register(foreign)
     wait_level(peers, foreign)
 
-    def carry(record: RecordingNotes, desired: list[Instance], actual: list[Instance]) -> list[Outcome]:
+    def carry(record: RecordingNotes, desired: list[Instance], actual: list[Instance]) -> list[PlanOutcome]:
         coalescer = PlanCoalescer(Writer(peers, record))
         plans = [
             plan(
@@ -568,7 +568,7 @@ class Operator:
         return time.monotonic() - started
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
-        def carry(steps: Plan, owner: str) -> Outcome:
+        def carry(steps: Plan, owner: str) -> PlanOutcome:
             return self._coalescer.apply(steps, owner, lease_count=self._leases)
 
         with ThreadPoolExecutor(16) as pool:

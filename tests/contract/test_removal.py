@@ -69,7 +69,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
             return
         assert last is not None
         assert seconds >= windows.RENEWAL_REPLICATION_SECONDS / 2
-        peers.peers[2].send_batch([batch.register_item(last)])
+        peers.peers[2].send_batch([batch.registration_item(last)])
         brought_back.append(last)
         assert any(peers.read_everywhere(*instance.key)[0].values())
 

@@ -301,7 +301,7 @@ class Others:
             self.doubtful.update(self.places)
         pairs = {(one, other) for one in self.cluster.urls for other in self.cluster.urls if one != other}
         self.cluster.cut |= pairs
-        self.cluster.clock.after(milliseconds, lambda: self.cluster.cut.difference_update(pairs))
+        self.cluster.clock.run_after(milliseconds, lambda: self.cluster.cut.difference_update(pairs))
 
     def delay(self, *, only_next: bool) -> None:
         for server in self.cluster.servers.values():

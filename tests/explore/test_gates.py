@@ -62,7 +62,7 @@ class Scene:
         self.after(60.0)
 
     def _changed(self, change: Change) -> None:
-        self.world.scheduler.clock.after(KUBELET_MS, partial(self.workloads.kubelet, change))
+        self.world.scheduler.clock.run_after(KUBELET_MS, partial(self.workloads.kubelet, change))
 
     def after(self, seconds: float) -> None:
         """Let so many seconds of the model's time pass."""

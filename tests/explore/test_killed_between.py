@@ -18,7 +18,7 @@ import pytest
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_name_of_owner, parse_owner
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
-from eurekube_provider.core.syncer import has_finalizer, is_deleted
+from eurekube_provider.core.syncer import has_finalizer, is_being_deleted
 from tests.explore import world as of_commands
 from tests.explore.commands import PLACE, Drained
 from tests.explore.operator import stepwise, world
@@ -157,7 +157,7 @@ def _of_two_services(trial: Any) -> list[tuple[str, int]]:
 
 
 def _state(item: Any) -> str:
-    if is_deleted(item):
+    if is_being_deleted(item):
         return "deleted"
     if not has_finalizer(item):
         return "new"

@@ -183,7 +183,7 @@ class LocalOperator:
     @property
     def renewed(self) -> int:
         """The number of instances that the operator renews."""
-        return self.registry.figures().held
+        return self.registry.figures().renewed_here
 
     @property
     def known(self) -> list[Instance]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 
 from eurekube_provider.core.model import Instance
-from lab.eureka import EurekaOptions, EurekaServer, find_java
+from lab.eureka import EurekaOptions, EurekaServer, require_java
 from lab.eureka_package import provide_eureka
 from lab.listing import list_in_one_request
 from lab.peering import QUICK_EVICTION_SETTINGS
@@ -22,7 +22,7 @@ class NamedEureka:
     """The further Eureka server, and the proxy between it and the operators."""
 
     def __init__(self, log_directory: Path) -> None:
-        java = find_java()
+        java = require_java()
         self.server = EurekaServer(
             number=0,
             ports=free_ports(1),

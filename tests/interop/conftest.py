@@ -21,7 +21,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
 from lab import Lab, LabError
 from lab.builds import find_tool
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.ports import HOST
 from tests.eureka_servers import DEVELOPMENT
 
@@ -48,7 +48,7 @@ def eureka_url(request: pytest.FixtureRequest) -> Iterator[str]:
             yield servers.urls[0]
         return
     try:
-        find_java()
+        require_java()
     except LabError as reason:
         pytest.skip(str(reason))
     lab = Lab(eureka=1, kubernetes=False, uncached_lists=True)

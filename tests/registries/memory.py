@@ -13,7 +13,7 @@ from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
 from eurekube_provider.core.identity import Cluster, cluster_name_of_owner
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, InstanceKey, Status
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
 from eurekube_provider.core.registry import (
     Figures,
     Healthy,
@@ -135,12 +135,12 @@ class MemoryRegistry:
         """Return the instances with these keys, as the only server holds them."""
         return UncachedReading({"memory:": {key: self._connection.held.get(key) for key in keys}})
 
-    def apply(self, plan: Plan, owner: str) -> Outcome:
+    def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan."""
         if plan and not self._may_write():
             raise LeadershipLost("another replica may lead by now")
         with self._lock:
-            return Outcome.of(plan.changes, [self._carry_out(change, owner) for change in plan.changes])
+            return PlanOutcome.of(plan.changes, [self._carry_out(change, owner) for change in plan.changes])
 
     def _carry_out(self, change: Change, owner: str) -> ChangeError | None:
         key, held = change.instance.key, self._connection.held
@@ -189,7 +189,7 @@ class MemoryRegistry:
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the counts of instances and renewals."""
         assert in_full in (True, False)
-        return Figures(registered=len(self.known_instances()), held=len(self._renewed))
+        return Figures(registered=len(self.known_instances()), renewed_here=len(self._renewed))
 
     def liveness(self) -> list[Liveness]:
         """Return nothing: this registry has no threads."""

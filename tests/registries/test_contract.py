@@ -115,7 +115,7 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
         registry.count_up_instances(cluster="lab"),
         registry.count_up_instances(cluster="eks"),
     ) == (2, 2, 0)
-    assert registry.figures().held == (2 if kind.capabilities.renewals else 0)
+    assert registry.figures().renewed_here == (2 if kind.capabilities.renewals else 0)
 
 
 def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> None:
@@ -147,7 +147,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) 
         assert steps
         assert registry.apply(steps, OWNER).failures == ()
         assert not plan(wanted, registry.known_instances(application="rating"), OWNER)
-    assert registry.figures().held == 0
+    assert registry.figures().renewed_here == 0
 
 
 def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry) -> None:
@@ -194,12 +194,12 @@ def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
     one = instance("a")
     registry.apply(registers(one), OWNER)
     registry.let_lapse(one)
-    assert registry.figures().held == 0
+    assert registry.figures().renewed_here == 0
     registry.keep_registered(one)
-    assert registry.figures().held == 1
+    assert registry.figures().renewed_here == 1
     registry.stand_by()
     registry.keep_registered(one)
-    assert registry.figures().held == 0
+    assert registry.figures().renewed_here == 0
     registry.refresh([one.key], include_known=True)
     assert [there.key for there in registry.known_instances(owner=OWNER)] == [one.key]
 

@@ -329,5 +329,5 @@ def test_the_values_of_the_page_about_a_shared_cluster_serve(tmp_path: Path) -> 
         if block.language == "yaml"
     )
     settings = settings_of(chart_objects(values, tmp_path), tmp_path)
-    assert settings.reservations.allow("shop", "billing") is False
+    assert settings.reservations.lets_register("shop", "billing") is False
     assert settings.may_publish("shop", "ratings")

@@ -369,7 +369,7 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
     for one in others:
         Writer(registry).register(one)
     lonely = stranger("lonely", "192.0.2.8")
-    registry.peers[0].send_batch([batch.register_item(lonely)])  # which a server keeps to itself
+    registry.peers[0].send_batch([batch.registration_item(lonely)])  # which a server keeps to itself
 
     cluster.apply_syncer(ILL, "hurried", securePort="http")
     cluster.apply_syncer(ILL, "cut", lease={"renewalIntervalSeconds": 5, "durationSeconds": 8})

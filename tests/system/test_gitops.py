@@ -26,7 +26,7 @@ from eurekube_provider.kube.access import (
     SYNCERS,
     ApiResource,
 )
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
 from eurekube_provider.operator.progress import STALLED_AFTER_SECONDS
 from eurekube_provider.operator.status import syncer_status
@@ -227,10 +227,10 @@ def make_unserved(cluster: Cluster, kind: str, of: tuple[ApiResource, Object]) -
 def written(up: Object) -> dict[str, Object]:
     """Return statuses that a lab would take long to reach, as they are ten minutes after the start."""
 
-    def report(reason: str = "", *, is_ready: bool | None = True, note: str = "") -> Report:
+    def report(reason: str = "", *, is_ready: bool | None = True, note: str = "") -> SyncerReport:
         problems = {one: Problem(one, "so it is") for one in (reason, note) if one}
         synced = problems.get(reason, Problem("Synced", "all well"))
-        return Report(is_ready, synced, not reason, synced, problems=problems)
+        return SyncerReport(is_ready, synced, not reason, synced, problems=problems)
 
     times = [datetime.fromtimestamp(time.time() - seconds, UTC) for seconds in (600, 0)]
     found = {}

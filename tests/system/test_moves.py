@@ -395,7 +395,7 @@ def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -
         others = [replace(make_instance(number), lease=EurekaLease(30, 3600)) for number in range(1_500)]
         for eureka in platform.eurekas:
             for some in batch.chunks(others):
-                eureka.peers[0].send_batch([batch.register_item(one) for one in some])
+                eureka.peers[0].send_batch([batch.registration_item(one) for one in some])
         try:
             operator = platform.operator("eurekube-system")
             wait_for(
@@ -406,4 +406,4 @@ def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -
         finally:
             for eureka in platform.eurekas:
                 for some in batch.chunks(others):
-                    eureka.peers[0].send_batch([batch.cancel_item(one) for one in some])
+                    eureka.peers[0].send_batch([batch.cancellation_item(one) for one in some])

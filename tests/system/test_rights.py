@@ -33,7 +33,7 @@ from eurekube_provider.kube.rights import (
     election_rules,
     pulumi_stack_rule,
 )
-from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
+from eurekube_provider.operator.selfcheck import CheckVerdict, check_kubernetes
 from lab import Lab
 from lab.accounts import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, Account
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
@@ -63,7 +63,7 @@ def missing(account: Account, namespace: str = SERVED) -> list[str]:
     """Return the rights that the self-check finds missing for a watched namespace."""
     access = KubeAccess.load(account.kubeconfig)
     found = check_kubernetes(access, (namespace,), (HOME, LEASE))
-    return [one.subject for one in found if one.verdict is Verdict.WARNING]
+    return [one.subject for one in found if one.verdict is CheckVerdict.WARNING]
 
 
 @pytest.fixture(scope="module")

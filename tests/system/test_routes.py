@@ -28,7 +28,7 @@ from eurekube_provider.kube.rights import (
     ROUTE_NAMESPACE_RULES,
     election_rules,
 )
-from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
+from eurekube_provider.operator.selfcheck import CheckVerdict, check_kubernetes
 from lab import Lab
 from lab.accounts import Account
 from lab.gateway_api import gateway_api_crds
@@ -357,7 +357,7 @@ def test_without_the_option_nothing_is_asked_for(
     assert {right for right, decisions in asked.items() if decisions != {"allow"}} == set()
     access = KubeAccess.load(account.kubeconfig)
     found = check_kubernetes(access, (namespace,), advertise_from=list(ROUTE_NAMESPACE_RULES))
-    missing = [one.subject for one in found if one.verdict is Verdict.WARNING]
+    missing = [one.subject for one in found if one.verdict is CheckVerdict.WARNING]
     assert missing == [
         f"list, watch {kind} in namespace {namespace}" for kind in ("ingresses", "gateways", "httproutes")
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.errors import LabError
-from lab.eureka import find_java
+from lab.eureka import require_java
 from lab.netns import network_unavailable_reason
 from lab.zookeeper import provide_zookeeper
 from lab.zookeeper_proof import run_zookeeper_proof
@@ -23,7 +23,7 @@ def report() -> dict[str, Any]:
     if reason := network_unavailable_reason():
         pytest.skip(reason)
     try:
-        find_java()
+        require_java()
         provide_zookeeper()
     except LabError as error:
         pytest.skip(str(error))

@@ -289,6 +289,7 @@ def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceIn
 
 
 def _parse_batch_item(item: Any, now_ms: int) -> tuple[Document, InstanceInfo | None]:
+    """Return one item of a peer batch, and its instance, if it has one."""
     if item is None:
         raise TypeError("no item")
     if not isinstance(item, dict) or not _KNOWN_BATCH_ITEM_FIELDS.issuperset(item):

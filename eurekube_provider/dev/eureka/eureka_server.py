@@ -256,7 +256,10 @@ class EurekaServer:
     def _apply_batch_item(
         self, item: Document, sent: InstanceInfo | None
     ) -> tuple[int, InstanceInfo | None, Lease | None]:
-        """Carry out one item of a batch as another server's change, which is not forwarded."""
+        """Carry out one item of a batch as another server's change, which is not forwarded.
+
+        :returns: the HTTP status of the item and, for a conflict only, the instance and its lease here.
+        """
         try:
             code = self._dispatch_batch_item(item, sent).status_code
         except (KeyError, TypeError, ValueError, AttributeError):

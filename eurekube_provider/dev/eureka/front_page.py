@@ -37,7 +37,7 @@ def render_front_page(cluster: EurekaCluster, url: str) -> str:
     registry = server.registry
     figures = {
         "Uptime": server.uptime,
-        "Lease expiration enabled": "true" if registry.evictions_enabled else "false (self-preservation)",
+        "Lease expiration enabled": "true" if registry.are_evictions_enabled else "false (self-preservation)",
         "Renews threshold": registry.renewal_threshold,
         "Renews (last min)": registry.renewals.last_minute,
     }

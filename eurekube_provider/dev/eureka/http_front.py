@@ -103,7 +103,10 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         except OSError:
             raise  # the client is gone
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
-            _log.exception("failed to answer a request, answering 500", extra={"path": self.path})
+            _log.exception(
+                "failed to handle a request, answering with status 500 and going on",
+                extra={"path": self.path},
+            )
             self._send_error(500)
 
     def _answer_request(self, path: tuple[str, ...], query: dict[str, str], data: bytes) -> None:

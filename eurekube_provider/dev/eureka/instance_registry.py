@@ -82,7 +82,7 @@ class MinuteRate:
     current_minute: int = 0
 
     def begin_new_minute(self) -> None:
-        """Begin a new minute."""
+        """Make the count of this minute that of the last one, and count from 0."""
         self.last_minute, self.current_minute = self.current_minute, 0
 
 
@@ -92,7 +92,10 @@ class InstanceRegistry:
 
     :ivar replicate: gets each change to forward: the action, application, id, instance and status.
     :ivar invalidate: gets the application, VIP and secure VIP address of each change that lists show.
+    :ivar leases: the leases by application and instance id.
+    :ivar recent_changes: the changes that a delta shows, each with its time in milliseconds.
     :ivar expected_clients: the number of clients from which the server expects renewals.
+    :ivar overrides: by instance id, the override of the status, and when it was last set or read.
     """
 
     clock: Clock
@@ -119,9 +122,9 @@ class InstanceRegistry:
         self._update_threshold()
         now = self.clock.now_ms
         self._timer_endings = [
-            self.clock.every(now + 60_000, 60_000, self.renewals.begin_new_minute),
-            self.clock.every(now + self.eviction_interval_ms, self.eviction_interval_ms, self._evict),
-            self.clock.every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._drop_old_changes),
+            self.clock.run_every(now + 60_000, 60_000, self.renewals.begin_new_minute),
+            self.clock.run_every(now + self.eviction_interval_ms, self.eviction_interval_ms, self._evict),
+            self.clock.run_every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._drop_old_changes),
         ]
 
     def close(self) -> None:
@@ -129,8 +132,8 @@ class InstanceRegistry:
         for end in self._timer_endings:
             end()
 
-    def read_override(self, instance_id: str) -> str | None:
-        """Return the override of an instance's status; reading it keeps it for another hour."""
+    def read_override_and_extend_it(self, instance_id: str) -> str | None:
+        """Return the override of an instance's status, and keep it for another hour; None without one."""
         found = self.overrides.get(instance_id)
         if found is None or self.clock.now_ms - found[1] >= OVERRIDE_LIFE_MS:
             self.overrides.pop(instance_id, None)
@@ -147,7 +150,7 @@ class InstanceRegistry:
         evictions are on.
         """
         lease = self.leases.get(app, {}).get(instance_id)
-        if lease is None or (self.evictions_enabled and lease.is_expired(self.clock.now_ms)):
+        if lease is None or (self.are_evictions_enabled and lease.is_expired(self.clock.now_ms)):
             return None
         return lease.holder
 
@@ -173,9 +176,9 @@ class InstanceRegistry:
         if existing is not None:
             lease.up_ms = existing.up_ms
         held[info.id] = lease
-        if info.overridden != UNKNOWN and self.read_override(info.id) is None:
+        if info.overridden != UNKNOWN and self.read_override_and_extend_it(info.id) is None:
             self.set_override(info.id, info.overridden)
-        override = self.read_override(info.id)
+        override = self.read_override_and_extend_it(info.id)
         if override is not None:
             info.overridden = override
         info.status = self._effective_status(info, existing, replicated=replicated)
@@ -199,7 +202,11 @@ class InstanceRegistry:
         lease.renew(self.clock.now_ms)
         if not replicated:
             self.replicate(
-                "Heartbeat", app, instance_id, self.get(app, instance_id), self.read_override(instance_id)
+                "Heartbeat",
+                app,
+                instance_id,
+                self.get(app, instance_id),
+                self.read_override_and_extend_it(instance_id),
             )
         return True
 
@@ -236,7 +243,7 @@ class InstanceRegistry:
         if lease is None:
             return False
         lease.renew(self.clock.now_ms)
-        had = self.read_override(instance_id)
+        had = self.read_override_and_extend_it(instance_id)
         self.overrides.pop(instance_id, None)
         if had is not None:
             self._set_status_and_override(lease, status, UNKNOWN, dirty_ms)
@@ -246,14 +253,14 @@ class InstanceRegistry:
 
     def store_override_of_peer(self, app: str, instance_id: str, status: str) -> None:
         """Store the override that a peer holds for an instance, unless this server holds the same."""
-        if self.read_override(instance_id) != status:
+        if self.read_override_and_extend_it(instance_id) != status:
             self.set_override(instance_id, status)
             info = self.get(app, instance_id)
             if info is not None:
                 info.overridden = status
 
     @property
-    def evictions_enabled(self) -> bool:
+    def are_evictions_enabled(self) -> bool:
         """True if leases may end: the server is not in self-preservation."""
         if not self.self_preservation:
             return True
@@ -263,7 +270,7 @@ class InstanceRegistry:
         """Return the status that the first matching rule gives an instance."""
         if info.status not in _OVERRIDABLE_STATUSES:
             return info.status
-        override = self.read_override(info.id)
+        override = self.read_override_and_extend_it(info.id)
         if override is not None:
             return override
         if not replicated and existing is not None and existing.holder.status in _OVERRIDABLE_STATUSES:
@@ -311,7 +318,7 @@ class InstanceRegistry:
             else max(0, now - self._last_eviction_ms - self.eviction_interval_ms)
         )
         self._last_eviction_ms = now
-        if not self.evictions_enabled:
+        if not self.are_evictions_enabled:
             return
         leases = list(self.all_leases())
         expired = [lease for lease in leases if lease.is_expired(now, late)]

@@ -92,7 +92,7 @@ class ReplicationLink:
         overridden = status if action == "Heartbeat" else None
         task = ReplicationTask(action, app, instance_id, info, overridden, now, now + life_ms)
         self.pending[task.key] = task  # one of the same name keeps its place in the queue
-        self.clock.after(BATCHING_DELAY_MS, self.send_due_tasks)
+        self.clock.run_after(BATCHING_DELAY_MS, self.send_due_tasks)
 
     def send_due_tasks(self) -> None:
         """Send the tasks that have waited for the batching delay."""
@@ -113,7 +113,7 @@ class ReplicationLink:
             False,
         )
         if delay_ms:
-            self.clock.after(delay_ms, lambda: self._hand_over_batch(tasks, items))
+            self.clock.run_after(delay_ms, lambda: self._hand_over_batch(tasks, items))
         else:
             self._hand_over_batch(tasks, items)
 
@@ -126,10 +126,10 @@ class ReplicationLink:
             return
         if self.is_next_status_repeated and any(task.action in STATUS_ACTIONS for task in tasks):
             self.is_next_status_repeated = False
-            self.clock.after(REPEATED_BATCH_DELAY_MS, lambda: self._requeue(tasks))
+            self.clock.run_after(REPEATED_BATCH_DELAY_MS, lambda: self._requeue(tasks))
             return
         if answer is None or answer.status_code == 503:
-            self.clock.after(RETRY_DELAY_MS, lambda: self._requeue(tasks))
+            self.clock.run_after(RETRY_DELAY_MS, lambda: self._requeue(tasks))
             return
         if answer.status_code >= 300:
             return  # discarded

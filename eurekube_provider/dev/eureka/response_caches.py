@@ -60,7 +60,7 @@ class ResponseCaches:
         self._uses_read_only = use_read_only
         if use_read_only:
             first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
-            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self.copy_to_read_only)
+            self._end = clock.run_every(first, READ_ONLY_INTERVAL_MS, self.copy_to_read_only)
 
     def close(self) -> None:
         """Stop the timer of the caches."""

@@ -51,7 +51,9 @@ class EurekaServers:
         self._changed = threading.Condition(self.lock)
         self._is_stopping = False
         self._waits_until_ms: int | None = None
-        self._timer = threading.Thread(target=self._run_timers, name="eureka-timers", daemon=True)
+        self._timer = threading.Thread(
+            target=self._run_timers_until_stopped, name="eureka-timers", daemon=True
+        )
         self._listeners: list[EurekaListener] = []
         try:
             for port in ports or (0,) * count:
@@ -111,7 +113,7 @@ class EurekaServers:
         now_ms = time.monotonic_ns() // 1_000_000 + self._ahead_ms
         self._clock.advance(max(0, now_ms - self._clock.now_ms))
 
-    def _run_timers(self) -> None:
+    def _run_timers_until_stopped(self) -> None:
         with self.lock:
             while not self._is_stopping:
                 self._advance_to_real_time()

@@ -35,7 +35,7 @@ class _RecurringAction:
     timer: Timer | None = None
 
     def run(self) -> None:
-        self.timer = self.clock.after(self.interval_ms, self.run)
+        self.timer = self.clock.run_after(self.interval_ms, self.run)
         self.action()
 
     def end(self) -> None:
@@ -51,21 +51,21 @@ class Clock:
         self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
         self._count = 0
 
-    def at(self, at_ms: int, action: Callable[[], None]) -> Timer:
+    def run_at(self, at_ms: int, action: Callable[[], None]) -> Timer:
         """Run ``action`` at this moment; actions of the same moment run in the order of these calls."""
         timer = Timer(action)
         self._count += 1
         heapq.heappush(self._timers, (at_ms, self._count, timer))
         return timer
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+    def run_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
         """Run ``action`` after ``delay_ms`` milliseconds."""
-        return self.at(self.now_ms + delay_ms, action)
+        return self.run_at(self.now_ms + delay_ms, action)
 
-    def every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+    def run_every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run ``action`` at ``first_ms`` and then at each interval; return a function that ends this."""
         recurring = _RecurringAction(self, interval_ms, action)
-        recurring.timer = self.at(first_ms, recurring.run)
+        recurring.timer = self.run_at(first_ms, recurring.run)
         return recurring.end
 
     @property

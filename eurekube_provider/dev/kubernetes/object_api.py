@@ -10,7 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from eurekube_provider.dev.kubernetes.crd_schema import prune_and_set_defaults, schema_violations
-from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, build_object_filter, key_of
+from eurekube_provider.dev.kubernetes.object_store import (
+    ApiRefusal,
+    ObjectStore,
+    build_object_filter,
+    object_key,
+)
 from eurekube_provider.dev.kubernetes.patches import ManagedFields, apply_merge_patch, apply_server_side
 from eurekube_provider.dev.kubernetes.served_kinds import (
     CRDS_STORAGE,
@@ -146,9 +151,11 @@ class ObjectApi:
         return self._complete_and_store(target, None, request)
 
     def _complete_and_store(self, target: _RequestTarget, held: Object | None, request: ApiRequest) -> Object:
-        """Complete and check a written object, and store it if it has changed.
+        """Apply a write request to an object: complete it, check it, and store it if it has changed.
 
         :param held: the stored object; None for a new one.
+        :returns: the object as it is then, or, for a dry run, as it would be.
+        :raises ApiRefusal: the request is refused.
         """
         storage, live = target.kind.storage_key, held or self._create_bare_object(target)
         body = apply_merge_patch(live, request.body) if request.content_type == _MERGE else request.body
@@ -212,7 +219,7 @@ class ObjectApi:
         """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
         it is gone.
         """
-        metadata, (namespace, name) = item["metadata"], key_of(item)
+        metadata, (namespace, name) = item["metadata"], object_key(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES else []
         if _TERMINATING not in metadata and (metadata.get("finalizers") or holds):
             times = {_TERMINATING: _format_time(), "deletionGracePeriodSeconds": 0}

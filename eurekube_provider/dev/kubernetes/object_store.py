@@ -66,14 +66,14 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = self.get(storage, key_of(item)), _with_resource_version(item, self.version + 1)
-        self._objects.setdefault(storage, {})[key_of(item)] = stored
+        before, stored = self.get(storage, object_key(item)), _with_resource_version(item, self.version + 1)
+        self._objects.setdefault(storage, {})[object_key(item)] = stored
         self._record_change(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
         """Remove an object."""
-        self._record_change(storage, self._objects[storage].pop(key_of(item)), None)
+        self._record_change(storage, self._objects[storage].pop(object_key(item)), None)
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1
@@ -147,6 +147,6 @@ def _with_resource_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 
-def key_of(item: Object) -> ObjectKey:
+def object_key(item: Object) -> ObjectKey:
     """Return the namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]

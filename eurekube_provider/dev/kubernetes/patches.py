@@ -45,6 +45,7 @@ def apply_server_side(
 
 
 def _leaf_fields(value: Any, at: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield the path and the value of each field that has no fields of its own."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaf_fields(item, (*at, key))

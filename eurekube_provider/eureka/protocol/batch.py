@@ -57,7 +57,7 @@ def heartbeat_item(instance: Instance, timestamp_ms: int | None = None) -> bytes
     ).encode()
 
 
-def register_item(instance: Instance) -> bytes:
+def registration_item(instance: Instance) -> bytes:
     """Return the item that makes a server hold ``instance`` as given, its overridden status included."""
     stamp = instance.last_dirty_timestamp_ms
     return (
@@ -67,7 +67,7 @@ def register_item(instance: Instance) -> bytes:
     ).encode()
 
 
-def cancel_item(instance: Instance) -> bytes:
+def cancellation_item(instance: Instance) -> bytes:
     """Return the item that removes ``instance``."""
     item = {"action": "Cancel", "appName": instance.application, "id": instance.instance_id}
     return encode_json(item).encode()

@@ -53,8 +53,8 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaItem:
-    """A delta's entry on one instance.
+class DeltaChange:
+    """The last change of one instance in a delta.
 
     :ivar is_registered: True if the instance is registered.
     :ivar was_evicted: True if the instance is gone, and nobody deregistered it.
@@ -100,10 +100,10 @@ def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO
         for application in iterate_items(applications.get("application"))
         for document in iterate_items(application.get("instance"))
     )
-    return build_delta(applications, (parse_delta_item(document, held) for document in documents))
+    return build_delta(applications, (parse_delta_change(document, held) for document in documents))
 
 
-def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaItem | None]) -> Delta:
+def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaChange | None]) -> Delta:
     """Return the delta that consists of these items.
 
     :param applications: the fields beside the instances.
@@ -124,7 +124,7 @@ def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaItem | Non
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
 
-def parse_delta_item(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaItem | None:
+def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaChange | None:
     """Parse an item of a delta; return None where it has no instance id, or no known action."""
     if not isinstance(document, dict) or not document.get("app"):
         return None
@@ -135,7 +135,7 @@ def parse_delta_item(document: Any, held: Mapping[InstanceKey, Instance]) -> Del
     if instance is None or not is_unchanged(instance, document):
         instance = instance_from_json(document)
     stands = action in _REGISTERED_ACTIONS
-    return DeltaItem(instance.key, instance, stands, not stands and _was_evicted(instance, document))
+    return DeltaChange(instance.key, instance, stands, not stands and _was_evicted(instance, document))
 
 
 def _was_evicted(instance: Instance, document: Mapping[str, Any]) -> bool:

@@ -20,10 +20,10 @@ from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka.protocol.codec import iterate_items
 from eurekube_provider.eureka.protocol.delta import (
     Delta,
-    DeltaItem,
+    DeltaChange,
     build_delta,
     delta_from_text,
-    parse_delta_item,
+    parse_delta_change,
 )
 
 _INSTANCE_START = b'{"instanceId":"'
@@ -41,7 +41,7 @@ class _ParsedInstanceText:
     :ivar text_after: the text after the instance, up to the next one.
     """
 
-    item: DeltaItem | None
+    change: DeltaChange | None
     text_after: str
 
 
@@ -85,9 +85,9 @@ class DeltaReader:
         if found is None:
             whole = (_INSTANCE_START + part).decode()
             document, length = _decode_json(whole)
-            found = _ParsedInstanceText(parse_delta_item(document, held), whole[length:])
+            found = _ParsedInstanceText(parse_delta_change(document, held), whole[length:])
         # Of what is gone the lease says whether it was evicted.
-        if digest and found.item is not None and found.item.is_registered:
+        if digest and found.change is not None and found.change.is_registered:
             known[digest] = found
         return found
 
@@ -112,5 +112,8 @@ def _build_delta(
         raise ValueError("not as servers write it")
     return build_delta(
         applications,
-        (parts[entry].item if isinstance(entry, int) else parse_delta_item(entry, held) for entry in entries),
+        (
+            parts[entry].change if isinstance(entry, int) else parse_delta_change(entry, held)
+            for entry in entries
+        ),
     )

@@ -257,7 +257,9 @@ class Transport:
         if again.status_code in _DENIED_STATUS_CODES:  # the file may be ahead of the server
             return answer
         self._authorization = others
-        _log.info("reloaded the credentials", extra={"url": self._url})
+        _log.info(
+            "reloaded the credentials from their file, using them from now on", extra={"url": self._url}
+        )
         return again
 
     def _reload_credentials(self) -> dict[str, str] | None:
@@ -269,7 +271,9 @@ class Transport:
             secret = read_secret(str(file), "credentials")
         except ConfigurationError as error:
             _log.warning(
-                "failed to reload the credentials, keeping the former ones", extra={"error": str(error)}
+                "failed to reload the refused credentials, keeping them and reading their file at each "
+                "refusal",
+                extra={"url": self._url, "error": str(error)},
             )
             return None
         kind = "password" if self._connection.token is None else "token"

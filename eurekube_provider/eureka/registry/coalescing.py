@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 
@@ -41,7 +41,7 @@ class _PendingPlan:
     owner: str
     lease_count: int
     wake_up: threading.Event
-    outcome: Future[Outcome] = field(default_factory=Future)
+    outcome: Future[PlanOutcome] = field(default_factory=Future)
     group: Sequence[_PendingPlan] = ()
     applications: set[str] = field(init=False)
 
@@ -65,14 +65,14 @@ class PlanCoalescer:
         self._waiting: list[_PendingPlan] = []
         self._under_way: set[str] = set()  # their applications
 
-    def apply(self, plan: Plan, owner: str, *, lease_count: int = 0) -> Outcome:
+    def apply(self, plan: Plan, owner: str, *, lease_count: int = 0) -> PlanOutcome:
         """Carry out a plan, by itself or merged with others; see :meth:`.Writer.apply`.
 
         :param lease_count: how many Eureka leases exist, or soon will.
         :raises LeadershipLost: this replica may not write any more.
         """
         if not plan.changes:
-            return Outcome()
+            return PlanOutcome()
         pending = _PendingPlan(plan, owner, lease_count, threading.Event())
         if not self._can_be_merged(pending) or not self._writer.peers.uses_batches(lease_count):
             with self._alone:
@@ -133,7 +133,7 @@ class PlanCoalescer:
             some[0].group = some
             some[0].wake_up.set()
 
-    def _apply_one_plan(self, one: _PendingPlan) -> Outcome:
+    def _apply_one_plan(self, one: _PendingPlan) -> PlanOutcome:
         return self._writer.apply(one.plan, one.owner, self._executor, lease_count=one.lease_count)
 
     def _run_group(self, group: Sequence[_PendingPlan]) -> None:
@@ -145,7 +145,7 @@ class PlanCoalescer:
             errors = iter(self._writer.apply_in_batches(orders))
             for one in group:
                 mine = list(itertools.islice(errors, len(one.plan.changes)))
-                one.outcome.set_result(Outcome.of(one.plan.changes, mine))
+                one.outcome.set_result(PlanOutcome.of(one.plan.changes, mine))
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
             for one in group:
                 one.outcome.set_exception(error)

@@ -51,7 +51,7 @@ class HeartbeatListener(Protocol):
         """Report that a server answers again after a failure."""
 
 
-class LeaseEntry:
+class RenewedInstance:
     """One instance that is renewed.
 
     :ivar due: the tick of the next renewal.
@@ -103,7 +103,7 @@ class LeaseTable:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.settled = threading.Condition(self.lock)
-        self.entries: dict[InstanceKey, LeaseEntry] = {}
+        self.entries: dict[InstanceKey, RenewedInstance] = {}
         self.listener: HeartbeatListener | None = None
         self.stopped = False
         self.stands_by = False
@@ -184,12 +184,12 @@ class HeartbeatSender:
             except RegistryError as error:
                 self._process_failure(taken, error)
             except Exception as error:  # noqa: BLE001 - the sender must go on
-                _log.exception("failed to renew instances, retrying")
+                _log.exception("failed to renew instances: unexpected error, retrying")
                 self._process_failure(taken, error)
             else:
                 self._process_answers(taken, found)
 
-    def _take_queued(self, batch_size: int) -> list[LeaseEntry] | None:
+    def _take_queued(self, batch_size: int) -> list[RenewedInstance] | None:
         table = self._table
         with table.lock:
             while not table.stopped:
@@ -202,7 +202,7 @@ class HeartbeatSender:
                     if self._table.stopped:
                         return None
                 self._retries_now = False
-                taken: list[LeaseEntry] = []
+                taken: list[RenewedInstance] = []
                 while self.pending and len(taken) < batch_size:
                     key, _ = self.pending.popitem(last=False)
                     entry = table.entries.get(key)
@@ -225,7 +225,7 @@ class HeartbeatSender:
         self._prober = None
         return True
 
-    def _send_renewals(self, entries: list[LeaseEntry]) -> list[batch.ItemResponse]:
+    def _send_renewals(self, entries: list[RenewedInstance]) -> list[batch.ItemResponse]:
         if self.peer is not None:
             return self.peer.send_batch([entry.item for entry in entries])
         return [
@@ -233,7 +233,7 @@ class HeartbeatSender:
             for entry in entries
         ]
 
-    def _process_answers(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
+    def _process_answers(self, entries: list[RenewedInstance], found: list[batch.ItemResponse]) -> None:
         table = self._table
         missing: list[Instance] = []
         newer: list[Instance] = []
@@ -255,7 +255,8 @@ class HeartbeatSender:
                     if self.peer is None:
                         del table.entries[key]
                 elif answer.status_code not in _RENEWED_STATUS_CODES:
-                    self._log_refusal_once(entry, f"{self.peer} answered {answer.status_code}")
+                    url = self.peer.url if self.peer is not None else ""
+                    self._log_refusal_once(entry, f"{self.peer} answered {answer.status_code}", url)
                 else:
                     entry.is_refused = False
                     if answer.instance is not None:
@@ -301,13 +302,14 @@ class HeartbeatSender:
                 listener.newer_version_found(stored)
         except RegistryError as error:
             _log.warning(
-                "failed to repair instances that a renewal found missing or changed, retrying"
-                " after the next renewal",
+                "failed to repair instances that a renewal found missing or changed, retrying after their "
+                "next renewal",
                 extra={"error": str(error)},
             )
         except Exception:  # noqa: BLE001 - the sender must go on
             _log.exception(
-                "failed to repair instances that a renewal found missing or changed, retrying later"
+                "failed to repair instances found missing or changed: unexpected error, going on with the "
+                "renewals"
             )
 
     def _note_recovery(self) -> bool:
@@ -320,7 +322,7 @@ class HeartbeatSender:
             self.work.notify_all()
         return was_away
 
-    def _process_refusal(self, entries: list[LeaseEntry], error: RegistryError) -> None:
+    def _process_refusal(self, entries: list[RenewedInstance], error: RegistryError) -> None:
         """Note that the server refused these instances: their renewals are not repeated before their next
         turn.
         """
@@ -329,12 +331,15 @@ class HeartbeatSender:
             self._note_recovery()
             for entry in entries:
                 entry.in_flight -= 1
-                self._log_refusal_once(entry, str(error))
+                self._log_refusal_once(entry, str(error), error.url)
             table.count_results(failed=len(entries))
             table.settled.notify_all()
 
-    def _log_refusal_once(self, entry: LeaseEntry, error: str) -> None:
-        """Log once that an instance is not renewed; the table's lock must be held."""
+    def _log_refusal_once(self, entry: RenewedInstance, error: str, url: str) -> None:
+        """Log once that an instance is not renewed; the table's lock must be held.
+
+        :param url: the server that refused; empty where it is not known.
+        """
         if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
@@ -346,15 +351,17 @@ class HeartbeatSender:
             return
         self._named.append(now)
         _log.warning(
-            "Eureka server refused to renew an instance, which lapses there",
+            "Eureka server refused to renew an instance, retrying at its next turn: it lapses there if this "
+            "goes on",
             extra={
                 "application": entry.instance.application,
                 "instance": entry.instance.instance_id,
                 "error": error,
+                **({"url": url} if url else {}),
             },
         )
 
-    def _process_failure(self, entries: list[LeaseEntry], error: Exception) -> None:
+    def _process_failure(self, entries: list[RenewedInstance], error: Exception) -> None:
         table = self._table
         with table.lock:
             for entry in entries:
@@ -371,7 +378,15 @@ class HeartbeatSender:
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
                 )
             table.settled.notify_all()
+            retry_seconds = self._retry_seconds
         if is_news:
+            url = self.peer.url if self.peer is not None else getattr(error, "url", "")
             _log.warning(
-                "failed to renew instances, retrying", extra={"count": len(entries), "error": str(error)}
+                "failed to renew instances, retrying: they lapse in Eureka if this goes on",
+                extra={
+                    "count": len(entries),
+                    "error": str(error),
+                    "retry_seconds": retry_seconds,
+                    **({"url": url} if url else {}),
+                },
             )

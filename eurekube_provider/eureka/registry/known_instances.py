@@ -90,20 +90,20 @@ class RegistryWriteNotes(WriteNotes):
         """The number of servers that answer at one URL."""
         return self._restarts.most_servers_at_one_url
 
-    def is_new(self, key: InstanceKey) -> bool:
+    def is_key_unused(self, key: InstanceKey) -> bool:
         """Return whether a key has no instance, and had none lately; False also where the knowledge is
         old.
         """
-        if not self._reachability.knows_all_instances or self._restarts.has_lost_memory:
+        if not self._reachability.knows_all_instances or self._restarts.may_have_lost_memory:
             return False
-        return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
+        return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_key_unused(key)
 
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
         """Return the instance over which an update is written without a read: the owner's, if no server
         has lost its memory.
         """
         change = order.change
-        if change.action is not Action.UPDATE or change.adopts or self._restarts.has_lost_memory:
+        if change.action is not Action.UPDATE or change.adopts or self._restarts.may_have_lost_memory:
             return None
         record = self.table.copy_record(order.key)
         held = record.instance

@@ -99,7 +99,9 @@ class Reachability:
         return is_first
 
     def note_failure_and_check_lasting(self, error: RegistryError) -> bool:
-        """Note that a reading failed; return whether the failure now counts as lasting."""
+        """Note that a reading failed; return True only for the one with which failures in a row begin to
+        count as lasting.
+        """
         if self.failure is None:
             self._failing_since = time.time()
         self.failure = error

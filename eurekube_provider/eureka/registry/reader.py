@@ -139,12 +139,16 @@ class Reader:
             except RegistryError as error:
                 self._report_failure(error)
             except Exception:  # noqa: BLE001 - the thread must read again
-                _log.exception("failed to read Eureka, retrying")
+                _log.exception(
+                    "failed to read Eureka, retrying and going on with what was read before: unexpected error"
+                )
             self._went_round_at = time.monotonic()
             try:
                 self._check_until_next_read(min(self.pause_seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
-                _log.exception("failed to check the Eureka servers, retrying")
+                _log.exception(
+                    "failed to check the Eureka servers between readings, reading Eureka again soon"
+                )
                 self._stopped.wait(windows.RESTART_CHECK_INTERVAL_SECONDS)
 
     def _check_until_next_read(self, seconds: float) -> None:
@@ -162,7 +166,7 @@ class Reader:
         if self._stacks.is_standing_by:
             return
         self._restarts.detect_restarts()
-        self.list_missed_servers()
+        self.read_lists_of_missed_servers()
         self._stacks.renew_suggested_by_list()
 
     def read(self, *, as_new_leader: bool = False) -> None:
@@ -185,7 +189,7 @@ class Reader:
             # What a server that was restarted does not list may stand on the others.
             reads_everywhere = self._reads_everywhere or self._reachability.would_list_end_takeover(asked_at)
             everywhere = are_several and (
-                self._restarts.has_lost_memory or (reads_everywhere and not as_new_leader)
+                self._restarts.may_have_lost_memory or (reads_everywhere and not as_new_leader)
             )
             silent: Mapping[str, RegistryError] = {}
             if everywhere:
@@ -222,7 +226,7 @@ class Reader:
         that shows every write. A start waits for the very first list, and reads no delta beside it: after
         many changes a delta is larger than the list.
         """
-        is_sure = self._reachability.knows_all_instances and not self._restarts.has_lost_memory
+        is_sure = self._reachability.knows_all_instances and not self._restarts.may_have_lost_memory
         return not is_sure or self._restarts.most_servers_at_one_url > 1
 
     @property
@@ -238,8 +242,9 @@ class Reader:
             and self._restarts.most_servers_at_one_url == 1
         )
 
-    def list_missed_servers(self) -> None:
-        """List the servers that could not be listed since this replica began to lead, once they answer.
+    def read_lists_of_missed_servers(self) -> None:
+        """Read and store the lists of servers that did not answer when this replica began to lead, once they
+        do.
 
         Such a server may still hold an instance that the former leader removed, and no one else knows of it:
         its owner is notified. Stacks' registrations are left out, since they would be renewed.
@@ -275,7 +280,7 @@ class Reader:
                 self._changed_lately_until = time.monotonic() + windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
             self._listed = listed
         news, doubts = self._table.merge_list(
-            listed, is_complete=is_complete, may_be_forgotten=self._restarts.has_lost_memory
+            listed, is_complete=is_complete, may_be_forgotten=self._restarts.may_have_lost_memory
         )
         was_away = self._reachability.clear_failure()
         self._table.notify_affected_owners(news)
@@ -285,7 +290,10 @@ class Reader:
         self._stacks.process_list(listed)
         is_first = self._reachability.note_read_and_check_first()
         if is_first:
-            _log.info("read Eureka for the first time", extra={"instances": len(listed)})
+            _log.info(
+                "read Eureka for the first time, renewals and changes there can begin",
+                extra={"instances": len(listed)},
+            )
         elif was_away:
             _log.warning("Eureka answers again, reading it as before")
         if is_first or was_away:
@@ -294,7 +302,10 @@ class Reader:
 
     def _report_failure(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):
-            _log.warning("failed to read Eureka, retrying", extra={"error": str(error)})
+            _log.warning(
+                "failed to read Eureka, retrying and going on with what was read before",
+                extra={"error": str(error)},
+            )
         if self._reachability.note_failure_and_check_lasting(error):
             self._notify_condition_changed()
 
@@ -314,7 +325,7 @@ class Reader:
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
             _log.error(
-                "left another cluster's instances unchanged: it uses this cluster's name",
+                "leaving another cluster's instances unchanged, going on: it uses this cluster's name",
                 extra={
                     "application": theirs.application,
                     "instance": theirs.instance_id,

@@ -217,7 +217,7 @@ class RegistryFetcher:
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
         self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held])
-        if self._is_larger_than_list(delta):
+        if self._is_delta_too_large(delta):
             self._pause_deltas(now)
             return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
@@ -279,7 +279,7 @@ class RegistryFetcher:
         self._report_departures(delta, delta.departed_keys)
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
-        if self._is_larger_than_list(delta):
+        if self._is_delta_too_large(delta):
             self._pause_deltas(now)
             return True  # the list is read from now on
         self._cursor = replace(
@@ -287,9 +287,9 @@ class RegistryFetcher:
         )
         return True
 
-    def _is_larger_than_list(self, delta: Delta) -> bool:
-        """Return whether a delta is larger than the list, so that lists are cheaper: it repeats each change
-        for three minutes.
+    def _is_delta_too_large(self, delta: Delta) -> bool:
+        """Return whether a delta is so much larger than the list that lists are read instead: it repeats each
+        change for three minutes.
 
         With many changes a delta may be many times the registry; rendering it costs the server, and parsing
         it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the

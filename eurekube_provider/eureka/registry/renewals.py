@@ -24,9 +24,9 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
-    LeaseEntry,
     LeaseTable,
     RenewalCounts,
+    RenewedInstance,
 )
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
@@ -99,7 +99,9 @@ class Renewals:
                     ):  # it promises to renew sooner than before
                         self._schedule(entry, self._current_tick() + entry.period)
                 return
-            entry = self._table.entries[instance.key] = LeaseEntry(instance, self._period_ticks(instance))
+            entry = self._table.entries[instance.key] = RenewedInstance(
+                instance, self._period_ticks(instance)
+            )
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
@@ -231,7 +233,7 @@ class Renewals:
         """
         if now - self._tick > self._interval / windows.RENEWAL_TICK_SECONDS:
             _log.warning(
-                "renewing overdue instances now: the clock jumped",
+                "renewing overdue instances now: the clock jumped, some may have lapsed",
                 extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK_SECONDS)},
             )
         self._tick = now
@@ -270,7 +272,7 @@ class Renewals:
         if late > self._interval and not self._is_late:
             self._is_late = True
             _log.warning(
-                "renewals fall behind: Eureka answers too slowly, instances may lapse",
+                "renewals fall behind, going on: Eureka answers too slowly, instances may lapse",
                 extra={
                     "seconds": round(late),
                     "waiting": max(len(sender.pending) for sender in senders),
@@ -280,13 +282,15 @@ class Renewals:
             )
         elif self._is_late and late < self._interval / 2:
             self._is_late = False
-            _log.warning("renewals are on time again")
+            _log.warning("renewals are on time again, going on as before")
 
     def _uses_batches(self) -> bool:
         try:
             return self._peers.uses_batches(len(self))
         except Exception:  # noqa: BLE001 - whatever a server said, renewals must go on
-            _log.exception("failed to check for batch support, renewing instances one by one")
+            _log.exception(
+                "failed to check for batch support, renewing instances one by one until the next check"
+            )
             return False
 
     def _choose_senders(self, *, in_batches: bool) -> list[HeartbeatSender]:
@@ -303,7 +307,7 @@ class Renewals:
         seconds = min(self._interval, instance.lease.renewal_interval_seconds)
         return max(1, int(seconds / windows.RENEWAL_TICK_SECONDS))
 
-    def _schedule(self, entry: LeaseEntry, tick: int) -> None:
+    def _schedule(self, entry: RenewedInstance, tick: int) -> None:
         entry.due = tick
         self._due.setdefault(tick, set()).add(entry.instance.key)
 

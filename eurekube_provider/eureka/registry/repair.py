@@ -45,7 +45,7 @@ from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stacks import StackRegistrations
-from eurekube_provider.eureka.rules import Ownership, ServerAnswers, Verdict
+from eurekube_provider.eureka.rules import InstanceVerdict, Ownership, ServerAnswers
 from eurekube_provider.eureka.uncached_reads import (
     PARALLEL_READS,
     RefusalByKey,
@@ -119,7 +119,7 @@ class Repair:
             if not self._peers.may_write():
                 continue  # the leader checks, and removes
             try:
-                was_away = self.check_server(peer, was_away=was_away)
+                was_away = self.check_and_clean_server(peer, was_away=was_away)
             except RegistryError:
                 # Anyone who writes or renews there says so; what is due stays due.
                 was_away = True
@@ -127,12 +127,16 @@ class Repair:
             except LeadershipLost:
                 self._stopped.wait(windows.LONGEST_RETRY_SECONDS)
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("failed to verify removals, retrying")
+                _log.exception(
+                    "failed to verify removals, retrying: callers may still find the instances there",
+                    extra={"url": peer.url},
+                )
 
     # What was removed, or may come late.
 
-    def check_server(self, peer: Peer, *, was_away: bool = False) -> bool:
-        """Check one server for the removed or late instances that are due; ask nothing if none is.
+    def check_and_clean_server(self, peer: Peer, *, was_away: bool = False) -> bool:
+        """Check one server for the removed or late instances that are due, and remove those that it holds and
+        that are not wanted; ask nothing if none is due.
 
         :param was_away: True if the server did not answer the last time: other servers are then checked as
             well.
@@ -141,10 +145,12 @@ class Repair:
         due = self._table.due_checks(peer.url)
         if not due:
             return was_away
-        removed = self._process_due_checks(peer, due)
+        refused: RefusalByKey = {}
+        removed = self._process_due_checks(peer, due, refused)
         if removed:
             _log.warning(
-                "removed instances that a Eureka server had kept after their removal",
+                "removed instances that a Eureka server had kept after their removal, callers find them no "
+                "more",
                 extra={"url": peer.url, "count": removed},
             )
         self._renewals.renew_soon(check.instance.key for check in due)  # the removal may have hit them
@@ -155,38 +161,48 @@ class Repair:
             if looks_longer
             else windows.REMOVAL_CHECKS_AFTER_SECONDS
         )
+        for check in due:
+            if check.instance.key in refused:
+                is_last = check.next_check(after_seconds) is None
+                _log_refused_check(peer, check, refused[check.instance.key], is_last=is_last)
         self._table.plan_next_checks(peer.url, due, after_seconds, was_away=was_away)
         return False
 
-    def _process_due_checks(self, peer: Peer, due: Sequence[PlannedCheck]) -> int:
-        """Remove left-over instances, and repair late ones; return the number of removals."""
-        held = self._read_one_by_one(peer, [check.instance.key for check in due])
+    def _process_due_checks(self, peer: Peer, due: Sequence[PlannedCheck], refused: RefusalByKey) -> int:
+        """Remove left-over instances, and repair late ones; return the number of removals.
+
+        :param refused: receives the instances that the server refuses to show or to remove.
+        """
+        held = self._read_one_by_one(peer, [check.instance.key for check in due], refused)
         self._peers.stop_avoiding(peer)
         removed = 0
         for check in due:
             key = check.instance.key
             found = held[key]
             verdict = self._judge_check(check, found)
-            if verdict is Verdict.LEFT_OVER:
+            if verdict is InstanceVerdict.LEFT_OVER:
                 try:
                     removed += self._remove_left_over(peer, check, found if len(due) == 1 else None)
                 except RegistryRejected as error:
-                    _log_unverified_removal(peer, key, error)
-            elif verdict is Verdict.LATE_WRITE and found is not None:
+                    refused[key] = error
+            elif verdict is InstanceVerdict.LATE_WRITE and found is not None:
                 self._process_late_instance(found)
         return removed
 
-    def _judge_check(self, check: PlannedCheck, found: Instance | None) -> Verdict:
+    def _judge_check(self, check: PlannedCheck, found: Instance | None) -> InstanceVerdict:
         record = self._table.copy_record(check.instance.key)
         return rules.judge_checked_instance(check, record, found, int(time.time() * 1000))
 
-    def _read_one_by_one(self, peer: Peer, keys: Sequence[InstanceKey]) -> dict[InstanceKey, Instance | None]:
+    def _read_one_by_one(
+        self, peer: Peer, keys: Sequence[InstanceKey], refused: RefusalByKey
+    ) -> dict[InstanceKey, Instance | None]:
         """Read instances from a server one by one: a batch would renew them, and they must lapse.
 
         Where several servers answer at one URL it is asked more often, since each answer may come from
         another one.
+
+        :param refused: receives the instances that the server refuses to show.
         """
-        refused: RefusalByKey = {}
         servers = self._restarts.most_servers_at_one_url
         held = read_instances(peer, keys, refused)
         for _ in range(2 * servers if servers > 1 else 0):
@@ -194,8 +210,6 @@ class Repair:
             if not missing:
                 break
             held.update(read_instances(peer, missing, refused))
-        for key, error in refused.items():
-            _log_unverified_removal(peer, key, error)
         return held
 
     def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
@@ -209,7 +223,7 @@ class Repair:
         again = found or peer.read(*key)
         # Behind one URL another server may have answered, which does not hold it.
         is_elsewhere = again is None and len(self._peers.peers) == 1
-        if not is_elsewhere and self._judge_check(check, again) is not Verdict.LEFT_OVER:
+        if not is_elsewhere and self._judge_check(check, again) is not InstanceVerdict.LEFT_OVER:
             return False
         # Where it was read, another server may answer next: a balancer takes them in turn.
         return any(
@@ -228,7 +242,7 @@ class Repair:
             and self._is_override_partial(found.key)
         ):
             found = rules.add_leaving_mark(found)
-        if rules.judge_late_instance(self._table.copy_record(found.key), found) is Verdict.LATE_WRITE:
+        if rules.judge_late_instance(self._table.copy_record(found.key), found) is InstanceVerdict.LATE_WRITE:
             self._notify_owner(found)
         else:
             self._send_status_again(found)
@@ -272,13 +286,14 @@ class Repair:
                 except RegistryError as error:
                     # The loop, which asks, goes on: it has dead instances to remove.
                     _log.warning(
-                        "failed to send an instance's status again: the Eureka server refuses it, and keeps "
-                        "another",
+                        "failed to send an instance's status again, going on: the Eureka server refuses it, "
+                        "callers see another",
                         extra={**fields, "error": str(error)},
                     )
                     continue
                 _log.warning(
-                    "sent an instance's status to a Eureka server that held another one",
+                    "sent an instance's status to a Eureka server that held another one, so that all show "
+                    "the same",
                     extra={**fields, "status": ours.status.value},
                 )
 
@@ -296,10 +311,10 @@ class Repair:
             )
             lost += [one for one in instances if one.key in removed]
         ours = [instance for instance in lost if not rules.is_owned_by_stack(instance)]
-        if ours and not self._restarts.has_lost_memory:
+        if ours and not self._restarts.may_have_lost_memory:
             self._restarts.detect_restarts()
         # Or nobody could renew it.
-        may_be_forgotten = self._restarts.has_lost_memory or self._reachability.failed_within(
+        may_be_forgotten = self._restarts.may_have_lost_memory or self._reachability.failed_within(
             windows.MEMORY_LOSS_SECONDS
         )
         for instance in ours:
@@ -309,7 +324,9 @@ class Repair:
             self._store_absence(instance.key)
         if ours:
             _log.warning(
-                "found instances missing in Eureka, registering them again", extra={"count": len(ours)}
+                "found instances missing in Eureka, having their syncers register them again: callers miss "
+                "them until then",
+                extra={"count": len(ours)},
             )
         self._table.notify_owners(instance.owner for instance in ours)
         for instance in lost:
@@ -330,7 +347,7 @@ class Repair:
 
     def server_answers_again(self, peer: Peer) -> None:
         """Ask at once whether a server that answers again was restarted."""
-        _log.warning("Eureka server answers again, resuming renewals", extra={"url": peer.url})
+        _log.warning("Eureka server answers again, renewing instances there again", extra={"url": peer.url})
         self._restarts.detect_restarts()
 
     def _stack_keys_removed_at(self, peer: Peer, instances: Sequence[Instance]) -> set[InstanceKey]:
@@ -340,7 +357,7 @@ class Repair:
         held_lately = [one.key for one in instances if self._table.has_accepted_renewal_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.detect_restarts():
             return set()
-        if self._restarts.has_lost_memory and not self._restarts.has_kept_memory(peer.url):
+        if self._restarts.may_have_lost_memory and not self._restarts.has_kept_memory(peer.url):
             return set()
         try:
             # It may hold older contents, which get a 404 as well.
@@ -369,7 +386,9 @@ class Repair:
                 # Of thousands, some may have been removed since they were read.
                 register_copies_at(peer, [one for one in chunk if one.key in self._renewals])
             _log.warning(
-                "copied missing instances to a Eureka server", extra={"url": peer.url, "count": len(found)}
+                "copied missing instances to a Eureka server from others, so that its callers find them "
+                "again",
+                extra={"url": peer.url, "count": len(found)},
             )
         return [instance for instance in instances if instance.key not in found]
 
@@ -397,7 +416,7 @@ class Repair:
             if instance.key not in self._renewals or self._ownership.is_renewed_by_this_operator(instance):
                 continue
             _log.info(
-                "stopped renewing an instance that another owner has taken over",
+                "stopped renewing an instance that another owner has taken over, leaving it to that owner",
                 extra={"instance": instance.instance_id, "owner": instance.owner or ""},
             )
             ours = self._renewals.remove(instance.key)
@@ -408,9 +427,9 @@ class Repair:
 
         If the servers forgot it, a person's override is restored with the instance.
         """
-        self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.has_lost_memory)
+        self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.may_have_lost_memory)
 
-    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more, as a list may have gaps.
 
         An instance has left if a server says in its delta that it deregistered the instance, or evicted it
@@ -438,7 +457,7 @@ class Repair:
                 found.held_by_url(key), have_all_answered=not found.failures and key not in refused
             )
             verdict = rules.judge_unlisted_instance(servers, have_servers_warmed_up=have_servers_warmed_up)
-            if verdict is Verdict.GONE:
+            if verdict is InstanceVerdict.GONE:
                 gone.add(key)
                 if not rules.was_evicted_by_a_server(self._table.copy_record(key), now):
                     absent.add(key)
@@ -460,7 +479,9 @@ class Repair:
         return found
 
     def _have_servers_warmed_up(self) -> bool:
-        """Return whether every server has run for long enough, and is the only one at its URL."""
+        """Return whether every server has run for long enough, and is the only one at its URL; ask the
+        servers whether it is, where the last answer is too old.
+        """
 
         def have_warmed_up() -> bool:
             ages = (self._restarts.uptime_seconds(peer.url) or 0.0 for peer in self._peers.peers)
@@ -477,9 +498,18 @@ class Repair:
         return have_warmed_up()
 
 
-def _log_unverified_removal(peer: Peer, key: InstanceKey, error: RegistryRejected) -> None:
-    _log.warning(
-        "failed to verify a removal, the instance may stay: the Eureka server refuses to show"
-        " or to remove it",
-        extra={"url": peer.url, "application": key[0], "instance": key[1], "error": str(error)},
-    )
+def _log_refused_check(peer: Peer, check: PlannedCheck, error: RegistryRejected, *, is_last: bool) -> None:
+    application, instance_id = check.instance.key
+    extra = {"url": peer.url, "application": application, "instance": instance_id, "error": str(error)}
+    if is_last:
+        _log.warning(
+            "gave up verifying a removal, callers may find the instance until it lapses: the Eureka server "
+            "refuses",
+            extra=extra,
+        )
+    else:
+        _log.warning(
+            "failed to verify a removal, checking again later: the Eureka server refuses to show or remove "
+            "the instance",
+            extra=extra,
+        )

@@ -125,7 +125,7 @@ class RestartDetection:
             return url in self._starts_by_url and len(self._starts_by_url[url].seen_at_by_start) == 1
 
     @property
-    def has_lost_memory(self) -> bool:
+    def may_have_lost_memory(self) -> bool:
         """True if a missing instance may have been forgotten by a restarted server, and not removed."""
         return time.monotonic() - self._restart_seen_at < windows.MEMORY_LOSS_SECONDS
 
@@ -142,7 +142,7 @@ class RestartDetection:
             have_all_answered=have_all_answered,
             started_ms_by_url=self.started_ms_by_url,
             urls_with_kept_memory=frozenset(filter(self.has_kept_memory, held_by_url)),
-            has_lost_memory=self.has_lost_memory,
+            may_have_lost_memory=self.may_have_lost_memory,
             most_servers_at_one_url=self.most_servers_at_one_url,
         )
 
@@ -199,7 +199,7 @@ class RestartDetection:
         servers = self.most_servers_at_one_url
         answered: AnsweringUrls = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):
-            if self.has_lost_memory:
+            if self.may_have_lost_memory:
                 break
             answered = self.detect_restarts()
         return answered

@@ -18,7 +18,7 @@ from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.rules import Ownership, ServerAnswers, Verdict
+from eurekube_provider.eureka.rules import InstanceVerdict, Ownership, ServerAnswers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads, read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
@@ -120,7 +120,7 @@ class StackRegistrations:
                 )
                 continue
             _log.warning(
-                "not renewing a stack's registration, which may lapse: Eureka refuses to show it",
+                "not renewing a stack's registration, letting it lapse for now: Eureka refuses to show it",
                 extra={**_log_fields(one), "error": str(refused[one.key])},
             )
             self._table.store_dropped_registration(one)
@@ -140,17 +140,20 @@ class StackRegistrations:
         verdict = rules.judge_listed_stack_registration(
             record, servers, self._ownership, now, self._do_servers_share_instances
         )
-        if verdict is Verdict.REGISTERED and found is not None:
+        if verdict is InstanceVerdict.REGISTERED and found is not None:
             self._table.forget_dropped_registration(found.key)
-            _log.info("renewing a stack's registration", extra={**_log_fields(found), "owner": found.owner})
+            _log.info(
+                "renewing a stack's registration that was found in Eureka, from now on",
+                extra={**_log_fields(found), "owner": found.owner},
+            )
             self._renewals.add(found, just_registered=False)
-        elif verdict is Verdict.REMOVED:
+        elif verdict is InstanceVerdict.REMOVED:
             ours = found if found is not None and self._ownership.is_renewed_for_stack(found) else None
             dropped = record.dropped
             if ours and (dropped is None or rules.is_registered_again(dropped, ours, servers.held_by_url)):
                 _log.warning(
-                    "not renewing a stack's registration that was removed from some Eureka"
-                    " servers: to keep it, run its stack with a refresh",
+                    "letting a stack's registration lapse that some servers removed: to keep it, run its "
+                    "stack with a refresh",
                     extra={**_log_fields(ours), "lacking": ", ".join(rules.urls_where_removed(servers, now))},
                 )
             self._table.store_dropped_registration(ours or listed)
@@ -165,19 +168,19 @@ class StackRegistrations:
             answered = self._restarts.detect_restarts_of_all()
             reads = self._read_everywhere([instance.key], ends_with_restart=True)
             verdict, servers = self._judge_missing_registration(instance, reads, answered)
-            if verdict is Verdict.FORGOTTEN:
+            if verdict is InstanceVerdict.FORGOTTEN:
                 self._restoring.add(instance.key)
                 self._writer.restore(servers.newest or instance)
                 self._restoring.discard(instance.key)
                 _log.warning(
-                    "restored a stack's registration that a Eureka server had lost",
+                    "restored a stack's registration that a Eureka server had lost, renewing it as before",
                     extra=_log_fields(instance),
                 )
-            elif verdict is Verdict.UNDECIDED:
+            elif verdict is InstanceVerdict.UNDECIDED:
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
             else:
                 _log.warning(
-                    "stopped renewing a stack's registration that somebody removed",
+                    "stopped renewing a stack's registration that somebody removed, not registering it again",
                     extra=_log_fields(instance),
                 )
                 lacking = frozenset(url for url, held in servers.held_by_url.items() if held is None)
@@ -186,7 +189,8 @@ class StackRegistrations:
                 )
         except RegistryError as error:
             _log.warning(
-                "failed to read or restore a stack's registration, retrying",
+                "failed to read or restore a stack's registration, retrying at its next renewal: callers "
+                "may miss it",
                 extra={**_log_fields(instance), "error": str(error)},
             )
             self._renewals.add(instance, just_registered=False)
@@ -196,7 +200,7 @@ class StackRegistrations:
 
     def _judge_missing_registration(
         self, instance: Instance, reads: UncachedReads, answered: Set[str]
-    ) -> tuple[Verdict, ServerAnswers]:
+    ) -> tuple[InstanceVerdict, ServerAnswers]:
         """Judge why a registration is missing, and return the verdict with the servers' answers.
 
         :param answered: the servers that, just before the reads, told for how long they have run.
@@ -258,7 +262,7 @@ class StackRegistrations:
         servers = self._restarts.most_servers_at_one_url
         for _ in range(servers if servers > 1 else 0):
             missing = [key for key in keys if reads.newest(key) is None and key not in (refused or ())]
-            if not missing or (ends_with_restart and self._restarts.has_lost_memory):
+            if not missing or (ends_with_restart and self._restarts.may_have_lost_memory):
                 break
             reads = reads.merge_with(read_everywhere(self._peers, missing, refused))
         return reads

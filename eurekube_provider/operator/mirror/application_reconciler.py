@@ -20,7 +20,7 @@ from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_decision import (
     HostLookup,
     MirrorDecision,
-    MirrorOutcome,
+    MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def _is_address_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
-    """Return whether the address policy forbids the address of a mirrored endpoint."""
+    """Return whether the address policy forbids the address of a mirrored endpoint, or it is no address."""
     address = policy.judge_address(endpoint.address, mirror.allowed_networks)
     return address is None or bool(address.refusal_reason)
 
@@ -87,14 +87,14 @@ class ApplicationReconciler:
             situation = self._with_eureka_and_dns_answers(round_, situation)
         decision = decide_mirrored_service(situation)
         round_.problems += decision.problems
-        if decision.outcome is MirrorOutcome.WRITES_NOTHING:
+        if decision.kind is MirrorDecisionKind.WRITES_NOTHING:
             return None
-        if decision.outcome is MirrorOutcome.REMOVES_SLICES:
+        if decision.kind is MirrorDecisionKind.REMOVES_SLICES:
             return partial(self._delete_slices_and_owner_reference, round_, name)
         if decision.verdict.released_ids and round_.key not in self.released:
             self.released.add(round_.key)
             self._writer.remove_release_annotation(
-                round_.item
+                round_.mirror_object
             )  # first: after a crash a person may release again
         return partial(self._write_service_and_slices, round_, situation, decision)
 
@@ -109,7 +109,7 @@ class ApplicationReconciler:
             round_.policy,
             application,
             name,
-            owner_reference(round_.item, is_controller=False),
+            owner_reference(round_.mirror_object, is_controller=False),
             instances,
             service,
             round_.slices.get(name, []),
@@ -149,7 +149,7 @@ class ApplicationReconciler:
         taken = [str(one["metadata"]["name"]) for those in round_.slices.values() for one in those]
         taken += self._writer.taken_slice_names(round_.key[0])
         situation = replace(situation, current_endpoints=before, taken_slice_names=taken)
-        unlisted = self._find_unlisted(round_, application, situation.unlisted_ids)
+        unlisted = self._look_up_unlisted(round_, application, situation.unlisted_ids)
         instances = [*situation.instances, *unlisted.registered]
         hosts = {
             host: HostLookup(self._names.addresses_of(host), self._names.failure_of(host))
@@ -161,7 +161,7 @@ class ApplicationReconciler:
         """Delete the mirror's slices of a Service that a person owns, and remove the mirror's owner reference
         from that Service.
         """
-        self._services.remove_owner_reference(round_.item, name)
+        self._services.remove_owner_reference(round_.mirror_object, name)
         self.delete_service_and_slices(round_.key, name, None, round_.slices.get(name, ()))
 
     def _write_service_and_slices(
@@ -188,10 +188,11 @@ class ApplicationReconciler:
             plan = replace(plan, creations=())
         if plan:
             self._writer.write_slices(plan)
-            _log.info(
-                "updated the EndpointSlices of a mirror's Service",
-                extra={"mirror": "/".join(round_.key), "service": name, "writes": len(plan)},
-            )
+            if not self._writer.is_dry:
+                _log.info(
+                    "updated the EndpointSlices of a mirror's Service, so that callers follow Eureka",
+                    extra={"mirror": "/".join(round_.key), "service": name, "writes": len(plan)},
+                )
         place = (round_.key, name)
         if not round_.is_frozen:
             self._held[place] = verdict.held_since_by_id
@@ -205,7 +206,9 @@ class ApplicationReconciler:
         if decision.is_time_independent and service is situation.service and not plan and not room:
             self._done[place] = (situation, shown)
 
-    def _find_unlisted(self, round_: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
+    def _look_up_unlisted(
+        self, round_: MirrorRound, application: str, ids: Iterable[str]
+    ) -> UnlistedInstances:
         """Ask Eureka's servers about instances that the cluster shows and Eureka does not list; return their
         answers.
         """
@@ -213,7 +216,7 @@ class ApplicationReconciler:
         if not asked:
             return UnlistedInstances()
         try:
-            return round_.source.find_unlisted(asked)
+            return round_.source.look_up_unlisted(asked)
         except RegistryError as error:
             _log.warning(
                 "failed to look up instances that Eureka's list lacks, keeping their endpoints for now",

@@ -343,7 +343,7 @@ class MirrorReconciler:
                 continue  # somebody removed the annotation, so that its application is not known
             if application in meant and application not in shown:
                 continue  # its new Service does not exist yet, so that callers need this one
-            self._services.remove_owner_reference(round_.item, name)
+            self._services.remove_owner_reference(round_.mirror_object, name)
             self.applications.delete_service_and_slices(
                 round_.key, name, round_.services.get(name), round_.slices.get(name, ())
             )

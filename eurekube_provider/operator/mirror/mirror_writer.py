@@ -46,7 +46,7 @@ class MirrorWriter:
     """
 
     def __init__(self, access: KubeAccess, objects: MirrorObjects, *, is_dry: bool = False) -> None:
-        self._access, self._objects, self._is_dry = access, objects, is_dry
+        self._access, self._objects, self.is_dry = access, objects, is_dry
         self._lock = threading.Lock()
         self._sent: dict[MirrorKey, list[str]] = defaultdict(list)
         self._taken: set[MirrorKey] = set()
@@ -118,10 +118,11 @@ class MirrorWriter:
             one for one in service["metadata"].get("ownerReferences") or () if one.get("uid") != mirror_uid
         ]
         self._patch_if_unchanged(service, {"metadata": {"ownerReferences": references}})
-        _log.info(
-            "removed a mirror's owner reference from a Service that a person owns now",
-            extra={"service": "/".join(key_of(service))},
-        )
+        if not self.is_dry:
+            _log.info(
+                "removed a mirror's owner reference from a Service that a person owns now, so that it stays",
+                extra={"service": "/".join(key_of(service))},
+            )
 
     def remove_stale_owner_references(self, mirror: Object) -> None:
         """Remove the owner reference to a mirror from every Service that the mirror does not serve any
@@ -143,12 +144,16 @@ class MirrorWriter:
         """Remove the annotation by which a person released the brake, so that it does not release the next
         hold.
         """
+        if self.is_dry:
+            _log.warning(
+                "dry run: would release a mirror's brake on a person's request, keeping the held endpoints",
+                extra={"mirror": "/".join(key_of(mirror))},
+            )
+            return
         _log.warning(
             "released a mirror's brake on a person's request, removing the held endpoints",
             extra={"mirror": "/".join(key_of(mirror))},
         )
-        if self._is_dry:
-            return
         body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
         try:
             self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
@@ -202,7 +207,7 @@ class MirrorWriter:
             "propagationPolicy": "Background",
         }
         self._count_write(resource, "delete", item)
-        if self._is_dry:
+        if self.is_dry:
             return
         try:
             self._access.request("DELETE", path, body=body)
@@ -217,14 +222,14 @@ class MirrorWriter:
         :param item: the object that is written, as far as it is known.
         """
         self._count_write(resource, verb, item)
-        if self._is_dry:
+        if self.is_dry:
             return {**item, "metadata": {"uid": "", "resourceVersion": "", **item["metadata"]}}
         method = {"create": "POST", "update": "PUT", "patch": "PATCH"}[verb]
         content_type = MERGE_PATCH if verb == "patch" else "application/json"
         return self._access.request(method, path, body=body, content_type=content_type)
 
     def _put_written(self, group: ReflectorGroup, item: Object) -> None:
-        if not self._is_dry:
+        if not self.is_dry:
             self._objects.put_written(group, item)
 
     def _count_write(self, resource: str, verb: str, item: Mapping[str, Any]) -> None:

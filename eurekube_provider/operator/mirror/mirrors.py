@@ -256,7 +256,7 @@ class MirrorController:
                 if not (self._is_namespace_listed(key[0]) or self._is_being_deleted(key)):
                     self._queue.add_after(key, UNLISTED_RETRY_SECONDS)
                     continue
-                if self._must_pause_writes(key):
+                if self._pause_writes_if_too_many(key):
                     continue
                 self._publish_result(key, self._reconciler.reconcile(key))
                 self._queue.forget_failures(key)
@@ -270,14 +270,17 @@ class MirrorController:
                 self._retry_after_error(key, error)
             except Exception:  # noqa: BLE001 - one mirror must not stop the others
                 self._queue.retry(key)
-                _log.exception("failed to reconcile a mirror, retrying", extra={"mirror": "/".join(key)})
+                _log.exception(
+                    "failed to reconcile a mirror, retrying: endpoints not written yet stay as they are",
+                    extra={"mirror": "/".join(key)},
+                )
             finally:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
 
-    def _must_pause_writes(self, key: MirrorKey) -> bool:
-        """Return whether a mirror wrote so often that it must wait for Eureka's next reading, or for
-        :data:`WRITE_PAUSE_SECONDS`; queue it for later if so.
+    def _pause_writes_if_too_many(self, key: MirrorKey) -> bool:
+        """Pause the writes of a mirror that wrote too often, until Eureka's next reading or for
+        :data:`WRITE_PAUSE_SECONDS`, and queue it for later; return True while they are paused.
         """
         if self._rounds[key] < MOST_RECONCILES_WITH_WRITES or self._is_being_deleted(key):
             return False
@@ -325,7 +328,7 @@ class MirrorController:
         if error.status_code == 409 and delay < CONFLICT_REPORT_SECONDS:
             return  # the local copy was old: the watch updates it
         _log.warning(
-            "failed to reconcile a mirror, retrying",
+            "failed to reconcile a mirror, retrying: endpoints not written yet stay as they are",
             extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
         )
         with self._lock:
@@ -379,8 +382,8 @@ class MirrorController:
         except KubernetesError as error:
             if error.status_code != 404:
                 _log.warning(
-                    "failed to write a mirror's status, retrying",
-                    extra={"mirror": "/".join(key), "error": str(error)},
+                    "failed to write a mirror's status, retrying: the status is old until then",
+                    extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": 5.0},
                 )
                 self._queue.add_after(key, 5.0)
             return

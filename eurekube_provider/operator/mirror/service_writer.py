@@ -35,7 +35,7 @@ Each write is sent to every node, and a reader needs to tell only hours from min
 class MirrorRound:
     """The inputs and the results so far of one reconcile of a mirror.
 
-    :ivar item: the mirror as the API has it; ``mirror`` is its parsed spec.
+    :ivar mirror_object: the mirror as the API has it; ``mirror`` is its parsed spec.
     :ivar read_at: Unix time at which Eureka was read.
     :ivar services: the mirror's Services, by name.
     :ivar slices: the mirror's EndpointSlices, by their Service's name.
@@ -52,7 +52,7 @@ class MirrorRound:
     """
 
     key: MirrorKey
-    item: Object
+    mirror_object: Object
     mirror: Mirror
     source: MirrorSource
     policy: AddressPolicy

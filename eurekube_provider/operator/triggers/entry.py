@@ -45,7 +45,7 @@ class UnknownTarget(ConfigurationError):
 class StackRefreshEntry:
     """One StackRefresh as the leader knows it: its spec, its state, and its schedule.
 
-    :ivar item: the custom resource, with the status that was written last.
+    :ivar refresh_object: the custom resource, with the status that was written last.
     :ivar refresh: the parsed spec; None while the StackRefresh is refused.
     :ivar last_compared_change_at: time of the last change after which the endpoints were compared with those
         of the last run.
@@ -57,7 +57,7 @@ class StackRefreshEntry:
     :ivar is_brake_released: True if a person confirmed the change with the release annotation.
     """
 
-    item: Object
+    refresh_object: Object
     state: StackRefreshState
     schedule: Schedule
     refresh: StackRefresh | None = None
@@ -72,13 +72,13 @@ class StackRefreshEntry:
     @property
     def uid(self) -> str:
         """UID of the StackRefresh."""
-        return str(self.item["metadata"].get("uid"))
+        return str(self.refresh_object["metadata"].get("uid"))
 
     def validate(self, settings: Settings) -> bool:
         """Parse and check the spec; return whether its target may run. A refusal is put into the state."""
         before = self.state
         try:
-            self.refresh = StackRefresh.from_object(self.item)
+            self.refresh = StackRefresh.from_object(self.refresh_object)
             self.run_limits = run_limits_of(self.refresh, settings)
         except ConfigurationError as error:
             self.refresh = None
@@ -89,8 +89,8 @@ class StackRefreshEntry:
             self.is_status_unwritten = True
             return False
         self.state = before.as_valid(is_paused=self.refresh.is_paused)
-        status = self.item.get("status") or {}
-        is_new = status.get("observedGeneration") != self.item["metadata"].get("generation")
+        status = self.refresh_object.get("status") or {}
+        is_new = status.get("observedGeneration") != self.refresh_object["metadata"].get("generation")
         self.is_status_unwritten = self.is_status_unwritten or is_new or self.state != before
         return True
 
@@ -156,7 +156,7 @@ class StackRefreshEntry:
             else self._broken_source_reason(endpoints, seen_terminating)
         )
         self.is_brake_released = bool(doubt) and RELEASE_BRAKE_ANNOTATION in (
-            self.item["metadata"].get("annotations") or {}
+            self.refresh_object["metadata"].get("annotations") or {}
         )
         if not doubt or self.is_brake_released:
             self.braked_since = None

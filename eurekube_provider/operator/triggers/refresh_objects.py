@@ -50,14 +50,18 @@ class StackRefreshClient:
 
     def remove_release_annotation(self, key: RefreshKey) -> None:
         """Remove the release annotation, so that it does not release the next braked run as well."""
-        _log.warning("released the brake, as the release annotation asks", extra={"refresh": "/".join(key)})
+        _log.warning(
+            "released the brake, as the release annotation asks: running the stack",
+            extra={"refresh": "/".join(key)},
+        )
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
             self._access.request("PATCH", STACK_REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
         except (KubernetesError, LeadershipLost) as error:
             extra = {"refresh": "/".join(key), "error": str(error)}
             _log.warning(
-                "failed to remove the release annotation, it also releases the next braked run", extra=extra
+                "failed to remove the release annotation, going on: it also releases the next braked run",
+                extra=extra,
             )
 
     def _request_or_none_on_404(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:

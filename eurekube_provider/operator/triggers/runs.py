@@ -186,7 +186,7 @@ class RunPool:
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             kind = type(error).__name__
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
-            _log.error("failed to run a stack, counting the run as failed", extra=about)
+            _log.error("failed to run a stack: unexpected error, counting the run as failed", extra=about)
             result = StackRunResult.failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
             self._ended.append(FinishedRun(request, result, time.monotonic() - began_at))

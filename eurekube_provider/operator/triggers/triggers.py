@@ -111,7 +111,7 @@ class StackRefreshController:
         self._entries_term = 0
         self._history: dict[RefreshKey, RunStatistics] = {}
         self._round_at = time.monotonic()
-        self._thread = threading.Thread(target=self._loop, name="triggers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="triggers", daemon=True)
 
     def start(self) -> None:
         """Start to watch StackRefreshes, and wait for :meth:`lead`."""
@@ -143,7 +143,7 @@ class StackRefreshController:
         self._wake()
 
     def join(self) -> None:
-        """Wait until all threads have ended, after :meth:`close`."""
+        """Wait until all threads have ended, or for :data:`LONGEST_STOP_SECONDS`, after :meth:`close`."""
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
         if self._thread.is_alive():
             self._thread.join(timeout=LONGEST_STOP_SECONDS)
@@ -201,7 +201,7 @@ class StackRefreshController:
             self._selectors.put(key_of(subject), selector_of(new))
             self._queue_changed(key_of(subject))
 
-    def _loop(self) -> None:
+    def _run(self) -> None:
         while True:
             self._round_at = time.monotonic()
             with self._condition:
@@ -276,7 +276,7 @@ class StackRefreshController:
             return
         except LeadershipLost as error:
             _log.info(
-                "postponed checking a StackRefresh: another replica may lead by now",
+                "postponed checking a StackRefresh, changing nothing: another replica may lead by now",
                 extra={"refresh": "/".join(key), "error": str(error)},
             )
         except KubernetesError as error:
@@ -285,7 +285,10 @@ class StackRefreshController:
                 extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
         except Exception:  # noqa: BLE001
-            _log.exception("failed to check a StackRefresh, retrying", extra={"refresh": "/".join(key)})
+            _log.exception(
+                "failed to check a StackRefresh, retrying: unexpected error",
+                extra={"refresh": "/".join(key), "retry_seconds": RETRY_SECONDS},
+            )
         at = time.monotonic() + RETRY_SECONDS
         entry = self._entries.get(key)
         if entry is None:
@@ -314,17 +317,17 @@ class StackRefreshController:
             if state.is_run_end_unrecorded:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
-        elif user_intent(entry.item) != user_intent(item):
-            if entry.item["spec"].get("selector") != item["spec"].get("selector"):
+        elif user_intent(entry.refresh_object) != user_intent(item):
+            if entry.refresh_object["spec"].get("selector") != item["spec"].get("selector"):
                 entry.last_run_endpoints = {}  # what others were there says nothing of these
-            entry.item = {**item, "status": entry.item.get("status")}
+            entry.refresh_object = {**item, "status": entry.refresh_object.get("status")}
         else:
             entry.schedule = entry.schedule.after_change(at)
             return
         entry.schedule = entry.schedule.after_change(at)
         if not entry.validate(self._settings):
             refusal = entry.state.ready
-            self._events.record(entry.item, EventType.WARNING, refusal.reason, refusal.text)
+            self._events.record(entry.refresh_object, EventType.WARNING, refusal.reason, refusal.text)
 
     def _reconcile(self, key: RefreshKey) -> None:
         """Begin a due run of a StackRefresh, or write its status."""
@@ -335,7 +338,7 @@ class StackRefreshController:
         due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest_run_at(entry))
         if entry.state.is_braked and not was_braked:
             why = entry.state.synced
-            self._events.record(entry.item, EventType.WARNING, why.reason, why.text)
+            self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin_run(key, entry, entry.refresh, due)
         elif (
@@ -389,12 +392,15 @@ class StackRefreshController:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
         request, result, good = ended.request, ended.result, ended.result.outcome.is_success
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
-        fields = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
-        _log.log(
-            logging.INFO if good else logging.WARNING,
-            "stack run succeeded" if good else "stack run did not succeed, retrying",
-            extra=fields,
-        )
+        fields = {**about, "seconds": round(ended.seconds, 1)}
+        if good:
+            _log.info("stack run succeeded, waiting for the next change", extra=fields)
+        else:
+            _log.warning(
+                "stack run did not succeed, retrying unless its StackRefresh is gone or another replica "
+                "leads",
+                extra={**fields, "error": result.message},
+            )
         entry = self._entries.get(request.key)
         if entry is None or (entry.uid, self._entries_term) != (request.uid, request.leadership_term):
             return
@@ -416,15 +422,17 @@ class StackRefreshController:
             entry.validate(self._settings)  # it was changed meanwhile, to what cannot work
         reason = _EVENT_REASON_BY_OUTCOME[result.outcome]
         note = f"{request.target}: {result.message} ({ended.seconds:.1f} s)"
-        self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
+        self._events.record(
+            entry.refresh_object, EventType.NORMAL if good else EventType.WARNING, reason, note
+        )
 
     def _write_status(self, key: RefreshKey, entry: StackRefreshEntry) -> bool:
         """Write the status, unless the object already has it; return whether the object still exists."""
-        written = self._objects.write_status(key, entry.item, entry.state)
+        written = self._objects.write_status(key, entry.refresh_object, entry.state)
         if written is None:
             with self._condition:
                 self._entries.pop(key, None)
             self._queue_changed(key)  # there may be another one of its name
             return False
-        entry.item, entry.is_status_unwritten = written, False
+        entry.refresh_object, entry.is_status_unwritten = written, False
         return True

@@ -18,11 +18,11 @@ from eurekube_provider.comparison.comparing import (
 )
 from eurekube_provider.comparison.findings import headline, status_findings
 from eurekube_provider.comparison.managers import Manager, ManagerKind
-from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
+from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
 from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
 from eurekube_provider.operator.web.application_view import application_view
@@ -212,10 +212,10 @@ def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -
     }
 
 
-def _report_from_status(item: Object) -> Report:
+def _report_from_status(item: Object) -> SyncerReport:
     """Return the report that a syncer's status holds, written by another replica."""
-    status, reported = item.get("status") or {}, reported_state_of(item)
-    return Report(
+    status, reported = item.get("status") or {}, reported_state_of_object(item)
+    return SyncerReport(
         reported.is_ready,
         reported.ready,
         reported.is_synced,
@@ -239,14 +239,14 @@ def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocume
                 "startedAt": None if server.started_at is None else format_utc_time(server.started_at),
                 "renewalsLastMinute": server.renewals_last_minute,
                 "renewalsThreshold": server.renewals_threshold,
-                "selfPreservation": server.is_near_self_preservation,
+                "selfPreservation": server.is_in_or_near_self_preservation,
             }
             for server in figures.servers
         ],
         "readAt": None if figures.read_at is None else format_utc_time(figures.read_at),
         "error": "" if isinstance(condition, Misconfigured) else str(condition.error or ""),
         "registered": figures.registered,
-        "held": figures.held,
+        "held": figures.renewed_here,
         "share": round(figures.renewed_share, 4),
         "warning": figures.share_warning,
         "renewalsLastMinute": round(figures.renewals_last_minute, 1),

@@ -99,7 +99,7 @@ def a_server_freezes(explored: Explored) -> None:
     if url not in world.cluster.down:
         world.cluster.down.add(url)
         explored.witness.parted()
-        world.cluster.clock.after(FROZEN_MS, lambda: world.cluster.down.discard(url))
+        world.cluster.clock.run_after(FROZEN_MS, lambda: world.cluster.down.discard(url))
         world.disturb(world.now_ms + FROZEN_MS)
 
 
@@ -110,7 +110,7 @@ def servers_lose_each_other(explored: Explored) -> None:
     pairs = {(first, other) for other in others} | {(other, first) for other in others}
     cluster.cut |= pairs
     explored.witness.parted()
-    cluster.clock.after(FROZEN_MS, lambda: cluster.cut.difference_update(pairs))
+    cluster.clock.run_after(FROZEN_MS, lambda: cluster.cut.difference_update(pairs))
     explored.world.disturb(explored.world.now_ms + FROZEN_MS)
 
 
@@ -133,7 +133,7 @@ def the_api_is_behind(explored: Explored) -> None:
     kube = explored.world.kube
     if kube.behind is None:
         kube.behind = kube.version
-        explored.world.cluster.clock.after(BEHIND_MS, kube.thaw)
+        explored.world.cluster.clock.run_after(BEHIND_MS, kube.thaw)
         explored.world.disturb(explored.world.now_ms + BEHIND_MS)
         explored.witness.is_behind = True
 

@@ -129,7 +129,7 @@ class Explored:
 
         def changed(change: Change) -> None:
             told(change)
-            clock.after(KUBELET_MS, partial(self.workloads.kubelet, change))
+            clock.run_after(KUBELET_MS, partial(self.workloads.kubelet, change))
 
         kube.changed = changed
 
@@ -176,7 +176,7 @@ class Explored:
             before = list(self._stops.items())
             self._restart()
             self.world.disturb(self.world.now_ms + beside_ms)
-            self.world.cluster.clock.after(beside_ms, lambda: self._end(before))
+            self.world.cluster.clock.run_after(beside_ms, lambda: self._end(before))
         else:
             self.end_in_peace()
 
@@ -234,7 +234,7 @@ class Explored:
         self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
 
     def _killed(self, _: Process) -> None:
-        self.world.cluster.clock.after(RESTART_MS, self._restart)
+        self.world.cluster.clock.run_after(RESTART_MS, self._restart)
 
     def _restart(self) -> None:
         self.world.note("-- the operator starts again")

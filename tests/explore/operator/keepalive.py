@@ -233,7 +233,7 @@ class Kept:
 
     def _killed(self, process: threads.Process) -> None:
         if process in self.keepers:
-            self.world.cluster.clock.after(RESTART_MS, self._restart)
+            self.world.cluster.clock.run_after(RESTART_MS, self._restart)
             if self.world.now_ms < self._healed_ms:  # it alone knew what the only server has forgotten
                 self.excuse(self.world.cluster.urls[0], self.world.now_ms + UNTIL_REFRESHED_MS)
 
@@ -358,7 +358,7 @@ def a_server_freezes(kept: Kept) -> None:
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
     kept.was_silent = kept.was_frozen = True
     cluster.down.add(url)
-    cluster.clock.after(30_000, lambda: cluster.down.discard(url))
+    cluster.clock.run_after(30_000, lambda: cluster.down.discard(url))
 
 
 ACTS: tuple[Act, ...] = (

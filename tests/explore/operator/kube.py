@@ -347,7 +347,7 @@ class Kube:
         self.changed(change)
         for watch in self._watches:
             if watch.place.kind == kind:
-                self.scheduler.clock.after(self.lag_ms, partial(self._wake, watch))
+                self.scheduler.clock.run_after(self.lag_ms, partial(self._wake, watch))
         return kept
 
     def _wake(self, watch: _Watch) -> None:

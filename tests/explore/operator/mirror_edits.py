@@ -236,7 +236,7 @@ def a_server_freezes(explored: MirrorsExplored) -> None:
     world = explored.world
     url = world.cluster.urls[0]
     world.cluster.down.add(url)
-    world.cluster.clock.after(FROZEN_MS, lambda: world.cluster.down.discard(url))
+    world.cluster.clock.run_after(FROZEN_MS, lambda: world.cluster.down.discard(url))
     world.disturb(world.now_ms + FROZEN_MS)
 
 
@@ -252,7 +252,7 @@ def the_last_application_is_refused(explored: MirrorsExplored) -> None:
     """
     world = explored.world
     world.kube.refused = explored.last_application.lower().replace("_", "-")
-    world.cluster.clock.after(REFUSED_MS, lambda: setattr(world.kube, "refused", ""))
+    world.cluster.clock.run_after(REFUSED_MS, lambda: setattr(world.kube, "refused", ""))
     world.disturb(world.now_ms + REFUSED_MS)
 
 

@@ -116,7 +116,7 @@ class MirrorsExplored:
             for name in STRANGERS:
                 self._machine(name, application, is_nameless=name in NAMELESS)
         clock = world.cluster.clock
-        clock.every(world.now_ms + 25_000, 25_000, self._renew)
+        clock.run_every(world.now_ms + 25_000, 25_000, self._renew)
         self._edit.begin(self)
         self._start()
         self._pass(STEADY_SECONDS)
@@ -248,7 +248,7 @@ class MirrorsExplored:
         self.replicas.append(MirrorReplica(self.world, process))
 
     def _killed(self, _: Process) -> None:
-        self.world.cluster.clock.after(RESTART_MS, self._restart)
+        self.world.cluster.clock.run_after(RESTART_MS, self._restart)
 
     def _restart(self) -> None:
         self.world.note("-- the operator starts again")
@@ -267,7 +267,7 @@ class MirrorsExplored:
             step(self)
 
         if wait_ms:
-            self.world.cluster.clock.after(wait_ms, take)
+            self.world.cluster.clock.run_after(wait_ms, take)
             self._pass((wait_ms + 1) / 1000)
         else:
             take()
@@ -279,9 +279,9 @@ class MirrorsExplored:
 
     def _changed(self, change: Change) -> None:
         clock = self.world.cluster.clock
-        clock.after(self.world.kube.lag_ms, self._tell)
+        clock.run_after(self.world.kube.lag_ms, self._tell)
         if change.type in ("ADDED", "DELETED"):
-            clock.after(COLLECTED_MS, self._collect)
+            clock.run_after(COLLECTED_MS, self._collect)
         before = change.before
         is_persons = change.kind == "services" and before is not None and not is_mirrored(before)
         if is_persons and not self._is_person and not _is_disowned(change):

@@ -24,7 +24,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.reconciler import Reconciler
@@ -85,7 +85,7 @@ class Replica:
         self._task = Task(self._scheduler, process, "loop", lambda: None)
         self._queue: dict[SyncerKey, float] = {}  # when each is due
         self._failures: dict[SyncerKey, int] = {}
-        self._reports: dict[SyncerKey, tuple[Mapping[str, Any], Report]] = {}
+        self._reports: dict[SyncerKey, tuple[Mapping[str, Any], SyncerReport]] = {}
         self._standing: dict[SyncerKey, tuple[int, Mapping[str, Any]]] = {}  # with its version
         self._sent: dict[SyncerKey, Mapping[str, Any]] = {}
         self._unsure: set[SyncerKey] = set()  # whose status was perhaps written
@@ -100,7 +100,7 @@ class Replica:
         for name in self._registries:
             self._rounds[f"reading of {name}"] = (0.0, partial(self._read, name))
         now_ms = world.now_ms
-        world.cluster.clock.every(now_ms + CHECK_MS, CHECK_MS, self._check)
+        world.cluster.clock.run_every(now_ms + CHECK_MS, CHECK_MS, self._check)
 
     def _build(self, settings: Settings) -> None:
         def may_write() -> bool:
@@ -387,7 +387,7 @@ class _Sweep:
         """Check once; return the seconds until the next check."""
         try:
             peer = self.registry.peers.peers[self.number]
-            self.was_away = self.registry.repair.check_server(peer, was_away=self.was_away)
+            self.was_away = self.registry.repair.check_and_clean_server(peer, was_away=self.was_away)
         except RegistryError:
             self.was_away = True
             return RETRY_SECONDS
@@ -424,7 +424,7 @@ class Stepped(Explored):
 
         def changed(change: Any) -> None:
             looked(change)
-            kube.scheduler.clock.after(kube.lag_ms, self._tell)
+            kube.scheduler.clock.run_after(kube.lag_ms, self._tell)
 
         kube.changed = changed
 
@@ -447,7 +447,7 @@ class Stepped(Explored):
         at_ms = self.world.now_ms
         for wait, step in self._edit.steps:
             at_ms += round(wait * 1000)
-            self.world.cluster.clock.at(at_ms, partial(self._take_step, step))
+            self.world.cluster.clock.run_at(at_ms, partial(self._take_step, step))
         self.world.scheduler.run(at_ms)
 
     def another_round(self) -> None:

@@ -164,7 +164,7 @@ class Witness:
     def watch(self) -> None:
         """Check the rules each second from now on."""
         now = self.world.now_ms
-        self.world.cluster.clock.every(now + 1000, 1000, self._tick)
+        self.world.cluster.clock.run_every(now + 1000, 1000, self._tick)
 
     def register_foreign(self) -> None:
         """Register instances of others, which renew themselves, and a stack's registration."""
@@ -172,7 +172,7 @@ class Witness:
             self._register_foreign(number)
         self._register(STACKS, "10.9.8.1", {OWNER_KEY: "stack/o/p/s/legacy", "eurekube.renewer": "eurekube"})
         clock = self.world.cluster.clock
-        clock.every(clock.now_ms + 25_000, 25_000, self._renew_foreign)
+        clock.run_every(clock.now_ms + 25_000, 25_000, self._renew_foreign)
 
     def _register_foreign(self, number: int) -> None:
         self._register(FOREIGN[number], f"10.9.9.{number}", {"a": "b"})
@@ -183,7 +183,7 @@ class Witness:
         self._own[key] = (name, address)
         self._register(key, address, {})
         clock = self.world.cluster.clock
-        clock.every(clock.now_ms + 25_000, 25_000, lambda: self._renew_own(key))
+        clock.run_every(clock.now_ms + 25_000, 25_000, lambda: self._renew_own(key))
 
     def _may_stand_twice(self, key: Key) -> bool:
         """Return whether an instance's pod lives and registers itself, so that a syncer's earlier

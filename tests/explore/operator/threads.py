@@ -102,7 +102,8 @@ class Scheduler:
         waiter = Waiter(task)
         waiters.append(waiter)
         if seconds is not None and seconds < 1e7:
-            waiter.timer = self.clock.after(math.ceil(seconds * 1000 - 1e-6), lambda: self._time_out(waiter))
+            delay_ms = math.ceil(seconds * 1000 - 1e-6)
+            waiter.timer = self.clock.run_after(delay_ms, lambda: self._time_out(waiter))
         self.current = None
         woken: bool = self.hub.switch()
         return woken

@@ -275,7 +275,7 @@ class World:
 
     def kill_later(self, process: Process) -> None:
         """Kill a process as soon as the running task waits."""
-        self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
+        self.cluster.clock.run_after(0, lambda: None if process.is_dead else self.kill(process))
 
     def happening_at(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
         """Count a request of a process; return the event that this sequence has for it, or None.
@@ -309,7 +309,7 @@ class World:
             if fault is Fault.LATE:
                 late_ms = round(seconds * 1000) + 1500
                 self.disturb(self.now_ms + late_ms)
-                self.cluster.clock.after(late_ms, lambda: self._late(carry_out))
+                self.cluster.clock.run_after(late_ms, lambda: self._late(carry_out))
             self.scheduler.sleep(seconds)
             raise transport.TimedOut("no answer")
 

@@ -73,17 +73,17 @@ def test_only_a_dead_process_of_ours_left_its_lock(
     """
     records.add(process.pid, datetime.now(UTC))
     ours = lock(process.pid)
-    assert not records.all_left_by_dead_runs((ours,))
+    assert not records.were_locks_left_by_dead_runs((ours,))
     process.kill()
     # Nobody has waited for it yet: it is a zombie, as under a container's first process.
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert records.all_left_by_dead_runs((ours,))
+    assert records.were_locks_left_by_dead_runs((ours,))
     process.wait()
-    assert records.all_left_by_dead_runs((ours,))
-    assert not records.all_left_by_dead_runs(())
-    assert not records.all_left_by_dead_runs((ours, lock(1)))
-    assert not records.all_left_by_dead_runs((lock(process.pid, host="another"),))
-    assert not records.all_left_by_dead_runs(
+    assert records.were_locks_left_by_dead_runs((ours,))
+    assert not records.were_locks_left_by_dead_runs(())
+    assert not records.were_locks_left_by_dead_runs((ours, lock(1)))
+    assert not records.were_locks_left_by_dead_runs((lock(process.pid, host="another"),))
+    assert not records.were_locks_left_by_dead_runs(
         (lock(process.pid, since=datetime.now(UTC) - timedelta(hours=1)),)
     )
 
@@ -97,8 +97,8 @@ def test_a_number_that_came_round_again_is_another_process(
     text = written.read_text()
     assert '"birth": ""' not in text
     written.write_text(text.replace('"birth": "', '"birth": "9'))
-    assert records.all_left_by_dead_runs((lock(process.pid, since=earlier + timedelta(minutes=5)),))
-    assert not records.all_left_by_dead_runs((lock(process.pid),))
+    assert records.were_locks_left_by_dead_runs((lock(process.pid, since=earlier + timedelta(minutes=5)),))
+    assert not records.were_locks_left_by_dead_runs((lock(process.pid),))
 
 
 @pytest.mark.parametrize("is_named_as_before", [False, True])
@@ -117,12 +117,12 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
         written = written.rename(written.with_name(f"{key}.{host}.{process.pid}.json"))
     left = lock(process.pid, since=earlier + timedelta(seconds=2))
     refused = records.add(process.pid, datetime.now(UTC))
-    assert records.all_left_by_dead_runs((left,))
-    assert not records.all_left_by_dead_runs((lock(process.pid),))  # what runs may hold it
+    assert records.were_locks_left_by_dead_runs((left,))
+    assert not records.were_locks_left_by_dead_runs((lock(process.pid),))  # what runs may hold it
     process.kill()
     process.wait()
     refused.unlink()
-    assert records.all_left_by_dead_runs((left,))
+    assert records.were_locks_left_by_dead_runs((left,))
     records.remove_dead_records()
     assert not written.exists()
 
@@ -135,7 +135,7 @@ def test_of_another_host_nothing_is_certain(
     written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not records.all_left_by_dead_runs((lock(process.pid, host="gone"),))
+    assert not records.were_locks_left_by_dead_runs((lock(process.pid, host="gone"),))
     records.remove_dead_records()
     assert written.exists()
 
@@ -149,9 +149,9 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     process.kill()
     process.wait()
     another = ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod")
-    assert not another.all_left_by_dead_runs((lock(process.pid),))
+    assert not another.were_locks_left_by_dead_runs((lock(process.pid),))
     another.remove_dead_records()
-    assert records.all_left_by_dead_runs((lock(process.pid),))
+    assert records.were_locks_left_by_dead_runs((lock(process.pid),))
     records.remove_dead_records()
     assert not written.exists()
 
@@ -277,4 +277,4 @@ def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subproce
     process.kill()
     process.wait()
     records = ProcessRecords(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
-    assert records.all_left_by_dead_runs((lock(process.pid),))
+    assert records.were_locks_left_by_dead_runs((lock(process.pid),))

@@ -156,7 +156,7 @@ def test_what_comes_back_while_a_drain_waits_is_not_safe(stage: Stage) -> None:
     stage.listed()
     stage.cluster.request(URL, ServerRequest("DELETE", ("apps", "ORDER", "back")))
     dirty_ms = stage.cluster.clock.now_ms
-    stage.cluster.clock.after(20_000, lambda: stage.register("back", lastDirtyTimestamp=str(dirty_ms)))
+    stage.cluster.clock.run_after(20_000, lambda: stage.register("back", lastDirtyTimestamp=str(dirty_ms)))
     assert stage.run(drain_command, "order") == 1
     assert "ORDER back is UP and was not drained" in stage.said
 

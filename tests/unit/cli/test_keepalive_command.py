@@ -17,7 +17,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.registry import Figures
 from eurekube_provider.runtime import logs
 
-UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, held=3)
+UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, renewed_here=3)
 
 
 @pytest.mark.parametrize(

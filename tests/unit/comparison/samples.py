@@ -103,7 +103,7 @@ def world(
     found = KubernetesInventory(CLUSTER, items, **more)
     keys = [("shop", item["metadata"]["name"]) for item in items]
     desired = {
-        key: desired_of(item, *ready, cluster=found.cluster_of(key))
+        key: desired_of(item, *ready, cluster=found.cluster_of_syncer(key))
         for key, item in zip(keys, items, strict=True)
         if "deletionTimestamp" not in item["metadata"]
     }

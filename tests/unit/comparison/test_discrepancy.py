@@ -5,7 +5,7 @@ from __future__ import annotations
 from eurekube_provider.comparison.discrepancy import (
     MAX_NAMED_DIFFERENCES,
     difference_of_change,
-    differences_in,
+    differences_in_plan,
     group_by_cause,
 )
 from eurekube_provider.core.model import Status
@@ -17,7 +17,7 @@ def test_what_registered_itself_is_one_group() -> None:
     """Differences of ten self-registered instances are one group, whose cause names no instance."""
     mine = [instance("rating", number) for number in range(10)]
     theirs = [instance("rating", number, owner=None, instance_id=f"vm-{number}") for number in range(10)]
-    (group,) = group_by_cause(differences_in(plan(mine, theirs, mine[0].owner or "")))
+    (group,) = group_by_cause(differences_in_plan(plan(mine, theirs, mine[0].owner or "")))
     assert len({one.why for one in group.differences}) == 10
     assert group.cause.startswith(
         "registered by its own client at the same address: switch its own Eureka client off"
@@ -43,7 +43,7 @@ def test_the_largest_group_comes_first() -> None:
     there = [instance("rating", 0, Status.DOWN)]
     mine = [instance("rating", number) for number in range(3)]
     gone = [instance("rating", 7)]
-    found = group_by_cause(differences_in(plan(mine, [*there, *gone], mine[0].owner or "")))
+    found = group_by_cause(differences_in_plan(plan(mine, [*there, *gone], mine[0].owner or "")))
     assert [(group.cause, len(group.differences)) for group in found] == [
         ("not in Eureka", 2),
         ("status: DOWN -> UP", 1),
@@ -57,5 +57,5 @@ def test_fields_are_named_and_not_quoted() -> None:
     """A cause names the differing fields without their values, which differ between instances."""
     mine = instance("rating")
     there = instance("rating", metadata={"zone": "b"}, vip_address="old")
-    (group,) = group_by_cause(differences_in(plan([mine], [there], mine.owner or "")))
+    (group,) = group_by_cause(differences_in_plan(plan([mine], [there], mine.owner or "")))
     assert group.cause == "vip_address, secure_vip_address, metadata.zone differ"

@@ -662,7 +662,7 @@ def test_a_hold_ends_when_people_were_informed() -> None:
     """Later decisions keep the end of a hold that the condition names, and return a shorter wait."""
     first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held_removals
     assert first is not None
-    assert (first.since, first.until, first.seconds_until_next_decision) == (
+    assert (first.since, first.waits_until, first.seconds_until_next_decision) == (
         100.0,
         "1970-01-01T00:01:00Z",
         60.1,
@@ -670,8 +670,8 @@ def test_a_hold_ends_when_people_were_informed() -> None:
     later = situation("abc", brake=BrakeHistory(3, 100, held_removals=first), now=130.0, unix_now=31.0)
     second = decide(later).brake.held_removals
     assert second is not None
-    assert (second.until, round(second.seconds_until_next_decision, 1), second.held_seconds) == (
-        first.until,
+    assert (second.waits_until, round(second.seconds_until_next_decision, 1), second.held_seconds) == (
+        first.waits_until,
         30.1,
         30.0,
     )

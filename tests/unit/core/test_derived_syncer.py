@@ -209,7 +209,7 @@ def test_the_order_of_the_worst() -> None:
         MemberServiceState("c", False, problem),
         MemberServiceState("d", True),
     ]
-    assert [one.service for one in MemberServiceCounts.of(states).worst] == ["c", "b", "a"]
+    assert [one.service for one in MemberServiceCounts.of(states).worst_services] == ["c", "b", "a"]
 
 
 def test_the_state_of_one_that_is_not_there() -> None:

@@ -18,7 +18,7 @@ from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_decision import (
     HostLookup,
     MirrorDecision,
-    MirrorOutcome,
+    MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
@@ -112,12 +112,12 @@ class Row:
     """
 
     situation: MirrorSituation
-    outcome: MirrorOutcome
+    kind: MirrorDecisionKind
     calls: str = ""
     problems: Sequence[str] = ()
 
 
-SHOWS, REMOVES_SLICES, WRITES_NOTHING = MirrorOutcome
+SHOWS, REMOVES_SLICES, WRITES_NOTHING = MirrorDecisionKind
 ROWS = {
     # Eureka is read.
     "a machine comes": Row(situation("abc", "ab"), SHOWS, "abc"),
@@ -219,8 +219,8 @@ def test_what_is_decided(fault: str) -> None:
     row = ROWS[fault]
     found = decide_mirrored_service(row.situation)
     problems = [one.reason for one in found.problems]
-    assert (found.outcome, called(found), problems) == (row.outcome, row.calls, list(row.problems))
-    is_made = row.outcome is SHOWS and row.situation.mirror.form is not MirrorForm.ATTACHED
+    assert (found.kind, called(found), problems) == (row.kind, row.calls, list(row.problems))
+    is_made = row.kind is SHOWS and row.situation.mirror.form is not MirrorForm.ATTACHED
     assert (found.service is not None) == is_made
 
 
@@ -338,7 +338,7 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
     Eureka is silent all endpoints stay.
     """
     decision = decide_mirrored_service(found)
-    if decision.outcome is not SHOWS:
+    if decision.kind is not SHOWS:
         return
     called_now = {one.address for one in decision.verdict.endpoints if one.is_ready}
     listed = {one.instance_id for one in found.instances}
@@ -363,7 +363,7 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
     the allowed networks is called.
     """
     decision = decide_mirrored_service(found)
-    if decision.outcome is not SHOWS:
+    if decision.kind is not SHOWS:
         assert decision.service is None
         assert decision.verdict.endpoints == ()
     elif found.mirror.form is MirrorForm.ATTACHED:
@@ -385,7 +385,7 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
 def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
     """After the first decision was carried out and nothing else changed, the second plan is empty."""
     first = decide_mirrored_service(found)
-    if first.outcome is not SHOWS:
+    if first.kind is not SHOWS:
         return
     service: Any = copy.deepcopy(first.service)
     if service:

@@ -424,7 +424,7 @@ def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
     mine, beside = replace(theirs, metadata=ours), replace(theirs, instance_id="b", metadata=ours)
     refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: StackInstancePolicy()})
     assert (refused.changes, len(refused.refusals)) == ((), 2)
-    adopting = {mine.key: StackInstancePolicy(adopt=True)}
+    adopting = {mine.key: StackInstancePolicy(adopts=True)}
     steps = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, adopting)
     assert steps.changes == (
         Change(Action.REGISTER, beside),

@@ -40,7 +40,7 @@ def test_names_are_the_applications_and_the_vip_addresses() -> None:
 def test_reservations(pairs: str, namespace: str, name: str, expected: bool | None) -> None:
     """The longest reserved name that fits decides; a star fits any name or namespace."""
     written = frozenset((who, what) for who, _, what in (pair.partition("=") for pair in pairs.split(",")))
-    found = Reservations(written if pairs else frozenset()).allow(namespace, name)
+    found = Reservations(written if pairs else frozenset()).lets_register(namespace, name)
     assert found is expected
 
 

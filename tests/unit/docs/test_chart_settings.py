@@ -77,8 +77,8 @@ def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) 
     """Each setting that the operator can refuse has a rule, except files and directories, which only the pod
     has, and networks, which a template checks.
     """
-    only_the_pod = option.kind is FILE_TYPE or option.name == "work-dir"
-    can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS_TYPE
+    only_the_pod = option.value_type is FILE_TYPE or option.name == "work-dir"
+    can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.value_type is not NETWORKS_TYPE
     assert (name in RULED) is (can_be_refused and name not in BY_VALUES)
 
 

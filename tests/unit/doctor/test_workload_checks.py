@@ -163,10 +163,12 @@ def test_what_admission_changed_of_the_templates_own() -> None:
     """
     sound = workload(container(lifecycle=SOUND), replicas=2)
     cut = {"terminationGracePeriodSeconds": 30}
-    (finding,) = found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 2}}), **cut))
+    rolled_out = {**sound.kubernetes_object, "status": {"updatedReplicas": 2}}
+    (finding,) = found(live(replace(sound, kubernetes_object=rolled_out), **cut))
     assert (finding.fault, finding.patch) == (Fault.GRACE_PERIOD_TOO_SHORT, None)
     assert "its template says otherwise" in finding.problem
-    assert found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 1}}), **cut)) == []
+    rolling = {**sound.kubernetes_object, "status": {"updatedReplicas": 1}}
+    assert found(live(replace(sound, kubernetes_object=rolling), **cut)) == []
     assert len(found(live(workload(container())))) == 1
 
 
@@ -175,7 +177,7 @@ def test_a_native_sidecar_that_drains_at_once() -> None:
     draining = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 5; drain"]}}}
     sidecar = container("proxy", draining, restartPolicy="Always")
     one = workload(container(lifecycle=SOUND))
-    one.item["spec"]["template"]["spec"]["initContainers"] = [sidecar]
+    one.kubernetes_object["spec"]["template"]["spec"]["initContainers"] = [sidecar]
     (finding,) = found(one)
     assert finding.fault is Fault.PRE_STOP_TOO_SHORT
     (patched,) = body(finding)["spec"]["template"]["spec"]["initContainers"]
@@ -213,10 +215,10 @@ def test_pods_that_wait_for_callers_need_no_time() -> None:
     """
     gates = [{"conditionType": "example.org/other"}, {"conditionType": READINESS_GATE}]
     gated = workload(container(lifecycle=SOUND), minReadySeconds=0)
-    gated.item["spec"]["template"]["spec"]["readinessGates"] = gates
+    gated.kubernetes_object["spec"]["template"]["spec"]["readinessGates"] = gates
     assert found(gated) == []
-    gated.item["spec"]["template"]["spec"]["readinessGates"] = gates[:1]
-    gated.item["spec"]["progressDeadlineSeconds"] = 60
+    gated.kubernetes_object["spec"]["template"]["spec"]["readinessGates"] = gates[:1]
+    gated.kubernetes_object["spec"]["progressDeadlineSeconds"] = 60
     (finding,) = drain_findings(gated, Drain(), PreStopHook.SLEEP, prefers_readiness_gate=True)
     template = {"spec": {"readinessGates": gates}}
     assert body(finding) == {"spec": {"progressDeadlineSeconds": 720, "template": template}}

@@ -85,7 +85,7 @@ def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
     for name in ("one", "two", "three"):
         registry.keep_registered(instance(name))
     figures = registry.figures()
-    assert (figures.held, figures.registered, figures.renewed_share) == (3, 3, 1.0)
+    assert (figures.renewed_here, figures.registered, figures.renewed_share) == (3, 3, 1.0)
 
 
 def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> None:

@@ -81,7 +81,7 @@ def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) 
     def late() -> None:
         last.set_status(one, Status.OUT_OF_SERVICE)
 
-    servers.cluster.clock.after(700, late)
+    servers.cluster.clock.run_after(700, late)
     clear_overrides(servers.peers, [one])
     servers.cluster.clock.advance(5000)
     held = servers.holding().values()

@@ -66,11 +66,11 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     for number in range(5):
         looks.add_removal(cast("Peers", cluster), instance(number))
     cluster.peers[1].held[("A", "3")] = instance(3)
-    looks.check_all()
+    looks.check_and_remove_again()
     assert len(waits) == 2  # and what came back is looked for once more
     assert 0 < waits[0] <= windows.RENEWAL_REPLICATION_SECONDS + windows.GROUP_REMOVAL_CHECKS_SECONDS
     assert cluster.peers[1].held == {}
-    looks.check_all()  # nothing is left to wait for
+    looks.check_and_remove_again()  # nothing is left to wait for
 
 
 def test_checks_go_on_after_an_interrupted_wait() -> None:
@@ -86,8 +86,8 @@ def test_checks_go_on_after_an_interrupted_wait() -> None:
     checks.add_removal(cast("Peers", cluster), instance(1))
     cluster.peers[1].held[("A", "1")] = instance(1)
     with pytest.raises(KeyboardInterrupt):
-        checks.check_all()
-    checks.check_all()
+        checks.check_and_remove_again()
+    checks.check_and_remove_again()
     assert cluster.peers[1].held == {}
 
 
@@ -101,7 +101,7 @@ def test_what_was_registered_again_stays() -> None:
     looks.add_removal(cast("Peers", cluster), instance(2))
     looks.forget(cast("Peers", cluster), ("A", "2"))
     cluster.peers[0].held = {("A", "1"): instance(1, at=1001), ("A", "2"): instance(2)}
-    looks.check_all()
+    looks.check_and_remove_again()
     assert set(cluster.peers[0].held) == {("A", "1"), ("A", "2")}
 
 
@@ -112,7 +112,7 @@ def test_what_is_somebody_elses_by_now_stays() -> None:
     looks.add_removal(cast("Peers", cluster), instance(1))
     theirs = replace(instance(1), metadata={OWNER_KEY: "stack/o/p/other/n"})
     cluster.peers[0].held = {theirs.key: theirs}
-    looks.check_all()
+    looks.check_and_remove_again()
     assert cluster.peers[0].held == {theirs.key: theirs}
 
 
@@ -129,12 +129,12 @@ def test_while_one_looks_the_others_go_on() -> None:
 
     looks = RemovalChecks(wait)
     looks.add_removal(cast("Peers", cluster), instance(1))
-    first = threading.Thread(target=looks.check_all)
+    first = threading.Thread(target=looks.check_and_remove_again)
     first.start()
     assert waiting.wait(30)
     cluster.peers[0].held[("A", "2")] = instance(2)
     looks.add_removal(cast("Peers", cluster), instance(2))
-    looks.check_all()  # returns at once
+    looks.check_and_remove_again()  # returns at once
     assert first.is_alive()
     go_on.set()
     first.join(30)
@@ -154,7 +154,7 @@ def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> No
     keeping = cluster.peers[0]
     keeping.keeps = "1"
     keeping.held = {("A", "1"): instance(1), ("A", "2"): instance(2)}
-    looks.check_all()
+    looks.check_and_remove_again()
     assert re.fullmatch(
         r"A 1 was removed, and may have come back by a renewal that was under way: .* keeps holding it .*\n",
         capsys.readouterr().err,
@@ -164,4 +164,4 @@ def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> No
     looks.add_removal(cast("Peers", cluster), instance(2))
     keeping.held = {("A", "2"): instance(2)}
     with pytest.raises(RegistryUnreachable, match=r"A 2: .* keeps holding it"):
-        looks.check_all()
+        looks.check_and_remove_again()

@@ -18,7 +18,7 @@ from eurekube_provider.eureka.record import (
     SpreadingRegistration,
     UnansweredWrite,
 )
-from eurekube_provider.eureka.rules import ListVerdict, Ownership, ServerAnswers, Verdict
+from eurekube_provider.eureka.rules import InstanceVerdict, ListVerdict, Ownership, ServerAnswers
 from tests.unit import strategies
 
 NOW = 1000.0
@@ -521,49 +521,61 @@ def test_an_override_counts_unless_the_instance_is_not_up() -> None:
 @pytest.mark.parametrize(
     ("fault", "look", "record", "found", "verdict"),
     [
-        ("nothing came back", PlannedCheck(ONE, NOW), by_lists(None), None, Verdict.GONE),
+        ("nothing came back", PlannedCheck(ONE, NOW), by_lists(None), None, InstanceVerdict.GONE),
         (
             "a server was away and holds it still",
             PlannedCheck(ONE, NOW),
             lately(None),
             ONE,
-            Verdict.LEFT_OVER,
+            InstanceVerdict.LEFT_OVER,
         ),
         (
             "a renewal brought back what nobody dated",
             PlannedCheck(UNDATED, NOW),
             lately(None),
             ONE,
-            Verdict.LEFT_OVER,
+            InstanceVerdict.LEFT_OVER,
         ),
-        ("it was registered again since", PlannedCheck(ONE, NOW), lately(), ONE, Verdict.LATE_WRITE),
+        ("it was registered again since", PlannedCheck(ONE, NOW), lately(), ONE, InstanceVerdict.LATE_WRITE),
         (
             "another replica registered it since",
             PlannedCheck(ONE, NOW),
             lately(None),
             NEWER,
-            Verdict.LATE_WRITE,
+            InstanceVerdict.LATE_WRITE,
         ),
-        ("somebody took the place over", PlannedCheck(ONE, NOW), lately(None), THEIRS, Verdict.LATE_WRITE),
+        (
+            "somebody took the place over",
+            PlannedCheck(ONE, NOW),
+            lately(None),
+            THEIRS,
+            InstanceVerdict.LATE_WRITE,
+        ),
         (
             "an application registered itself there",
             PlannedCheck(ONE, NOW),
             lately(None),
             NOBODYS,
-            Verdict.FOREIGN,
+            InstanceVerdict.FOREIGN,
         ),
         (
             "a frozen server knows its former owner",
             PlannedCheck(ONE, NOW, former_owners=FORMER),
             lately(None),
             THEIRS,
-            Verdict.LEFT_OVER,
+            InstanceVerdict.LEFT_OVER,
         ),
-        ("a registration without an answer came late", MAY_COME, lately(None), ONE, Verdict.LATE_WRITE),
+        (
+            "a registration without an answer came late",
+            MAY_COME,
+            lately(None),
+            ONE,
+            InstanceVerdict.LATE_WRITE,
+        ),
     ],
 )
 def test_what_a_look_for_what_was_removed_finds(
-    fault: str, look: PlannedCheck, record: InstanceRecord, found: Instance | None, verdict: Verdict
+    fault: str, look: PlannedCheck, record: InstanceRecord, found: Instance | None, verdict: InstanceVerdict
 ) -> None:
     """A later check removes only the removed instance itself; a later registration is reported to its
     owner.
@@ -580,7 +592,7 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
     """
     look = PlannedCheck(removed, NOW, is_removed=is_removed)
     record = InstanceRecord(found.key, instance=found if is_registered else None)
-    if rules.judge_checked_instance(look, record, found, now_ms=5000) is Verdict.LEFT_OVER:
+    if rules.judge_checked_instance(look, record, found, now_ms=5000) is InstanceVerdict.LEFT_OVER:
         assert (is_removed, is_registered, found.owner) == (True, False, removed.owner)
         assert found.written_at_ms <= (removed.written_at_ms or 5000)
 
@@ -588,14 +600,14 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
 @pytest.mark.parametrize(
     ("fault", "record", "found", "verdict"),
     [
-        ("a registration of ours came after the removal", lately(None), ONE, Verdict.LATE_WRITE),
-        ("a status of ours came after it was taken off", lately(), MARKED, Verdict.LATE_WRITE),
-        ("a status of ours is known", lately(MARKED), MARKED, Verdict.REGISTERED),
-        ("a person's status stands", lately(), OUT, Verdict.REGISTERED),
+        ("a registration of ours came after the removal", lately(None), ONE, InstanceVerdict.LATE_WRITE),
+        ("a status of ours came after it was taken off", lately(), MARKED, InstanceVerdict.LATE_WRITE),
+        ("a status of ours is known", lately(MARKED), MARKED, InstanceVerdict.REGISTERED),
+        ("a person's status stands", lately(), OUT, InstanceVerdict.REGISTERED),
     ],
 )
 def test_what_came_when_nobody_expected_it(
-    fault: str, record: InstanceRecord, found: Instance, verdict: Verdict
+    fault: str, record: InstanceRecord, found: Instance, verdict: InstanceVerdict
 ) -> None:
     """A registration or status of ours that arrives late and that the record lacks is reported to its owner;
     a known status, and a person's, is not.
@@ -624,10 +636,10 @@ def test_a_status_at_some_servers_only_was_sent_again(
 @pytest.mark.parametrize(
     ("fault", "held", "are_all", "have_servers_warmed_up", "verdict"),
     [
-        ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.REGISTERED),
-        ("it left", {"a": None, "b": None}, True, True, Verdict.GONE),
-        ("a server does not answer", {"a": None}, False, True, Verdict.UNDECIDED),
-        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, Verdict.UNDECIDED),
+        ("a list has a gap", {"a": ONE, "b": None}, True, True, InstanceVerdict.REGISTERED),
+        ("it left", {"a": None, "b": None}, True, True, InstanceVerdict.GONE),
+        ("a server does not answer", {"a": None}, False, True, InstanceVerdict.UNDECIDED),
+        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, InstanceVerdict.UNDECIDED),
     ],
 )
 def test_what_is_listed_no_more(
@@ -635,7 +647,7 @@ def test_what_is_listed_no_more(
     held: dict[str, Instance | None],
     are_all: bool,
     have_servers_warmed_up: bool,
-    verdict: Verdict,
+    verdict: InstanceVerdict,
 ) -> None:
     """An unlisted instance is gone only if every server answers, lacks it, and has run long enough to have
     heard of it.
@@ -676,133 +688,145 @@ SPLIT = {"a": None, "b": STACKS}
 @pytest.mark.parametrize(
     ("fault", "record", "servers", "shares", "verdict"),
     [
-        ("an old list shows what was removed", NEW, ServerAnswers({"a": None}), True, Verdict.REMOVED),
+        (
+            "an old list shows what was removed",
+            NEW,
+            ServerAnswers({"a": None}),
+            True,
+            InstanceVerdict.REMOVED,
+        ),
         (
             "who may hold it does not answer",
             NEW,
             ServerAnswers({"a": None}, have_all_answered=False),
             True,
-            Verdict.UNDECIDED,
+            InstanceVerdict.UNDECIDED,
         ),
-        ("it asks another operator by now", NEW, ServerAnswers({"a": ANOTHERS}), True, Verdict.REMOVED),
+        (
+            "it asks another operator by now",
+            NEW,
+            ServerAnswers({"a": ANOTHERS}),
+            True,
+            InstanceVerdict.REMOVED,
+        ),
         (
             "it stands",
             NEW,
             ServerAnswers({"a": STACKS, "b": STACKS}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "a server missed its removal",
             NEW,
             ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
             True,
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "servers do not tell each other",
             NEW,
             ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
             False,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "it is on its way",
             NEW,
             ServerAnswers({**SPLIT, "b": FRESH}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "nobody renewed it for long",
             NEW,
             ServerAnswers({**SPLIT, "b": LAPSED}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "a server does not say its start",
             NEW,
             ServerAnswers(SPLIT, started_ms_by_url={"b": 1000}),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "a server was started since",
             NEW,
             ServerAnswers(SPLIT, started_ms_by_url={"a": 600_000}),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "a server lost its memory",
             NEW,
-            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True),
+            ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, may_have_lost_memory=True),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "it is another server's answer",
             NEW,
             ServerAnswers(SPLIT, started_ms_by_url=LONG_UP, most_servers_at_one_url=2),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "the server that missed the removal is listed",
             dropped(),
             ServerAnswers(SPLIT, started_ms_by_url=LONG_UP),
             False,
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "it alone answers",
             dropped(),
             ServerAnswers({"b": STACKS}, have_all_answered=False),
             True,
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "a renewal had found it missing",
             dropped(STACKS, "a"),
             ServerAnswers({**SPLIT, "b": LAPSED}),
             True,
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "another server was restarted since",
             dropped(),
             ServerAnswers(
-                SPLIT, started_ms_by_url=LONG_UP, has_lost_memory=True, urls_with_kept_memory={"a"}
+                SPLIT, started_ms_by_url=LONG_UP, may_have_lost_memory=True, urls_with_kept_memory={"a"}
             ),
             False,
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "it stands again as it was",
             dropped(),
             ServerAnswers({"a": STACKS, "b": STACKS}),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "its stack registered it again",
             dropped(),
             ServerAnswers({"a": None, "b": LATER}),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
         (
             "by a clock that is behind",
             dropped(STACKS, "a"),
             ServerAnswers({"a": ANOTHER, "b": None}, started_ms_by_url=LONG_UP),
             True,
-            Verdict.REGISTERED,
+            InstanceVerdict.REGISTERED,
         ),
     ],
 )
 def test_what_a_list_suggests_to_renew_for_a_stack(
-    fault: str, record: InstanceRecord, servers: ServerAnswers, shares: bool, verdict: Verdict
+    fault: str, record: InstanceRecord, servers: ServerAnswers, shares: bool, verdict: InstanceVerdict
 ) -> None:
     """A listed stack's instance that was removed at one server is not renewed at another one: a renewal would
     restore it everywhere.
@@ -818,11 +842,11 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
     [
         (
             "a server was restarted",
-            ServerAnswers({"a": None}, has_lost_memory=True),
+            ServerAnswers({"a": None}, may_have_lost_memory=True),
             set(),
             set(),
             {"a"},
-            Verdict.FORGOTTEN,
+            InstanceVerdict.FORGOTTEN,
         ),
         (
             "a person removed it",
@@ -830,7 +854,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             set(),
             set(),
             {"a"},
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "no server says its start any more",
@@ -838,7 +862,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             set(),
             set(),
             set(),
-            Verdict.UNDECIDED,
+            InstanceVerdict.UNDECIDED,
         ),
         (
             "no server has ever said its start",
@@ -846,16 +870,23 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             set(),
             set(),
             set(),
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
-        ("a server missed its removal", ServerAnswers(SPLIT), {"a"}, set(), {"a", "b"}, Verdict.REMOVED),
+        (
+            "a server missed its removal",
+            ServerAnswers(SPLIT),
+            {"a"},
+            set(),
+            {"a", "b"},
+            InstanceVerdict.REMOVED,
+        ),
         (
             "who removed it beside a restart",
-            ServerAnswers(SPLIT, has_lost_memory=True),
+            ServerAnswers(SPLIT, may_have_lost_memory=True),
             {"a"},
             {"a"},
             {"a"},
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "who lacks it may have forgotten it",
@@ -863,7 +894,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             {"a"},
             set(),
             {"b"},
-            Verdict.FORGOTTEN,
+            InstanceVerdict.FORGOTTEN,
         ),
         (
             "who lacks it has run all the time",
@@ -871,7 +902,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             set(),
             set(),
             {"a"},
-            Verdict.REMOVED,
+            InstanceVerdict.REMOVED,
         ),
         (
             "who lacks it was started since",
@@ -879,7 +910,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             set(),
             set(),
             {"a"},
-            Verdict.FORGOTTEN,
+            InstanceVerdict.FORGOTTEN,
         ),
         (
             "another server answers for it",
@@ -887,7 +918,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
             {"a"},
             set(),
             {"a"},
-            Verdict.FORGOTTEN,
+            InstanceVerdict.FORGOTTEN,
         ),
     ],
 )
@@ -897,19 +928,21 @@ def test_what_a_renewal_misses_of_a_stack(
     lately: set[str],
     removed_from: set[str],
     answered: set[str],
-    verdict: Verdict,
+    verdict: InstanceVerdict,
 ) -> None:
     """A stack's instance that a renewal misses is restored if servers forgot it, dropped if it was removed,
     and read again if unknown.
     """
 
-    def judged(*, is_restoring: bool) -> Verdict:
+    def judged(*, is_restoring: bool) -> InstanceVerdict:
         return rules.judge_missing_stack_registration(
             servers, lately, removed_from, answered, 1000.0, lambda: True, is_restoring=is_restoring
         )
 
     assert judged(is_restoring=False) is verdict, fault
-    assert judged(is_restoring=True) is (Verdict.REMOVED if removed_from else Verdict.FORGOTTEN), fault
+    assert judged(is_restoring=True) is (
+        InstanceVerdict.REMOVED if removed_from else InstanceVerdict.FORGOTTEN
+    ), fault
 
 
 @pytest.mark.parametrize(

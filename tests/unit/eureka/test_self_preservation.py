@@ -28,8 +28,8 @@ def test_other_pages() -> None:
 
 def test_endangered() -> None:
     """A server is endangered unless its renewals of the last minute exceed the threshold."""
-    assert FrontPage(renewals_threshold=17, renewals_last_minute=17).is_endangered
-    assert not FrontPage(renewals_threshold=17, renewals_last_minute=18).is_endangered
+    assert FrontPage(renewals_threshold=17, renewals_last_minute=17).is_in_or_near_self_preservation
+    assert not FrontPage(renewals_threshold=17, renewals_last_minute=18).is_in_or_near_self_preservation
 
 
 def test_share() -> None:

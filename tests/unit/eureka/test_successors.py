@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Outcome, plan
+from eurekube_provider.core.plan import PlanOutcome, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
@@ -68,7 +68,7 @@ class TwoServers:
         if in_a_batch:
             errors = self.writer.apply_in_batches([ChangeOrder(change, owner) for change in steps.changes])
             return [error for error in errors if error is not None]
-        outcome: Outcome = self.writer.apply(steps, owner)
+        outcome: PlanOutcome = self.writer.apply(steps, owner)
         return [failure.error for failure in outcome.failures]
 
     def up(self, url: str = FAR) -> set[str]:

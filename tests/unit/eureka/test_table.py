@@ -188,16 +188,16 @@ def test_what_was_known_lately_is_not_new() -> None:
     """An id is new only if no list shows it and it was neither written nor removed lately."""
     clock = Clock()
     table = InstanceTable(clock)
-    assert table.is_new(RATING.key)
+    assert table.is_key_unused(RATING.key)
     table.store_written_and_return_previous(RATING)
-    assert not table.is_new(RATING.key)
+    assert not table.is_key_unused(RATING.key)
     table.store_confirmed_absence(RATING.key)
-    assert not table.is_new(RATING.key)
+    assert not table.is_key_unused(RATING.key)
     clock.now += windows.LONGEST_LIST_LAG_SECONDS
     table.merge_list([])
-    assert table.is_new(RATING.key)
+    assert table.is_key_unused(RATING.key)
     table.merge_list([RATING])
-    assert not table.is_new(RATING.key)
+    assert not table.is_key_unused(RATING.key)
 
 
 def test_owners_by_the_names_that_callers_use() -> None:

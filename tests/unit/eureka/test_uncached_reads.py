@@ -165,7 +165,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
                 )
                 registry.table.store_written_and_return_previous(one)
             registry.table.store_removal_and_plan_checks(one)
-        registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
+        registry.repair.check_and_clean_server(cluster.servers[0])  # type: ignore[arg-type]
 
 
 def test_to_sweep_many_renews_none() -> None:
@@ -219,7 +219,7 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
         registry.table.store_removal_and_plan_checks(one)
     registry.table.store_written_and_return_previous(MANY[0])
     for _ in range(3):
-        registry.repair.check_server(cluster.servers[0])  # type: ignore[arg-type]
+        registry.repair.check_and_clean_server(cluster.servers[0])  # type: ignore[arg-type]
     assert again == [one.key for one in MANY[:2]] * 2
     assert list(cluster.servers[0].held) == [MANY[0].key]
 

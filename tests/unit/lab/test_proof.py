@@ -59,15 +59,15 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
 def test_only_what_a_server_has_no_longer_is_stale() -> None:
     """A server is stale for the longest time in which one delta showed an instance that it did not hold."""
     sights = [
-        PodSighting(101.0, shown=True, held=True),
-        PodSighting(102.0, shown=True),
-        PodSighting(105.0, shown=True),
-        PodSighting(106.0, shown=False),
-        PodSighting(107.0, shown=True),
-        PodSighting(108.0, shown=True, held=True),
-        PodSighting(109.0, shown=True),
-        PodSighting(110.0, shown=True),
-        PodSighting(113.0, shown=True, version=2),
+        PodSighting(101.0, is_listed=True, is_registered=True),
+        PodSighting(102.0, is_listed=True),
+        PodSighting(105.0, is_listed=True),
+        PodSighting(106.0, is_listed=False),
+        PodSighting(107.0, is_listed=True),
+        PodSighting(108.0, is_listed=True, is_registered=True),
+        PodSighting(109.0, is_listed=True),
+        PodSighting(110.0, is_listed=True),
+        PodSighting(113.0, is_listed=True, version=2),
     ]
     assert summarize_sightings("one", sights, 100.0) == ServerView("one", held=8.0, shown=13.0, stale=3.0)
 

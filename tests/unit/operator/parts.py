@@ -14,14 +14,14 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
-from eurekube_provider.core.plan import Outcome, plan
+from eurekube_provider.core.plan import PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
@@ -37,9 +37,11 @@ CLUSTER = Cluster("lab", "uid-1")
 _SYNCED = Problem("Synced", "")
 
 
-def saying(is_ready: bool | None, ready: Problem, unsynced: Problem | None = None, **counts: Any) -> Report:
+def saying(
+    is_ready: bool | None, ready: Problem, unsynced: Problem | None = None, **counts: Any
+) -> SyncerReport:
     """Return a report with this reason of Ready, and of Synced if that is False."""
-    return Report(is_ready, ready, unsynced is None, unsynced or _SYNCED, **counts)
+    return SyncerReport(is_ready, ready, unsynced is None, unsynced or _SYNCED, **counts)
 
 
 URL = "http://127.0.0.1:9/eureka"
@@ -213,7 +215,7 @@ class PlayedOperator:
         counts = {"desired": 2, "registered": 1, "refused": 1}
         problems = {"Conflict": conflict}
         report = saying(True, up, conflict, application=key[1].upper(), problems=problems, **counts)
-        self.controller.history.record(key, report, steps, Outcome((), ()))
+        self.controller.history.record(key, report, steps, PlanOutcome((), ()))
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
@@ -223,7 +225,7 @@ class PlayedOperator:
         up, braked = Problem("InstancesUp", "all would vanish"), Problem("Braked", "all would vanish")
         report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
         held = HeldRemovals(Problem("Braked", "held back"), 0.0, "", 0.0, seconds)
-        self.controller.history.record(key, report, steps, Outcome((), ()), held)
+        self.controller.history.record(key, report, steps, PlanOutcome((), ()), held)
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
 from eurekube_provider.core.syncer import FINALIZER
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.reflector import ReflectorGroup
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -24,7 +24,7 @@ BOTH = [*WEB, {"name": "metrics", "port": 9090}]
 READY, TERMINATING = {"ready": True}, {"ready": False, "terminating": True}
 
 
-CarryOut = Callable[[Plan, str, EurekaRegistry], Outcome]
+CarryOut = Callable[[Plan, str, EurekaRegistry], PlanOutcome]
 
 
 class Scene:
@@ -104,7 +104,7 @@ class Scene:
         return list(self.sent)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> SyncerReport:
         """Return the last reconcile's report."""
         assert self.result.report is not None
         return self.result.report
@@ -124,7 +124,7 @@ class Scene:
             registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
             registry.refresh = partial(EurekaRegistry.refresh, registry)  # type: ignore[method-assign]
 
-        def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
             self.sent += steps.changes
             return registry.writer.apply(steps, owner)
 
@@ -140,10 +140,10 @@ class Scene:
         held = (registry or self.played.registry).renewals.renewed_instances()
         return {instance.instance_id.partition(".")[0] for instance in held}
 
-    def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], Outcome]:
+    def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], PlanOutcome]:
         return lambda steps, owner: self.carry_out(steps, owner, registry)
 
-    def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> Outcome:
+    def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> PlanOutcome:
         for change in steps.changes:
             if change.action is Action.DEREGISTER:
                 registry.instances.note_removal_begins(change.instance)
@@ -151,4 +151,4 @@ class Scene:
             else:
                 registry.instances.note_registered(change.instance)
         self.sent += steps.changes
-        return Outcome(steps.changes)
+        return PlanOutcome(steps.changes)

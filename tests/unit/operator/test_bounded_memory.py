@@ -60,7 +60,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.reconcile()
-        played.registry.repair.check_server(peer)
+        played.registry.repair.check_and_clean_server(peer)
         played.registry.renewals.take_due_keys()
         if number % 15 == 0:
             played.registry.reader.process_list(played.registry.known_instances(), is_complete=True)

@@ -10,15 +10,15 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, Reg
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
+from eurekube_provider.core.plan import Action, Change, Failure, Plan, PlanOutcome, Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.conditions import ConditionInput, Report
+from eurekube_provider.operator.conditions import ConditionInput, SyncerReport
 from eurekube_provider.operator.conditions import build_report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
-DONE = Outcome((), ())
+DONE = PlanOutcome((), ())
 
 
 def instances(*states: Status) -> tuple[Instance, ...]:
@@ -35,10 +35,10 @@ def report(
     syncer: Syncer,
     desired: DesiredInstances,
     plan: Plan,
-    outcome: Outcome,
+    outcome: PlanOutcome,
     there: tuple[Instance, ...],
     **more: object,
-) -> Report:
+) -> SyncerReport:
     """Return the report of a complete reconcile."""
     given = {"syncer": syncer, "desired": desired, "plan": plan, "outcome": outcome, **more}
     return report_of(ConditionInput(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
@@ -46,18 +46,18 @@ def report(
 
 def failure_report(
     application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
-) -> Report:
+) -> SyncerReport:
     """Return the report of a reconcile that ended early."""
     return report_of(ConditionInput(application, there, desired, drain, Problem(reason, message)))
 
 
-def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
+def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> SyncerReport:
     """Return the report of a reconcile that wanted two instances, both UP."""
     wanted = DesiredInstances(instances(Status.UP, Status.UP), problems)
     return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
 
-def said(one: Report) -> tuple[bool | None, str, bool | None, str]:
+def said(one: SyncerReport) -> tuple[bool | None, str, bool | None, str]:
     """Return the status and reason of Ready and of Synced."""
     return one.is_ready, one.ready.reason, one.is_synced, one.synced.reason
 
@@ -168,10 +168,12 @@ def test_refusals_and_failures() -> None:
     theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
     refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
     failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
-    one = report(SYNCER, DesiredInstances((mine,)), refused, Outcome((), (failure,)), ())
+    one = report(SYNCER, DesiredInstances((mine,)), refused, PlanOutcome((), (failure,)), ())
     assert set(one.problems) == {"Conflict", "SelfRegistered"}
     assert (one.refused, one.synced.reason) == (2, "Conflict")
-    beside = report(SYNCER, DesiredInstances((mine,)), Plan(duplicates=refused.refusals), Outcome(), (mine,))
+    beside = report(
+        SYNCER, DesiredInstances((mine,)), Plan(duplicates=refused.refusals), PlanOutcome(), (mine,)
+    )
     assert set(beside.problems) == {"SelfRegistered"}
 
 

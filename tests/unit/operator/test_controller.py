@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
-from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.core.registry import Failing
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import reconciler, unresponsive
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.controller import WORKERS_PER_EUREKA
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
@@ -40,7 +40,7 @@ class Running:
         self.controller.start()
         self.controller.start_renewals()
 
-    def report(self) -> Report | None:
+    def report(self) -> SyncerReport | None:
         """Return the syncer's last report, or None."""
         last = self.controller.history.last.get(KEY)
         return last.report if last else None
@@ -91,7 +91,7 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     (peer,) = running.registry.peers.peers
     hangs, carry_out = threading.Event(), scene.carry_out
 
-    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
         peer.traffic.note_request_begins()
         assert hangs.wait(20)
         peer.traffic.note_request_ended("GET", "200", 0.0)
@@ -151,7 +151,7 @@ def test_an_eureka_that_hangs_is_said_whatever_is_changed(
     wait_until(lambda: running.says("Synced") and running.controller.is_idle, "the first", 10)
     carry_out = scene.carry_out
 
-    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
         if steps.of(Action.DEREGISTER):
             (peer,) = registry.peers.peers
             peer.traffic.note_request_begins()

@@ -12,36 +12,38 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
+from eurekube_provider.core.plan import Action, Change, Failure, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.dry_run import DryRunAccess, RecordingRegistry, RunReport
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
 REGISTER = Plan((Change(Action.REGISTER, RATING),))
-NOTHING = Outcome((), ())
+NOTHING = PlanOutcome((), ())
 
 
 class Played:
     """A registry that records the calls it receives."""
 
-    def __init__(self, outcome: Outcome = NOTHING) -> None:
+    def __init__(self, outcome: PlanOutcome = NOTHING) -> None:
         self.outcome = outcome
         self.asked: list[str] = []
 
-    def apply(self, plan: Plan, _owner: str) -> Outcome:
+    def apply(self, plan: Plan, _owner: str) -> PlanOutcome:
         """Return that all of the plan was done, or the outcome that a test has set."""
         self.asked.append("apply")
-        return Outcome(plan.changes) if self.outcome == NOTHING else self.outcome
+        return PlanOutcome(plan.changes) if self.outcome == NOTHING else self.outcome
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: self.asked.append(name)
 
 
-def recorded(run_report: RunReport, outcome: Outcome = NOTHING, name: str = "default") -> RecordingRegistry:
+def recorded(
+    run_report: RunReport, outcome: PlanOutcome = NOTHING, name: str = "default"
+) -> RecordingRegistry:
     """Return a registry whose plans go into the run's report."""
     played: Any = Played(outcome)
     return RecordingRegistry(played, name, run_report)
@@ -77,11 +79,11 @@ def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch
         access.get("/x")
 
 
-def report(reason: str) -> Report:
+def report(reason: str) -> SyncerReport:
     """Return the report of a reconcile."""
     is_well = reason == "Synced"
     said = Problem(reason, "said so")
-    return Report(is_well, said, is_well, said)
+    return SyncerReport(is_well, said, is_well, said)
 
 
 def output(run_report: RunReport, capsys: pytest.CaptureFixture[str]) -> str:
@@ -146,7 +148,7 @@ def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     """A change that failed is reported with its error."""
     failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
     run_report = RunReport(is_once=True, is_dry=False)
-    recorded(run_report, Outcome((), (failure,))).apply(REGISTER, OWNER)
+    recorded(run_report, PlanOutcome((), (failure,))).apply(REGISTER, OWNER)
     run_report.record_report(("shop", "rating"), report("Synced"))
     assert "failed: no connection to http://a/e" in output(run_report, capsys)
     assert run_report.has_failed

@@ -54,7 +54,7 @@ def findings_of(
 ) -> list[tuple[bool, str]]:
     """Return each finding's sentence, with True for a warning."""
     return [
-        (one.is_warning, one.detail)
+        (one.is_warning, one.state_and_remedy)
         for one in cluster_name_findings(settings(**given), UID, notes, instances)
     ]
 
@@ -122,7 +122,7 @@ def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[s
         return [one for one in instances if one.key in wanted]
 
     every = check_names(given, api, LEASE, instances, read)
-    return [(one.subject, one.detail) for one in every if one.is_warning]
+    return [(one.subject, one.state_and_remedy) for one in every if one.is_warning]
 
 
 def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
@@ -176,7 +176,7 @@ def test_stacks_of_another_renewer_are_named_if_nobody_renews_them() -> None:
 
     (found,) = unrenewed_registration_findings("eurekube", every, read)
     assert (found.subject, found.is_warning) == ("west", True)
-    assert "1 registration of stacks ask an operator of this name to renew them" in found.detail
-    assert "--operator-name west, or run the stacks with the renewer eurekube" in found.detail
+    assert "1 registration of stacks ask an operator of this name to renew them" in found.state_and_remedy
+    assert "--operator-name west, or run the stacks with the renewer eurekube" in found.state_and_remedy
     # Eureka does not answer.
     assert list(unrenewed_registration_findings("eurekube", every, lambda _: [])) == []

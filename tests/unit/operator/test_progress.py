@@ -11,7 +11,7 @@ from eurekube_provider.core.condition_types import ConditionType, Reason, Refres
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
 from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STALLED_AFTER_SECONDS, STUCK_REASONS
 from eurekube_provider.operator.status import syncer_status
@@ -22,11 +22,11 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 Object = dict[str, Any]
 
 
-def report(reason: str = "", *others: str) -> Report:
+def report(reason: str = "", *others: str) -> SyncerReport:
     """Return a reconcile's report with one instance UP, which is all well without a reason."""
     well = Problem("Synced", "all well")
     problems = {one: Problem(one, f"{one} it is") for one in (reason, *others) if one}
-    return Report(True, well, not reason, problems.get(reason, well), problems=problems)
+    return SyncerReport(True, well, not reason, problems.get(reason, well), problems=problems)
 
 
 def said(item: Object) -> dict[str, str]:
@@ -39,7 +39,7 @@ def said(item: Object) -> dict[str, str]:
     }
 
 
-def after(item: Object, found: Report, seconds: float) -> Object:
+def after(item: Object, found: SyncerReport, seconds: float) -> Object:
     """Return the syncer with the status that is written this number of seconds after the start."""
     return {**item, "status": syncer_status(item, found, NOW + timedelta(seconds=seconds))}
 
@@ -92,7 +92,7 @@ def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
 
 def test_a_note_is_not_waited_for() -> None:
     """DrainTooShort makes a syncer neither Reconciling nor Stalled."""
-    noted = Report(
+    noted = SyncerReport(
         True, Problem("Synced", ""), True, Problem("Synced", ""), problems={"DrainTooShort": Problem("", "")}
     )
     assert said(after(SYNCER, noted, 0)) == {}
@@ -142,7 +142,7 @@ def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
     }
     item = {**SYNCER, "status": {"conditions": [given]}}
     assert conditions_of(item) == {}
-    braked = Report(None, Problem("Braked", ""), False, Problem("Braked", ""))
+    braked = SyncerReport(None, Problem("Braked", ""), False, Problem("Braked", ""))
     assert conditions_of(after(item, braked, 0))["Ready"]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
 
 

@@ -23,7 +23,7 @@ from eurekube_provider.core.objects import (
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
 )
-from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry.reachability import LASTING_FAILURE_COUNT, Reachability
@@ -132,7 +132,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     scene.reconcile()
     registry = scene.played.registry
     registry.restarts.detect_restarts = lambda *_: frozenset()  # type: ignore[method-assign]
-    monkeypatch.setattr(RestartDetection, "has_lost_memory", is_restarted)
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", is_restarted)
     scene.edited(**KEEPS[keeps])
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
@@ -160,7 +160,7 @@ def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytes
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     registry.table.store_written_and_return_previous(replace(held[0], **out))  # type: ignore[arg-type]
     eureka.held.clear()
-    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", True)
     registry.repair.instances_missing(held, None)
     if ends:
         scene.endpoints(WEB, b=READY)
@@ -180,7 +180,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     scene.reconcile()
     registry = scene.played.registry
     held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
-    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", True)
     registry.repair.instances_missing(held, None)
     scene.edited(application="stars")
     scene.configure(publish=frozenset({("shop", "stars")}))
@@ -524,7 +524,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))
     carry_out = scene.carry_out
 
-    def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+    def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
         if not scene.sent:
             view.store_written_and_return_previous(late)
         return carry_out(steps, owner, registry)
@@ -599,7 +599,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     scene.edited(selector={"app": "none"})
     awaited = {}
     scene.configure()
-    scene.carry_out = lambda steps, *_: Outcome.of(
+    scene.carry_out = lambda steps, *_: PlanOutcome.of(
         steps.changes, [RegistryUnreachable("away")] * len(steps.changes)
     )
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
@@ -749,10 +749,10 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     mark_deleted(scene, monkeypatch)
     carry_out = scene.carry_out
 
-    def fails(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+    def fails(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
         if registry is scene.elsewhere:
             return carry_out(steps, owner, registry)
-        return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
+        return PlanOutcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
 
     scene.carry_out = fails
     scene.reconcile()
@@ -1026,8 +1026,8 @@ class Deletion:
     def away(self, *, is_away: bool) -> None:
         """Make every Eureka server unreachable from now on, or reachable again."""
 
-        def fails(steps: Plan, *_: object) -> Outcome:
-            return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
+        def fails(steps: Plan, *_: object) -> PlanOutcome:
+            return PlanOutcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
 
         self.scene.carry_out = fails if is_away else self._taken
 
@@ -1214,7 +1214,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
-    monkeypatch.setattr(RestartDetection, "has_lost_memory", True)
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", True)
     registry.repair.instances_missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
@@ -1238,7 +1238,7 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     scene.edited(policy="Sync")
     carry_out = scene.carry_out
 
-    def refused(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+    def refused(steps: Plan, owner: str, registry: EurekaRegistry) -> PlanOutcome:
         """Carry out removals only, as a Eureka that refuses registrations."""
         return carry_out(Plan(steps.of(Action.DEREGISTER)), owner, registry)
 

@@ -176,7 +176,11 @@ def test_another_namespace_that_may_not_be_read(made: Made, monkeypatch: pytest.
     read(watches, GATEWAY)
     routes = watches.routes(GATEWAY)
     assert routes is not None
-    assert (routes.has_read("shop"), routes.has_read("gone"), routes.has_read("other")) == (
+    assert (
+        routes.was_namespace_read("shop"),
+        routes.was_namespace_read("gone"),
+        routes.was_namespace_read("other"),
+    ) == (
         True,
         False,
         False,

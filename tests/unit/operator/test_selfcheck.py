@@ -39,7 +39,7 @@ from eurekube_provider.operator.selfcheck import (
     MISSING_RIGHT_EFFECTS,
     BackgroundSelfCheck,
     CheckResult,
-    Verdict,
+    CheckVerdict,
     check_encryption,
     check_eureka,
     check_kubernetes,
@@ -95,7 +95,9 @@ class FakeAccess(KubeAccess):
 
 def warnings(findings: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Return check, subject and detail of each warning."""
-    return [(one.check, one.subject, one.detail) for one in findings if one.verdict is Verdict.WARNING]
+    return [
+        (one.check, one.subject, one.explanation) for one in findings if one.verdict is CheckVerdict.WARNING
+    ]
 
 
 def test_nothing_is_missing() -> None:
@@ -140,7 +142,7 @@ def test_a_credential_by_plain_http_is_one_warning(
     found = check_encryption("default", Connection.parse(urls, **credentials))
     assert len(found) == len(warnings(found)) == (expected is not None)
     assert "s3cret" not in str(found)
-    assert expected is None or expected in found[0].detail
+    assert expected is None or expected in found[0].explanation
 
 
 def test_missing_verbs_are_named_by_namespace() -> None:
@@ -164,9 +166,9 @@ def test_the_right_to_tell_clusters_apart() -> None:
     that right when it is missing.
     """
     access = FakeAccess(lambda asked: asked["resource"] != "namespaces")
-    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a",)))
+    ((_, subject, explanation),) = warnings(check_kubernetes(access, ("a",)))
     assert subject == "get namespaces kube-system"
-    assert "cannot start" in detail
+    assert "cannot start" in explanation
     assert access.asked[0] == {"verb": "get", "resource": "namespaces", "name": "kube-system"}
 
 
@@ -187,9 +189,9 @@ def test_gate_rights_are_checked_where_gates_are_served() -> None:
     """Rights for the readiness gate are reviewed only in the namespaces given for it."""
     access = FakeAccess(lambda asked: asked.get("subresource") != "status" or asked["resource"] != "pods")
     assert warnings(check_kubernetes(access, ("a", "b"))) == []
-    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gate_namespaces=("b",)))
+    ((_, subject, explanation),) = warnings(check_kubernetes(access, ("a", "b"), gate_namespaces=("b",)))
     assert subject == "patch pods/status in namespace b"
-    assert "no pod that declares the readiness gate becomes ready" in detail
+    assert "no pod that declares the readiness gate becomes ready" in explanation
 
 
 def test_rights_for_ingresses_and_gateways_are_checked_where_they_are_used() -> None:
@@ -216,9 +218,9 @@ def test_a_cluster_without_the_gateway_api() -> None:
     both = (Advertise.INGRESS, Advertise.GATEWAY)
     findings = check_kubernetes(access, (), advertise_from=both)
     assert warnings(findings) == []
-    notes = [one for one in findings if one.verdict is Verdict.NOTE]
+    notes = [one for one in findings if one.verdict is CheckVerdict.NOTE]
     assert [one.subject for one in notes] == ["gateways", "httproutes"]
-    assert "does not know httproutes.gateway.networking.k8s.io" in notes[1].detail
+    assert "does not know httproutes.gateway.networking.k8s.io" in notes[1].explanation
 
 
 def test_the_right_to_be_elected() -> None:
@@ -235,9 +237,9 @@ def test_the_right_to_be_elected() -> None:
 def test_without_the_crd() -> None:
     """The warning gives the command that installs the CRDs, and the rights are still reviewed."""
     access = FakeAccess(crd=KubernetesError("not found", status_code=404))
-    ((check, _, detail),) = warnings(check_kubernetes(access, ()))
+    ((check, _, explanation),) = warnings(check_kubernetes(access, ()))
     assert check == "crd"
-    assert "eurekube crds | kubectl apply -f -" in detail
+    assert "eurekube crds | kubectl apply -f -" in explanation
     assert access.asked
 
 
@@ -247,16 +249,18 @@ def test_without_the_crd_of_stack_refreshes() -> None:
     access.kinds.remove("stackrefreshes")
     findings = check_kubernetes(access, ())
     assert warnings(findings) == []
-    (note,) = (one for one in findings if one.verdict is Verdict.NOTE)
-    assert "eurekube crds | kubectl apply -f -" in note.detail
+    (note,) = (one for one in findings if one.verdict is CheckVerdict.NOTE)
+    assert "eurekube crds | kubectl apply -f -" in note.explanation
 
 
 def test_a_stack_that_is_a_target() -> None:
     """The operator needs the right to patch the target's Stack, in that Stack's namespace."""
     access = FakeAccess(lambda asked: asked["resource"] != "stacks" or asked["verb"] != "patch")
-    ((_, subject, detail),) = warnings(check_kubernetes(access, (), None, [PulumiStack("pulumi", "prod")]))
+    ((_, subject, explanation),) = warnings(
+        check_kubernetes(access, (), None, [PulumiStack("pulumi", "prod")])
+    )
     assert subject == "patch stacks prod in namespace pulumi"
-    assert "pulumiStack cannot run" in detail
+    assert "pulumiStack cannot run" in explanation
 
 
 @pytest.mark.parametrize(
@@ -269,9 +273,9 @@ def test_a_stack_that_is_a_target() -> None:
 )
 def test_an_api_that_does_not_tell(access: FakeAccess, subject: str, words: str) -> None:
     """When the API server does not answer reviews, one warning replaces one for each right."""
-    ((_, found, detail),) = warnings(check_kubernetes(access, ()))
+    ((_, found, explanation),) = warnings(check_kubernetes(access, ()))
     assert found == subject
-    assert words in detail
+    assert words in explanation
 
 
 class FakePeer(Peer):
@@ -315,9 +319,9 @@ def test_servers_that_answer() -> None:
     """Each server is reachable, and batches can be used since every peer is configured."""
     found = eureka(FakePeer("http://a/e", status("http://b/e")), FakePeer("http://b/e", status("http://a/e")))
     assert [(one.check, one.verdict) for one in found] == [
-        ("eureka", Verdict.OK),
-        ("eureka", Verdict.OK),
-        ("batches", Verdict.OK),
+        ("eureka", CheckVerdict.OK),
+        ("eureka", CheckVerdict.OK),
+        ("batches", CheckVerdict.OK),
     ]
 
 
@@ -335,13 +339,13 @@ def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
     """The reason is no warning, and contains no credentials of a peer's URL."""
     found = eureka(server)
     assert warnings(found) == []
-    assert words in found[-1].detail
-    assert "p4ss" not in found[-1].detail
+    assert words in found[-1].explanation
+    assert "p4ss" not in found[-1].explanation
 
 
 def test_a_chosen_mode_is_not_judged() -> None:
     """If a person chose the mode rest or batch, the check reports it without a verdict on batches."""
-    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
+    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].explanation == "the mode is rest"
 
 
 @pytest.mark.parametrize(
@@ -356,9 +360,9 @@ def test_a_chosen_mode_is_not_judged() -> None:
 )
 def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -> None:
     """A warning names the server's URL and what is wrong."""
-    ((_, subject, detail),) = warnings(eureka(FakePeer("http://a/e", answer)))
+    ((_, subject, explanation),) = warnings(eureka(FakePeer("http://a/e", answer)))
     assert subject == "default http://a/e"
-    assert words in detail
+    assert words in explanation
 
 
 def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:

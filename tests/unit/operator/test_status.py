@@ -14,13 +14,13 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.status import StatusWriter, syncer_status
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 3, 5, 0, tzinfo=UTC)
-SYNCED = Report(
+SYNCED = SyncerReport(
     is_ready=True,
     ready=Problem("Synced", "all well"),
     is_synced=True,
@@ -30,7 +30,7 @@ SYNCED = Report(
     registered=2,
 )
 THEIRS = Problem("Conflict", "theirs")
-CONFLICT = Report(
+CONFLICT = SyncerReport(
     is_ready=False,
     ready=THEIRS,
     is_synced=False,

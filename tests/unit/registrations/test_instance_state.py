@@ -46,8 +46,8 @@ def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
 
 def test_nothing_changes_where_the_same_is_asked_for() -> None:
     """Floats, missing keys and values that Eureka computes make no difference."""
-    assert StateDifference(changes=False) == diff(state(), checked())
-    assert StateDifference(changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
+    assert StateDifference(has_changes=False) == diff(state(), checked())
+    assert StateDifference(has_changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_nothing_changes_where_the_same_is_asked_for() -> None:
 )
 def test_contents_update_in_place(changes: dict[str, Any]) -> None:
     """Every property that is no part of the registration's name is updated in place."""
-    assert StateDifference(changes=True) == diff(state(), checked(**changes))
+    assert StateDifference(has_changes=True) == diff(state(), checked(**changes))
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_another_name_is_another_registration(changes: dict[str, Any], replaces:
     """A changed application or id is a replacement, whose new registration is made before the old one is
     removed.
     """
-    assert StateDifference(changes=True, replaces=replaces) == diff(state(), checked(**changes))
+    assert StateDifference(has_changes=True, replaces=replaces) == diff(state(), checked(**changes))
 
 
 def test_another_port_under_an_id_of_ones_own_updates_in_place() -> None:
     """A port is part of the default id only."""
-    assert StateDifference(changes=True) == diff(
+    assert StateDifference(has_changes=True) == diff(
         state(instance_id="legacy"), checked(instance_id="legacy", port=9090)
     )
 
@@ -101,7 +101,7 @@ def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
     """Both URLs may lead to one Eureka, where the old registration's removal finds a newer incarnation and
     leaves it.
     """
-    assert StateDifference(changes=True, replaces=("service_url",)) == diff(
+    assert StateDifference(has_changes=True, replaces=("service_url",)) == diff(
         state(), checked(service_url="http://other:8761/eureka")
     )
 
@@ -109,33 +109,33 @@ def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
 def test_one_more_server_of_the_same_eureka_updates_in_place() -> None:
     """Two lists of URLs that share a URL are the same Eureka."""
     both = "http://eureka:8761/eureka,http://eureka-2:8761/eureka"
-    assert StateDifference(changes=True) == diff(state(), checked(service_url=both))
+    assert StateDifference(has_changes=True) == diff(state(), checked(service_url=both))
 
 
 def test_a_renamed_stack_updates_in_place() -> None:
     """The owner is rewritten, and the id stays."""
     olds = state()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
-    assert StateDifference(changes=True) == diff(olds, renamed.properties)
+    assert StateDifference(has_changes=True) == diff(olds, renamed.properties)
 
 
 def test_drift_is_a_change() -> None:
     """After a refresh the state has Eureka's values, which differ from the program's."""
-    assert diff(state(held={"host_name": "192.0.2.99"}), checked()).changes
-    assert diff(state(held={"status": Status.OUT_OF_SERVICE}, status="UP"), checked(status="UP")).changes
+    assert diff(state(held={"host_name": "192.0.2.99"}), checked()).has_changes
+    assert diff(state(held={"status": Status.OUT_OF_SERVICE}, status="UP"), checked(status="UP")).has_changes
 
 
 def test_a_persons_override_is_no_drift_where_no_status_is_asked_for() -> None:
     """Without an input ``status`` the registration starts UP, and people may change it later."""
     held = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
-    assert StateDifference(changes=False) == diff(state(held=held), checked())
+    assert StateDifference(has_changes=False) == diff(state(held=held), checked())
 
 
 def test_to_enforce_a_status_no_longer_is_a_change() -> None:
     """Without an update the state would keep the enforced status, and each refresh would add it to the
     inputs.
     """
-    assert diff(state(status="UP"), checked()).changes
+    assert diff(state(status="UP"), checked()).has_changes
 
 
 def test_somebody_elses_instance_shows_and_never_becomes_ours() -> None:
@@ -146,7 +146,7 @@ def test_somebody_elses_instance_shows_and_never_becomes_ours() -> None:
     stolen = {"eurekube.owner": "cluster/a/b/c", "eurekube.renewer": "eurekube"}
     olds = outputs(properties, actual_of(properties, metadata=stolen))
     assert (properties["owner"], "cluster/a/b/c") == (olds["owner"], olds["seen_owner"])
-    assert diff(olds, properties).changes
+    assert diff(olds, properties).has_changes
 
 
 def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:

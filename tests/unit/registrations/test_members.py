@@ -85,7 +85,7 @@ def test_ids_survive_a_renamed_stack() -> None:
     olds = checked()
     renamed = checked(olds, owner="stack/organization/shop/production/invoices")
     assert member_properties(renamed)["a"]["instance_id"] == member_properties(olds)["a"]["instance_id"]
-    assert diff(olds, renamed) == StateDifference(changes=True)
+    assert diff(olds, renamed) == StateDifference(has_changes=True)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_unknown_values_pass(changes: dict[str, Any]) -> None:
     """Any value may be unknown in a preview, and counts as a change."""
     news = checked(**changes)
     assert contains_unknown(news)
-    assert diff(checked(), news).changes
+    assert diff(checked(), news).has_changes
 
 
 @pytest.mark.parametrize(
@@ -174,24 +174,24 @@ def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
 def test_another_application_or_other_servers_are_a_replacement() -> None:
     """Every other property, an instance's id included, is updated in place."""
     olds = checked()
-    assert diff(olds, checked(olds)) == StateDifference(changes=False)
-    assert diff(olds, checked(olds, port=9090)) == StateDifference(changes=True)
+    assert diff(olds, checked(olds)) == StateDifference(has_changes=False)
+    assert diff(olds, checked(olds, port=9090)) == StateDifference(has_changes=True)
     assert diff(olds, checked(olds, application="x")).replaces == ("application",)
     other = diff(olds, checked(olds, service_url="http://other/eureka"))
-    assert other == StateDifference(changes=True, replaces=("service_url",))
+    assert other == StateDifference(has_changes=True, replaces=("service_url",))
 
 
 def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:
     """Eureka holds the IPv6 host without brackets, although the check adds them to the state's inputs."""
     news = checked(instances={"a": {"host_name": "fd00::1"}})
     assert news["instances"]["a"]["host_name"] == "[fd00::1]"
-    assert not diff(news, news).changes
-    assert diff({**news, "instances": {"a": {"host_name": "fd00::1"}}}, news).changes
+    assert not diff(news, news).has_changes
+    assert diff({**news, "instances": {"a": {"host_name": "fd00::1"}}}, news).has_changes
 
 
 def test_what_belongs_to_others_is_a_change() -> None:
     """An update then tries again, and its error names the owner."""
-    assert diff({**checked(), "held_by_others": {"a": "cluster/a/b/c"}}, checked()).changes
+    assert diff({**checked(), "held_by_others": {"a": "cluster/a/b/c"}}, checked()).has_changes
 
 
 def test_the_defaults_are_those_of_a_single_registration() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.dev.eureka import documents
 from eurekube_provider.eureka.protocol import delta_reader
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, parse_delta_item
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaChange, delta_from_text, parse_delta_change
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 
 Document = dict[str, Any]
@@ -67,11 +67,11 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that collects the ids of the instances whose text is parsed."""
     found: list[str] = []
 
-    def noting(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaItem | None:
+    def noting(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaChange | None:
         found.append(document.get("instanceId") or document["hostName"])
-        return parse_delta_item(document, held)
+        return parse_delta_change(document, held)
 
-    monkeypatch.setattr(delta_reader, "parse_delta_item", noting)
+    monkeypatch.setattr(delta_reader, "parse_delta_change", noting)
     return found
 
 

@@ -145,8 +145,8 @@ def test_changes_need_permission(answering: Answer) -> None:
         lambda: peer.deregister(*RATING.key),
         lambda: peer.set_status(RATING, Status.OUT_OF_SERVICE),
         lambda: peer.clear_status(RATING),
-        lambda: peer.send_batch([batch.heartbeat_item(RATING), batch.register_item(RATING)]),
-        lambda: peer.send_batch([batch.cancel_item(RATING)]),
+        lambda: peer.send_batch([batch.heartbeat_item(RATING), batch.registration_item(RATING)]),
+        lambda: peer.send_batch([batch.cancellation_item(RATING)]),
     ]
     for change in changes:
         with pytest.raises(LeadershipLost, match="not sent"):

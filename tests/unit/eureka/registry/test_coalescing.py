@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
 from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
@@ -65,17 +65,17 @@ class RecordingWriter:
         self.coalescer = PlanCoalescer(cast("Writer", self))
         self._pool = ThreadPoolExecutor(32)
 
-    def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
+    def send(self, plan: Plan, owner: str = "owner") -> Future[PlanOutcome]:
         """Apply a plan on a thread of its own."""
         return self._pool.submit(self.coalescer.apply, plan, owner, lease_count=1000)
 
-    def fill(self) -> list[Future[Outcome]]:
+    def fill(self) -> list[Future[PlanOutcome]]:
         """Send a first plan, which waits at the gate, and return its future."""
         sent = [self.send(registers("first"))]
         wait_until(lambda: len(self.alone) == 1, "it under way", SECONDS)
         return sent
 
-    def gather(self, *plans: Plan) -> list[Future[Outcome]]:
+    def gather(self, *plans: Plan) -> list[Future[PlanOutcome]]:
         """Send plans in this order, and return once all of them wait in the coalescer."""
         sent = []
         for number, plan in enumerate(plans, 1):
@@ -83,11 +83,11 @@ class RecordingWriter:
             wait_until(lambda: self.coalescer.waiting_count == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
-    def apply(self, plan: Plan, *_: object, **__: object) -> Outcome:
+    def apply(self, plan: Plan, *_: object, **__: object) -> PlanOutcome:
         """Stand in for :meth:`.Writer.apply`."""
         self.alone.append(plan.changes[0].instance.application)
         self.gate.wait(SECONDS)
-        return Outcome(plan.changes, ())
+        return PlanOutcome(plan.changes, ())
 
     def apply_in_batches(self, orders: Sequence[ChangeOrder]) -> list[ChangeError | None]:
         """Stand in for :meth:`.Writer.apply_in_batches`."""

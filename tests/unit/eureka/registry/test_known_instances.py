@@ -24,12 +24,12 @@ def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.Monke
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.start_leading(0)  # nobody reads on: as it is until all are listed
     assert registry.reachability.has_been_read
-    assert not registry.instances.is_new(("RATING", "held"))
-    assert not registry.instances.is_new(("RATING", "another"))
+    assert not registry.instances.is_key_unused(("RATING", "held"))
+    assert not registry.instances.is_key_unused(("RATING", "another"))
     registry.start()
     try:
-        wait_until(lambda: registry.instances.is_new(("RATING", "another")), "all to be listed", 30.0)
-        assert not registry.instances.is_new(("RATING", "held"))
+        wait_until(lambda: registry.instances.is_key_unused(("RATING", "another")), "all to be listed", 30.0)
+        assert not registry.instances.is_key_unused(("RATING", "held"))
     finally:
         registry.stop()
 
@@ -46,11 +46,11 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     registry.start_leading(0)
     registry.reader.read()
     assert servers.lists == [peer.url for peer in servers.peers]
-    assert not registry.instances.is_new(("RATING", "any"))
+    assert not registry.instances.is_key_unused(("RATING", "any"))
     monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 0.0)
     registry.start_leading(0)
     registry.reader.read()
-    assert registry.instances.is_new(("RATING", "any"))
+    assert registry.instances.is_key_unused(("RATING", "any"))
 
 
 def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
@@ -63,7 +63,7 @@ def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
         may_follow_another_leader=lambda: False,
     )
     registry.start_leading(0)
-    assert registry.instances.is_new(("RATING", "any"))
+    assert registry.instances.is_key_unused(("RATING", "any"))
 
 
 def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
@@ -72,9 +72,9 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     """
     registry = after_a_restart(TwoServers([]))
     registry.reachability.note_read_and_check_first()
-    assert registry.instances.is_new(("RATING", "any"))
+    assert registry.instances.is_key_unused(("RATING", "any"))
     registry.restarts.detect_restarts()
-    assert not registry.instances.is_new(("RATING", "any"))
+    assert not registry.instances.is_key_unused(("RATING", "any"))
 
 
 @pytest.mark.parametrize("takes_over", [False, True])

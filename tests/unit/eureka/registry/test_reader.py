@@ -395,7 +395,7 @@ def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) 
         rounds.append(len(rounds))
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(registry.reader, "list_missed_servers", catch_up)
+    monkeypatch.setattr(registry.reader, "read_lists_of_missed_servers", catch_up)
     registry.start()
     try:
         registry.start_leading(0)

@@ -53,7 +53,7 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
     for number, peer in enumerate(servers.peers):
         gone: list[tuple[str, ...]] = []
         monkeypatch.setattr(peer, "deregister", lambda *key, gone=gone: gone.append(key) or True)
-        registry.repair.check_server(peer)
+        registry.repair.check_and_clean_server(peer)
         assert set(gone) == {removed.key}, number
 
 
@@ -97,7 +97,7 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
     monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 35.0))
     registry.table.remember_unanswered_write(up)
     registry.table.store_removal_and_plan_checks(dead)
-    registry.repair.check_server(first)
+    registry.repair.check_and_clean_server(first)
     assert gone == [dead.key]
 
 
@@ -120,7 +120,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
     monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0, 35.0))
     registry.table.store_removal_and_plan_checks(dead)
-    registry.repair.check_server(servers.peers[0])
+    registry.repair.check_and_clean_server(servers.peers[0])
     assert servers.held == [[], [], []]
 
 
@@ -146,7 +146,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
     registry = servers.registry()
     for one in (odd, dead):
         registry.table.store_removal_and_plan_checks(one)
-    registry.repair.check_server(peer)
+    registry.repair.check_and_clean_server(peer)
     assert gone == [dead.key]
 
 
@@ -171,10 +171,10 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
         servers.held[number][up.key] = out
     monkeypatch.setattr(windows, "REMOVAL_CHECKS_AFTER_SECONDS", (0.0,))
     registry.table.remember_unanswered_write(up)
-    registry.repair.check_server(servers.peers[0])
+    registry.repair.check_and_clean_server(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
     servers.table.note_override_change(up)
-    registry.repair.check_server(servers.peers[0])
+    registry.repair.check_and_clean_server(servers.peers[0])
     assert known_as_leaving(registry, up) is is_ours
 
 
@@ -193,7 +193,7 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch
     registry.instances.note_registered(up)
     for held in servers.held:
         held[up.key] = out
-    registry.repair.check_server(servers.peers[0])
+    registry.repair.check_and_clean_server(servers.peers[0])
     assert known_as_leaving(registry, up)
 
 
@@ -346,7 +346,7 @@ def test_beside_a_restart_the_other_server_shows_what_was_removed(
         del servers.held[number][stacks.key]
     servers.peers[1].read_status = started_now  # type: ignore[method-assign]
     registry.repair.instances_missing([stacks], None)
-    assert registry.restarts.has_lost_memory
+    assert registry.restarts.may_have_lost_memory
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
     assert (stacks.instance_id in renewed_after(registry, stacks)) is stands  # a list may show it for a while
 
@@ -387,7 +387,7 @@ def test_a_restored_instance_stays_away_once_it_is_removed(
     registry.repair.instances_missing([stacks], None)
     assert stacks.key in registry.renewals
     registry.reader.process_list(servers.held[0], is_complete=True)
-    monkeypatch.setattr(RestartDetection, "has_lost_memory", False)  # two minutes later
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", False)  # two minutes later
     servers.held[0].clear()
     registry.repair.instances_missing([stacks], None)
     assert servers.held == [[]]
@@ -472,14 +472,14 @@ class Scene:
         if len(self.failures) == 2:
             raise self.failures["one"]
         answering = [url for url in self.held if url not in self.failures]
-        by_url: dict[str, dict[InstanceKey, Instance | None]] = {
+        instances_by_url: dict[str, dict[InstanceKey, Instance | None]] = {
             url: dict.fromkeys(keys, self.held[url]) for url in answering
         }
-        return UncachedReads(by_url, {**self.failures})
+        return UncachedReads(instances_by_url, {**self.failures})
 
     def is_gone(self) -> bool:
         """Return whether the removal of the instance ``HERE`` is proved."""
-        return self.repair.find_unlisted([KEY]).gone == {KEY}
+        return self.repair.look_up_unlisted([KEY]).gone == {KEY}
 
 
 @pytest.fixture
@@ -493,7 +493,7 @@ def test_what_no_request_can_name_keeps_no_other_from_being_proved(scene: Scene)
     proved.
     """
     odd = ("REVIEW", "a;b"), ("RE%VIEW", "a")
-    assert scene.repair.find_unlisted([*odd, KEY]).gone == {KEY}
+    assert scene.repair.look_up_unlisted([*odd, KEY]).gone == {KEY}
     assert scene.asked == 1
 
 
@@ -503,14 +503,14 @@ def test_what_a_server_refuses_to_tell_is_not_gone(scene: Scene) -> None:
     """
     odd = ("REVIEW", "odd")
     scene.refused = {odd}
-    assert scene.repair.find_unlisted([odd, KEY]).gone == {KEY}
+    assert scene.repair.look_up_unlisted([odd, KEY]).gone == {KEY}
 
 
 def test_a_delta_proves_the_end_of_what_no_request_can_name(scene: Scene) -> None:
     """A deregistration in a delta proves the removal even of an instance whose id fits into no URL."""
     odd = ("REVIEW", "a/b")
     scene.table.note_departures([odd])
-    assert scene.repair.find_unlisted([odd]).gone == {odd}
+    assert scene.repair.look_up_unlisted([odd]).gone == {odd}
     assert scene.asked == 0
 
 
@@ -520,7 +520,7 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """
     assert scene.is_gone()
     scene.held["two"] = HERE
-    found = scene.repair.find_unlisted([KEY])
+    found = scene.repair.look_up_unlisted([KEY])
     assert (found.registered, found.gone) == ((HERE,), frozenset())
 
 
@@ -528,15 +528,15 @@ def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None
     """A removal counts as proved by absence alone, as at a Eureka that never held the instance, unless a
     server has reported its eviction or deregistration.
     """
-    assert scene.repair.find_unlisted([KEY]).gone_by_absence == {KEY}
+    assert scene.repair.look_up_unlisted([KEY]).gone_by_absence == {KEY}
     scene.table.note_evictions([KEY])
     scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
-    found = scene.repair.find_unlisted([KEY])
+    found = scene.repair.look_up_unlisted([KEY])
     assert (found.gone == {KEY}, found.gone_by_absence == frozenset()) == (True, True)
     scene.now += windows.KEEP_DEPARTURE_PROOF_SECONDS + 0.1
-    assert scene.repair.find_unlisted([KEY]).gone_by_absence == {KEY}
+    assert scene.repair.look_up_unlisted([KEY]).gone_by_absence == {KEY}
     scene.table.note_departures([KEY])
-    assert scene.repair.find_unlisted([KEY]).gone_by_absence == frozenset()
+    assert scene.repair.look_up_unlisted([KEY]).gone_by_absence == frozenset()
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
@@ -545,7 +545,7 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
     assert not scene.is_gone()
     scene.failures["one"] = RegistryUnreachable("away")
     with pytest.raises(RegistryUnreachable):
-        scene.repair.find_unlisted([KEY])
+        scene.repair.look_up_unlisted([KEY])
 
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
@@ -601,11 +601,11 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     come first.
     """
     keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_UNLISTED_ASKED + 100)]
-    assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED])
-    assert scene.repair.find_unlisted(keys).gone == set()
+    assert scene.repair.look_up_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED])
+    assert scene.repair.look_up_unlisted(keys).gone == set()
     assert scene.asked == MOST_UNLISTED_ASKED
     scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
-    assert scene.repair.find_unlisted(keys).gone == {
+    assert scene.repair.look_up_unlisted(keys).gone == {
         *keys[MOST_UNLISTED_ASKED:],
         *keys[: MOST_UNLISTED_ASKED - 100],
     }
@@ -616,12 +616,12 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Keys are read in chunks; once a server is silent, all remaining keys are read in one chunk."""
     keys = [("REVIEW", str(number)) for number in range(2 * UNLISTED_READS_PER_CHUNK + 1)]
-    assert scene.repair.find_unlisted(keys).gone == set(keys)
+    assert scene.repair.look_up_unlisted(keys).gone == set(keys)
     assert scene.chunks == [UNLISTED_READS_PER_CHUNK, UNLISTED_READS_PER_CHUNK, 1]
     scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
-    assert len(scene.repair.find_unlisted(keys).registered) == len(keys)
+    assert len(scene.repair.look_up_unlisted(keys).registered) == len(keys)
     assert scene.chunks == [UNLISTED_READS_PER_CHUNK, UNLISTED_READS_PER_CHUNK + 1]
 
 
@@ -633,25 +633,25 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
-            found[number] += len(scene.repair.find_unlisted(keys).registered)
+            found[number] += len(scene.repair.look_up_unlisted(keys).registered)
         scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     assert found == [4 * MOST_UNLISTED_ASKED - 20, 20]
-    assert len(scene.repair.find_unlisted(others).registered) == 10
+    assert len(scene.repair.look_up_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """A waiting key loses its reserved turn after a while, or when its instance is back."""
     many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED)]
-    scene.repair.find_unlisted(many)
-    scene.repair.find_unlisted([KEY])
+    scene.repair.look_up_unlisted(many)
+    scene.repair.look_up_unlisted([KEY])
     if is_back:
         scene.table.store_read_instance(HERE)
         scene.table.forget_departures_of_registered()
     scene.now += (
         windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS if is_back else windows.DEFERRED_QUESTION_TURN_SECONDS
     )
-    assert scene.repair.find_unlisted(many).gone == set(many)
+    assert scene.repair.look_up_unlisted(many).gone == set(many)
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:

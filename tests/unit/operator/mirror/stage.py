@@ -143,7 +143,7 @@ class Source:
         assert not owner
         return [one for one in self.listed if application in ("", one.application)]
 
-    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return what the test has set for these instances: registered, gone or absent."""
         keys = list(keys)
         self.asked += keys

@@ -151,13 +151,13 @@ def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.Monk
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b"), instance(3, "app-c")]
     stage.reconcile()
     written: list[list[str]] = []
-    ask = stage.source.find_unlisted
+    ask = stage.source.look_up_unlisted
 
-    def find_unlisted(keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(keys: Iterable[InstanceKey]) -> UnlistedInstances:
         written.append([each.split()[1].split("-")[1] for each in stage.api.writes])
         return ask(keys)
 
-    monkeypatch.setattr(stage.source, "find_unlisted", find_unlisted)
+    monkeypatch.setattr(stage.source, "look_up_unlisted", look_up_unlisted)
     stage.source.listed = [instance(2, "app-b"), instance(3, "app-c", status=Status.DOWN)]
     stage.reconcile()
     stage.source.listed = [instance(2, "app-b", status=Status.DOWN), instance(3, "app-c")]

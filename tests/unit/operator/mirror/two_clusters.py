@@ -104,7 +104,7 @@ class Source:
         assert not owner
         return [one for one in self._eureka.listed() if application in ("", one.application)]
 
-    def find_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
+    def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return the instances that are gone."""
         there = {one.key for one in self._eureka.listed()}
         return UnlistedInstances((), frozenset(key for key in keys if key not in there))

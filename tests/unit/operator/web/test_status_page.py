@@ -17,7 +17,7 @@ import pytest
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Failure, Outcome, plan
+from eurekube_provider.core.plan import Failure, PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
@@ -208,7 +208,7 @@ def test_a_failed_change_says_what_failed() -> None:
     have = played.instances(key, 1)[0]
     want = replace(have, status=Status.DOWN)
     steps = plan([want], [have], have.owner or "")
-    failed = Outcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
+    failed = PlanOutcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
     played.controller.history.record(key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed)
     (difference,) = seen(played)["syncers"][0]["differences"]
     assert difference["why"] == "status: UP -> DOWN; nobody answers"
@@ -232,7 +232,7 @@ def test_recent_changes_are_the_newest() -> None:
     there = played.instances(key, 150, registered=False)
     steps = plan(there, [], there[0].owner or "")
     played.controller.history.record(
-        key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
+        key, saying(True, Problem("Synced", "")), steps, PlanOutcome(steps.changes, ())
     )
     changes = seen(played)["changes"]
     assert len(changes) == MOST_RECENT_CHANGES
@@ -455,7 +455,7 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     )
     steps = plan(there, [], there[0].owner or "")
     played.controller.history.record(
-        key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
+        key, saying(True, Problem("Synced", "")), steps, PlanOutcome(steps.changes, ())
     )
     data = seen(played, application="rating")
     (part,) = data["application"]["syncers"]
