@@ -59,7 +59,7 @@ class Server:
         """Return a delta with the removed keys."""
         return b"", Delta(1, "", dict.fromkeys(self.gone))
 
-    def find(self, instance_id: str) -> Instance | None:
+    def find_by_id(self, instance_id: str) -> Instance | None:
         """Return the instance of an id, in any application."""
         return next((one for key, one in self.held.items() if key[1] == instance_id), None)
 
@@ -105,9 +105,9 @@ class Cluster(Peers):
         """Read an instance from the first server."""
         return self.servers[0].read(application, instance_id)
 
-    def find(self, instance_id: str) -> Instance | None:
+    def find_by_id(self, instance_id: str) -> Instance | None:
         """Find an instance at the first server."""
-        return self.servers[0].find(instance_id)
+        return self.servers[0].find_by_id(instance_id)
 
     def list_instances(self) -> list[Instance]:
         """Return the first server's list."""
