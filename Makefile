@@ -76,7 +76,7 @@ test-real: setup  ## The tests on real servers: contract, system, interop and pr
 	@echo "not run here: what tests/nightly.toml names (make test-nightly), and faults (make test-faults)"
 
 test-nightly: setup  ## The tests that make test and make test-real leave out: further forms of what these prove
-	@$(RUN) -m lab fetch --tests
+	@$(RUN) -m lab fetch --tests --nightly
 	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=only $(PYTHON_TESTS)
 	@$(RUN) -m pytest -m "alone and not faults" --nightly=only tests/system
 	@$(RUN) -m scripts.real_tests --nightly

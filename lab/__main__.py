@@ -15,7 +15,7 @@ from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.lab import MAX_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
-from lab.programs import SERVERS, TEST_TOOLS, provide_programs
+from lab.programs import NIGHTLY_TOOLS, SERVERS, TEST_TOOLS, provide_programs
 from lab.progress import say
 from lab.pulumi import provide_pulumi
 from lab.spring import provide_spring_admin, provide_spring_client, provide_spring_gateway
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _print_status(folder)
             case _:
                 with raising_on_signals():
-                    _fetch_programs(for_tests=options.tests, with_pulumi=options.pulumi)
+                    _fetch_programs(
+                        for_tests=options.tests, for_nightly_tests=options.nightly, with_pulumi=options.pulumi
+                    )
                 return 0
     except LabError as error:
         say(str(error))
@@ -78,18 +80,20 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("down", help="stop them")
     commands.add_parser("status", help="show how they are")
     fetch = commands.add_parser("fetch", help="only get the programs of a lab into the cache")
-    fetch.add_argument("--tests", action="store_true", help="and what else the tests run: helm, promtool ...")
+    fetch.add_argument("--tests", action="store_true", help="and what else the tests run: helm, CoreDNS ...")
+    fetch.add_argument("--nightly", action="store_true", help="and what only nightly tests run")
     fetch.add_argument("--pulumi", action="store_true", help="and a Pulumi engine, which takes long to build")
     return parser
 
 
-def _fetch_programs(*, for_tests: bool, with_pulumi: bool) -> None:
+def _fetch_programs(*, for_tests: bool, for_nightly_tests: bool, with_pulumi: bool) -> None:
     """Build the programs with Go while Maven, which mostly waits for downloads, packages the Java ones."""
     with (
         run_in_background(lambda: _package_java_programs(for_tests=for_tests)),
         temporary_go_caches() as caches,
     ):
-        provide_programs((*SERVERS, *TEST_TOOLS) if for_tests else SERVERS, caches)
+        tools = (*(TEST_TOOLS if for_tests else ()), *(NIGHTLY_TOOLS if for_nightly_tests else ()))
+        provide_programs((*SERVERS, *tools), caches)
         if with_pulumi:
             provide_pulumi(caches)
 

@@ -336,8 +336,11 @@ PROGRAMS = {
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """Programs of a lab with Kubernetes; other programs are provided on request."""
 
-TEST_TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, THIRD_PARTY_READERS, ACTIONLINT)
+TEST_TOOLS = (KUBECTL, HELM, COREDNS, THIRD_PARTY_READERS, ACTIONLINT)
 """Programs that some tests run beside a lab."""
+
+NIGHTLY_TOOLS = (HELM_4, PROMTOOL)
+"""Programs that only nightly tests run."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
