@@ -119,8 +119,8 @@ class SyncerFleet:
         recorder.start()
         for syncer in self.syncers:
             recorder.record(syncer, EventType.WARNING, "Braked", "removals are held back")
-            recorder.record_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
-            recorder.record_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
+            recorder.record_instance_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
+            recorder.record_instance_count(syncer, "Registered", INSTANCES_PER_SYNCER, "registered")
         recorder.stop(LONGEST_SECONDS)
 
     def write_statuses(self) -> None:
@@ -153,7 +153,7 @@ class SyncerFleet:
             there = self.instances[name]
             steps, now = plan(there[1:], there, _owner(name)), time.monotonic()
             history = known.history(("shop", name), _owner(name), now, is_released=False)
-            known.record_if_current(
+            known.record_judgement_if_current(
                 ("shop", name), now, judge_removals(steps, history, lambda _: False, now, time.time())
             )
 

@@ -57,7 +57,7 @@ class SyncerReconciles:
         for syncer in self._sources.syncers.objects():
             for one in self._sources.desired(self._sources.parse_spec(syncer)).instances:
                 registry.table.store_written_and_return_previous(one)
-        registry.reachability.clear_failure()
+        registry.reachability.clear_failure_and_check_recovery()
         registry.reachability.note_read_and_check_first()
         self._keys = [key_of(one) for one in syncers]
         self._is_ready = True

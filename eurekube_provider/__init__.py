@@ -157,10 +157,10 @@ def __getattr__(name: str) -> Any:
     module = _MODULES[name]
     if module.startswith("registrations."):
         return getattr(import_module(f"eurekube_provider.{module}"), name)
-    from eurekube_provider.resources.program import AsProgramError
+    from eurekube_provider.resources.program import ConvertToProgramError
     from eurekube_provider.runtime.extras import require_extra
 
-    with AsProgramError(), require_extra("kubernetes", name):
+    with ConvertToProgramError(), require_extra("kubernetes", name):
         return getattr(import_module(f"eurekube_provider.resources.{module}"), name)
 
 

@@ -15,7 +15,7 @@ from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.lab import MAX_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
-from lab.programs import NIGHTLY_TOOLS, SERVERS, TEST_TOOLS, provide_programs
+from lab.programs import NIGHTLY_TOOL_NAMES, SERVER_PROGRAM_NAMES, TEST_TOOL_NAMES, provide_programs
 from lab.progress import say
 from lab.pulumi import provide_pulumi
 from lab.spring import provide_spring_admin, provide_spring_client, provide_spring_gateway
@@ -92,8 +92,9 @@ def _fetch_programs(*, for_tests: bool, for_nightly_tests: bool, with_pulumi: bo
         run_in_background(lambda: _package_java_programs(for_tests=for_tests)),
         temporary_go_caches() as caches,
     ):
-        tools = (*(TEST_TOOLS if for_tests else ()), *(NIGHTLY_TOOLS if for_nightly_tests else ()))
-        provide_programs((*SERVERS, *tools), caches)
+        tests = TEST_TOOL_NAMES if for_tests else ()
+        nightly = NIGHTLY_TOOL_NAMES if for_nightly_tests else ()
+        provide_programs((*SERVER_PROGRAM_NAMES, *tests, *nightly), caches)
         if with_pulumi:
             provide_pulumi(caches)
 

@@ -15,14 +15,14 @@ _early_end_event: ContextVar[threading.Event | None] = ContextVar("_early_end_ev
 
 
 class OtherWorkEndedError(Exception):
-    """The other piece of work ended early, so that this one is of no use any more."""
+    """Raised where the other piece of work ended early, so that this one is of no use any more."""
 
 
 @contextmanager
 def run_in_background(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
     """Do the work in a thread while the block runs, and wait for both; the future has the work's result.
 
-    Raises the work's error, also out of a :func:`pause` of the block.
+    Raises the work's error, also out of a :func:`pause_unless_other_work_ended` of the block.
     """
     ended = threading.Event()
 
@@ -51,7 +51,7 @@ def run_in_background(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
         _early_end_event.reset(token)
 
 
-def pause(seconds: float) -> None:
+def pause_unless_other_work_ended(seconds: float) -> None:
     """Wait; raise OtherWorkEndedError as soon as the work beside this one has ended early."""
     ended = _early_end_event.get() or threading.Event()
     if ended.wait(seconds):

@@ -19,13 +19,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.beside import pause
+from lab.beside import pause_unless_other_work_ended
 from lab.cache import cache_folder, hold_cache_lock
 from lab.errors import LabError
 from lab.processes import Process
-from lab.progress import heartbeat
+from lab.progress import report_signs_of_life
 
-GO_MODULES_FOLDER = Path(__file__).parent / "go"
+GO_SOURCES_FOLDER = Path(__file__).parent / "go"
+"""The folder of this repository that has the sources of the lab's own Go modules, one folder each."""
+
 _GO_CACHES_PREFIX = ".go-caches-"
 _POLL_SECONDS = 0.05
 
@@ -45,9 +47,9 @@ class GoModule:
 
     @property
     def directory(self) -> Path:
-        return GO_MODULES_FOLDER / self.name
+        return GO_SOURCES_FOLDER / self.name
 
-    def fingerprint(self, package: str) -> str:
+    def package_fingerprint(self, package: str) -> str:
         """Return eight hexadecimal digits that differ for every change of the package's build."""
         said = [package, self.linker_flags, self.tags, *self.embedded_files, *self.embedded_files.values()]
         digest = hashlib.sha256("\0".join(said).encode())
@@ -164,13 +166,15 @@ def run_tool(
     log.unlink(missing_ok=True)
     process = Process(what, command, log=log, directory=directory, environment=environment)
     try:
-        with heartbeat(what, lambda: _read_last_line(log)):
+        with report_signs_of_life(what, lambda: _read_last_line(log)):
             process.launch()
             while process.pid is not None:
-                pause(_POLL_SECONDS)
+                pause_unless_other_work_ended(_POLL_SECONDS)
             code = process.wait()
         if code != 0:
-            raise LabError(f"{what} failed ({Path(command[0]).name} exited with {code})\n{process.tail()}")
+            raise LabError(
+                f"{what} failed ({Path(command[0]).name} exited with {code})\n{process.read_log_end()}"
+            )
     finally:
         process.kill()
 

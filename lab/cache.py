@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from lab.beside import pause
+from lab.beside import pause_unless_other_work_ended
 from lab.errors import LabError
 from lab.progress import say
 
@@ -63,7 +63,7 @@ def hold_cache_lock(name: str) -> Iterator[None]:
 
 def _wait_for_lock(lock: IO[str]) -> None:
     while True:
-        pause(_POLL_SECONDS)
+        pause_unless_other_work_ended(_POLL_SECONDS)
         with suppress(BlockingIOError):
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

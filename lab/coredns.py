@@ -28,7 +28,7 @@ _COREFILE_TEMPLATE = """\
     }}
 }}
 """
-_READY_SECONDS = 60.0
+_READY_TIMEOUT_SECONDS = 60.0
 _QUERY_TIMEOUT_SECONDS = 1.0
 
 
@@ -44,7 +44,7 @@ class CoreDns(Process):
             [provide_programs([COREDNS])[COREDNS], "-conf", file],
             log=directory / "logs" / "coredns.log",
             is_ready=lambda: bool(resolve_name(f"kubernetes.default.svc.{CLUSTER_DOMAIN}")),
-            ready_seconds=_READY_SECONDS,
+            ready_seconds=_READY_TIMEOUT_SECONDS,
         )
 
 

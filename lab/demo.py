@@ -37,9 +37,9 @@ from lab.supervisor import (
 from lab.workloads import Cluster
 
 ROOT = Path(__file__).parent.parent
-STACK = "dev"
+STACK_NAME = "dev"
 
-_EUREKA_SETTINGS = {
+_EUREKA_SPRING_PROPERTIES = {
     "eureka.server.eviction-interval-timer-in-ms": "5000",
     "eureka.server.enable-self-preservation": "false",
 }
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
     try:
         with raising_on_signals(), ExitStack() as resources:
-            checks = _run_story(resources, keep=options.keep, picture=options.picture)
+            check_count = _run_story(resources, keep=options.keep, picture=options.picture)
     except StoryFailed as error:
         say(f"demo FAILED: {error}")
         return 1
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{describe_running_lab(ROOT / '.lab') if options.keep else 'nothing is left running'}"
         )
         return 130
-    sys.stdout.write(f"\ndemo passed: {checks} checks in {stopwatch}\n")
+    sys.stdout.write(f"\ndemo passed: {check_count} checks in {stopwatch}\n")
     return 0
 
 
@@ -88,7 +88,7 @@ def _run_story(resources: ExitStack, *, keep: bool, picture: Path | None) -> int
         state = start_detached(folder, 1, ports=FIXED_PORTS)
         stage = RealStage(state.eureka_urls, Path(state.kubeconfig), directory, folder)
     else:
-        lab = resources.enter_context(Lab(eureka=1, eureka_settings=_EUREKA_SETTINGS))
+        lab = resources.enter_context(Lab(eureka=1, eureka_settings=_EUREKA_SPRING_PROPERTIES))
         stage = RealStage(lab.eureka_urls, lab.kubeconfig, directory)
     story = Story(stage, picture)
     resources.callback(story.close)
@@ -99,7 +99,7 @@ def _run_story(resources: ExitStack, *, keep: bool, picture: Path | None) -> int
     else:
         story.take_program_down()
     story.print_summary()
-    return story.checks
+    return story.check_count
 
 
 class RealStage:
@@ -126,7 +126,7 @@ class RealStage:
         self._directory = directory
         self._folder = folder
         config = {"eurekube:url": ",".join(eureka_urls), "eurekube:kubeconfig": str(kubeconfig)}
-        self._engine = choose_engine(directory, STACK, config, kubeconfig)
+        self._engine = choose_engine(directory, STACK_NAME, config, kubeconfig)
         self.deploy_tool = self._engine.name
 
     def deploy(self) -> None:
@@ -199,7 +199,7 @@ class DetachedOperator:
                 start_new_session=True,
             )
 
-    def text(self) -> str:
+    def read_output(self) -> str:
         """Return the operator's log so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 

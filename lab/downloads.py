@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 import requests
 
 from lab.errors import LabError
-from lab.progress import heartbeat
+from lab.progress import report_signs_of_life
 
-_CONNECT_SECONDS = 3.0
-_READ_SECONDS = 30.0
+_CONNECT_TIMEOUT_SECONDS = 3.0
+_READ_TIMEOUT_SECONDS = 30.0
 _CHUNK_BYTES = 1 << 20
 
 
 class DownloadError(LabError):
-    """An archive could not be fetched, or its checksum did not match; the program is then built or sought
-    elsewhere.
+    """Raised where an archive could not be fetched, or its checksum did not match; the program is then built
+    or sought elsewhere.
     """
 
 
@@ -43,8 +43,8 @@ class Archive:
     members: Mapping[str, str] = field(default_factory=dict)
 
 
-unreachable_hosts: dict[str, str] = {}
-"""Reason why each host could not be reached in this run."""
+error_by_unreachable_host: dict[str, str] = {}
+"""The error, as text, for each host that could not be reached in this run."""
 
 
 def are_downloads_allowed() -> bool:
@@ -71,13 +71,15 @@ def fetch_archive(archive: Archive, folder: Path, program: str) -> None:
 
 def _download(archive: Archive, target: Path) -> None:
     host = urlsplit(archive.url).netloc
-    if host in unreachable_hosts:
-        raise DownloadError(f"{host} could not be reached ({unreachable_hosts[host]})")
+    if host in error_by_unreachable_host:
+        raise DownloadError(f"{host} could not be reached ({error_by_unreachable_host[host]})")
     received = 0
     try:
         with (
-            heartbeat(f"downloading {archive.url}", lambda: f"{received >> 20} MiB"),
-            requests.get(archive.url, stream=True, timeout=(_CONNECT_SECONDS, _READ_SECONDS)) as response,
+            report_signs_of_life(f"downloading {archive.url}", lambda: f"{received >> 20} MiB"),
+            requests.get(
+                archive.url, stream=True, timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS)
+            ) as response,
             target.open("wb") as file,
         ):
             if response.status_code != requests.codes.ok:
@@ -86,8 +88,8 @@ def _download(archive: Archive, target: Path) -> None:
                 file.write(chunk)
                 received += len(chunk)
     except requests.RequestException as error:
-        unreachable_hosts[host] = _summarize_error(error)
-        raise DownloadError(f"{host} could not be reached ({unreachable_hosts[host]})") from error
+        error_by_unreachable_host[host] = _summarize_error(error)
+        raise DownloadError(f"{host} could not be reached ({error_by_unreachable_host[host]})") from error
 
 
 def _summarize_error(error: requests.RequestException) -> str:
@@ -95,7 +97,7 @@ def _summarize_error(error: requests.RequestException) -> str:
     text = str(error)
     for needle, gist in (
         ("NameResolutionError", "its name does not resolve"),
-        ("ConnectTimeout", f"no connection within {_CONNECT_SECONDS:.0f} s"),
+        ("ConnectTimeout", f"no connection within {_CONNECT_TIMEOUT_SECONDS:.0f} s"),
         ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted"),
         ("Connection refused", "connection refused"),
         ("Proxy", "the proxy refused"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.errors import LabError
-from lab.progress import heartbeat
+from lab.progress import report_signs_of_life
 from lab.pulumi import find_kubernetes_plugin, find_pulumi, pulumi_environment, write_inline_cli
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +56,7 @@ class PulumiEngine:
         self._run("stack", "init", self._stack)
         for key, value in self._config.items():
             self._run("config", "set", key, value)
-        with heartbeat("pulumi up", lambda: "resources are being created"):
+        with report_signs_of_life("pulumi up", lambda: "resources are being created"):
             self._run("up", "--yes", "--skip-preview")
 
     def destroy(self) -> None:
@@ -69,7 +69,7 @@ class PulumiEngine:
         _run(command, self._project, self._environment)
 
 
-class RenderEngine:
+class EurekubeApplyEngine:
     """An engine that runs `eurekube apply`: the same program without Pulumi, a state or a preview."""
 
     name = "eurekube apply (no Pulumi CLI here: the same program without an engine)"
@@ -99,7 +99,7 @@ def choose_engine(directory: Path, stack: str, config: Mapping[str, str], kubeco
     cli = find_pulumi()
     if cli is not None and find_kubernetes_plugin(cli) is not None:
         return PulumiEngine(cli, directory, stack, config)
-    return RenderEngine(directory, stack, config, kubeconfig)
+    return EurekubeApplyEngine(directory, stack, config, kubeconfig)
 
 
 def copy_project(directory: Path) -> Path:

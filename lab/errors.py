@@ -5,4 +5,4 @@ Every message says what was tried, where, and what a person can do about it.
 
 
 class LabError(Exception):
-    """A server could not be provided, started or reached; the message says what to do."""
+    """Raised where a server could not be provided, started or reached; the message says what to do."""

@@ -85,7 +85,9 @@ class EurekaServer(Process):
         self._java = java
         self.url = f"http://{HOST}:{self.port}/eureka"
         self._credentials = EUREKA_USER + ":" + EUREKA_PASSWORD if options.security != "none" else ""
-        arguments = [f"--{name}={value}" for name, value in self._settings(number, ports, options).items()]
+        arguments = [
+            f"--{name}={value}" for name, value in self._spring_properties(number, ports, options).items()
+        ]
         super().__init__(
             f"eureka-{number + 1}",
             [
@@ -147,7 +149,7 @@ class EurekaServer(Process):
             raise LabError(f"{jcmd} says nothing of {self.name} (process {self.pid})")
         return text
 
-    def _settings(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
+    def _spring_properties(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
         own = self._service_url(ports[number])
         others = [self._service_url(port) for position, port in enumerate(ports) if position != number]
         client = str(options.register_with_eureka).lower()

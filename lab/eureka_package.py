@@ -31,19 +31,19 @@ from lab.eureka import (
     SpringCloudRelease,
 )
 from lab.ports import HOST, free_ports
-from lab.progress import Stopwatch, heartbeat, say
+from lab.progress import Stopwatch, report_signs_of_life, say
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 
 _PROJECT_FOLDER = Path(__file__).parent / "eureka-server"
 # Spring Cloud's release, and the Spring Boot that belongs to it.
-_RELEASES: Mapping[SpringCloudRelease, tuple[str, str]] = {
+_SPRING_CLOUD_AND_BOOT_VERSIONS: Mapping[SpringCloudRelease, tuple[str, str]] = {
     "2025.0": ("2025.0.0", "3.5.6"),
     "2025.1": ("2025.1.0", "4.0.0"),
 }
-_SIGNATURE_FILE = re.compile(r"META-INF/[^/]+\.(SF|RSA|DSA|EC)")
-_SECTION_SEPARATOR = re.compile(rb"\r?\n\r?\n")
-_TRAINING_SECONDS = 120.0
+_SIGNATURE_FILE_PATTERN = re.compile(r"META-INF/[^/]+\.(SF|RSA|DSA|EC)")
+_SECTION_SEPARATOR_PATTERN = re.compile(rb"\r?\n\r?\n")
+_TRAINING_TIMEOUT_SECONDS = 120.0
 """The longest that one step of the training run may take."""
 _TRAINING_INSTANCE = {
     "instanceId": "trainee:8080",
@@ -95,7 +95,11 @@ _TRAINING_REQUESTS: tuple[tuple[str, str, object], ...] = (
     ),
     ("DELETE", _INSTANCE_PATH, None),
 )
-_PEER_REQUESTS = ("POST /eureka/peerreplication/batch/", "POST /eureka/apps/", "GET /eureka/apps/delta")
+_EXPECTED_PEER_REQUESTS = (
+    "POST /eureka/peerreplication/batch/",
+    "POST /eureka/apps/",
+    "GET /eureka/apps/delta",
+)
 """First words of the requests that a server sends to its peers: replicated changes, and, as their client, its
 registration and its fetches.
 """
@@ -103,7 +107,7 @@ registration and its fetches.
 
 def provide_eureka(java: Java, spring_cloud: SpringCloudRelease) -> Path:
     """Return the folder of the packaged Eureka server, from the cache or made by Maven."""
-    release, boot = _RELEASES[spring_cloud]
+    release, boot = _SPRING_CLOUD_AND_BOOT_VERSIONS[spring_cloud]
     what = f"Eureka server (Spring Cloud {release}, Spring Boot {boot})"
     folder = cache_folder() / "eureka-server" / cached_package_name(java, spring_cloud)
     if not folder.exists():
@@ -121,7 +125,9 @@ def provide_eureka(java: Java, spring_cloud: SpringCloudRelease) -> Path:
 
 def cached_package_name(java: Java, spring_cloud: SpringCloudRelease) -> str:
     """Return the package's name in the cache, which differs for every change that makes another package."""
-    digest = hashlib.sha256("\0".join([*_RELEASES[spring_cloud], java.version, *JVM_OPTIONS]).encode())
+    digest = hashlib.sha256(
+        "\0".join([*_SPRING_CLOUD_AND_BOOT_VERSIONS[spring_cloud], java.version, *JVM_OPTIONS]).encode()
+    )
     digest.update(Path(__file__).read_bytes())
     for source in sorted(path for path in _PROJECT_FOLDER.rglob("*") if path.is_file()):
         if "target" not in source.relative_to(_PROJECT_FOLDER).parts:
@@ -166,7 +172,7 @@ def remove_signature(jar: Path) -> None:
     of a signed jar is archived.
     """
     with zipfile.ZipFile(jar) as signed:
-        signatures = set(filter(_SIGNATURE_FILE.fullmatch, signed.namelist()))
+        signatures = set(filter(_SIGNATURE_FILE_PATTERN.fullmatch, signed.namelist()))
         if not signatures:
             return
         unsigned = jar.with_suffix(".unsigned")
@@ -177,7 +183,8 @@ def remove_signature(jar: Path) -> None:
                     # Its first section is about the jar; in the others stand the digests of its files.
                     is_manifest = entry.filename == "META-INF/MANIFEST.MF"
                     written.writestr(
-                        entry, _SECTION_SEPARATOR.split(content)[0] + b"\n\n" if is_manifest else content
+                        entry,
+                        _SECTION_SEPARATOR_PATTERN.split(content)[0] + b"\n\n" if is_manifest else content,
                     )
     unsigned.replace(jar)
 
@@ -189,7 +196,7 @@ def _record_class_archive(content: Path, java: Java) -> None:
     names its jar in the same words.
     """
     try:
-        with heartbeat(
+        with report_signs_of_life(
             "recording the classes of the Eureka server", lambda: "a server that answers requests"
         ):
             _run_training_server(content, java)
@@ -210,11 +217,15 @@ def _run_training_server(content: Path, java: Java) -> None:
             _send_training_requests(f"http://{HOST}:{port}")
 
             def has_sent_peer_requests() -> bool:
-                return all(any(head.startswith(one) for head in itself.heads) for one in _PEER_REQUESTS)
+                return all(
+                    any(head.startswith(one) for head in itself.heads) for one in _EXPECTED_PEER_REQUESTS
+                )
 
-            wait_until(has_sent_peer_requests, "the server's own requests", _TRAINING_SECONDS)
+            wait_until(has_sent_peer_requests, "the server's own requests", _TRAINING_TIMEOUT_SECONDS)
             trainee.terminate()
-            wait_until(lambda: trainee.pid is None, "the server to write the archive", _TRAINING_SECONDS)
+            wait_until(
+                lambda: trainee.pid is None, "the server to write the archive", _TRAINING_TIMEOUT_SECONDS
+            )
         finally:
             trainee.kill()
 
@@ -223,12 +234,12 @@ def _send_training_requests(root: str) -> None:
     """Send every kind of request, as JSON and as XML, and one without the password; ignore the answers."""
     with requests.Session() as session:
         session.trust_env = False
-        session.get(f"{root}/eureka/apps", timeout=_TRAINING_SECONDS)
+        session.get(f"{root}/eureka/apps", timeout=_TRAINING_TIMEOUT_SECONDS)
         session.auth = (EUREKA_USER, EUREKA_PASSWORD)
         for accept in ("application/json", "application/xml"):
             session.headers["Accept"] = accept
             for method, path, body in _TRAINING_REQUESTS:
-                session.request(method, f"{root}{path}", json=body, timeout=_TRAINING_SECONDS)
+                session.request(method, f"{root}{path}", json=body, timeout=_TRAINING_TIMEOUT_SECONDS)
 
 
 class _TrainingServer(EurekaServer):

@@ -13,7 +13,7 @@ from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 
 _VERSION = "1.4.1"
-_MODULE = f"sigs.k8s.io/gateway-api@v{_VERSION}"
+_VERSIONED_GO_MODULE = f"sigs.k8s.io/gateway-api@v{_VERSION}"
 _MODULE_HASH = "h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8="
 """The hash of the module, as go.sum would have it."""
 
@@ -36,7 +36,7 @@ def _download_crds(folder: Path) -> None:
         raise LabError("Go is missing, by which the CRDs of the Gateway API are downloaded")
     with temporary_go_caches() as caches:
         done = subprocess.run(
-            [str(go), "mod", "download", "-json", _MODULE],
+            [str(go), "mod", "download", "-json", _VERSIONED_GO_MODULE],
             check=False,
             cwd=caches,
             env=go_environment(go, caches),
@@ -47,7 +47,8 @@ def _download_crds(folder: Path) -> None:
         answer = json.loads(done.stdout or "{}")
         if done.returncode or answer.get("Sum") != _MODULE_HASH:
             raise LabError(
-                f"{_MODULE} cannot be had: {answer.get('Error') or answer.get('Sum') or done.stderr}"
+                f"{_VERSIONED_GO_MODULE} cannot be had:"
+                f" {answer.get('Error') or answer.get('Sum') or done.stderr}"
             )
         for kind in _CRD_NAMES:
             file = Path(answer["Dir"], "config/crd/standard", f"gateway.networking.k8s.io_{kind}.yaml")

@@ -64,12 +64,12 @@ def _caller_on_open_connection(url: str) -> _MakeCall:
     return call
 
 
-_CALLERS_BY_WAY = {"new": _caller_on_new_connections, "open": _caller_on_open_connection}
+_CALLER_MAKER_BY_WAY = {"new": _caller_on_new_connections, "open": _caller_on_open_connection}
 
 
 def _call_repeatedly(way: str, application: str, url: str, pause_seconds: float, file: TextIO) -> None:
     """Call a URL again and again, and write each call into the file."""
-    call = _CALLERS_BY_WAY[way](url)
+    call = _CALLER_MAKER_BY_WAY[way](url)
     following = time.monotonic()
     while True:
         began = time.time()

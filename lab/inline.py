@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-PYTHON_VARIABLE = "PULUMI_PYTHON_CMD"
+PYTHON_COMMAND_VARIABLE = "PULUMI_PYTHON_CMD"
 """Environment variable by which a language host's own program for dynamic providers names the interpreter."""
 
 _COMMANDS_WITH_PROGRAM = frozenset({"up", "preview", "refresh", "destroy"})
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         command = next((word for word in words if not word.startswith("-")), "")
         has_server = any(word.startswith("--client") for word in words)
         if python is not None:
-            environment[PYTHON_VARIABLE] = python
+            environment[PYTHON_COMMAND_VARIABLE] = python
             if command in _COMMANDS_WITH_PROGRAM and not has_server:
                 port = _start_language_server(python, project.parent / described.get("main", "."))
                 words += [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]

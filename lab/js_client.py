@@ -13,15 +13,15 @@ from lab.cache import cache_folder, fill_folder_atomically, hold_cache_lock
 from lab.errors import LabError
 from lab.progress import say
 
-_PROJECT = Path(__file__).parent / "js-client"
-_FILES = ("package.json", "package-lock.json", "client.js")
+_JS_CLIENT_FOLDER = Path(__file__).parent / "js-client"
+_JS_CLIENT_FILE_NAMES = ("package.json", "package-lock.json", "client.js")
 
 
 class NodeMissing(LabError):
-    """Node or npm is missing."""
+    """Raised where Node or npm is missing."""
 
 
-def provide_js_client() -> list[str]:
+def provide_js_client_command() -> list[str]:
     """Return the command that runs the client; its argument is the client's configuration as JSON.
 
     Raises NodeMissing when Node, or npm to install it with, is missing.
@@ -29,7 +29,9 @@ def provide_js_client() -> list[str]:
     node, npm = find_tool("node"), find_tool("npm")
     if node is None:
         raise NodeMissing("Node is missing: eureka-js-client runs in it (Debian package nodejs)")
-    digest = hashlib.sha256(b"\0".join((_PROJECT / name).read_bytes() for name in _FILES))
+    digest = hashlib.sha256(
+        b"\0".join((_JS_CLIENT_FOLDER / name).read_bytes() for name in _JS_CLIENT_FILE_NAMES)
+    )
     folder = cache_folder() / "js-client" / digest.hexdigest()[:12]
     if not folder.exists():
         if npm is None:
@@ -37,8 +39,8 @@ def provide_js_client() -> list[str]:
         with hold_cache_lock("js-client"):
             if not folder.exists():
                 with fill_folder_atomically(folder) as content:
-                    for name in _FILES:
-                        shutil.copy(_PROJECT / name, content)
+                    for name in _JS_CLIENT_FILE_NAMES:
+                        shutil.copy(_JS_CLIENT_FOLDER / name, content)
                     run_tool(
                         "installing eureka-js-client with npm (once)",
                         [str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"],

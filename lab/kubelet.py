@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import NODES, PODS, STRATEGIC_MERGE_PATCH, KubeAccess
+from eurekube_provider.kube.access import NODES, PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.kube.reflector import Object, Reflector
 from lab.errors import LabError
 from lab.netns import POD_ADDRESS_TEMPLATE, is_in_lab_network
 from lab.pod import Pod, PodLife
 
-_HEARTBEAT_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
-_POD_END_SECONDS = 10.0
+_HEARTBEAT_INTERVAL_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
+_POD_END_TIMEOUT_SECONDS = 10.0
 
 
 class Kubelet:
@@ -68,7 +68,7 @@ class Kubelet:
         for pod in pods:
             pod.end_at_once()
         for pod in pods:
-            pod.join(_POD_END_SECONDS)
+            pod.join(_POD_END_TIMEOUT_SECONDS)
 
     def _apply_pod_change(self, old: Object | None, new: Object | None) -> None:
         item = new or old
@@ -99,9 +99,9 @@ class Kubelet:
                         "PATCH",
                         NODES.path(None, node, "status"),
                         body={"status": {"conditions": [_ready_condition()]}},
-                        content_type=STRATEGIC_MERGE_PATCH,
+                        content_type=STRATEGIC_MERGE_PATCH_TYPE,
                     )
-            if self._stopped.wait(_HEARTBEAT_SECONDS):
+            if self._stopped.wait(_HEARTBEAT_INTERVAL_SECONDS):
                 return
 
 

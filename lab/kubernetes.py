@@ -41,9 +41,9 @@ _SERVICE_CIDR = "10.96.0.0/16"  # apart from the pods' addresses, which kwok cou
 _POD_CIDR = "10.0.0.0/16"
 _ADVERTISED_ADDRESS = "192.0.2.1"  # an address kept for documentation: it only stands in the certificate
 _KWOK_STAGES_FILE = Path(__file__).parent / "kwok" / "stages.yaml"
-_TOKEN_SECONDS = 24 * 3600
+_TOKEN_LIFETIME_SECONDS = 24 * 3600
 _ZONE_LETTERS = "abc"
-_READY_SECONDS = 120.0
+_READY_TIMEOUT_SECONDS = 120.0
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -126,7 +126,7 @@ class Kubernetes:
 
     def start(self) -> None:
         """Start all processes, each as soon as those that it needs are ready, and wait for them."""
-        self.start_api()
+        self.start_etcd_and_api_server()
         clients = self.processes[2:]
         for process in clients:
             process.launch()
@@ -147,7 +147,7 @@ class Kubernetes:
             self._kubelet.stop()
             self._kubelet = None
 
-    def start_api(self) -> None:
+    def start_etcd_and_api_server(self) -> None:
         """Start etcd and the API server only: a test that writes endpoints by hand needs no more."""
         self._write_client_files()
         self.etcd.start()
@@ -162,7 +162,9 @@ class Kubernetes:
         self.ca_file.write_text(chain[-1])
 
     def delete_all_data(self) -> None:
-        """Kill the API server and etcd and delete their data; :meth:`start_api` makes a new cluster."""
+        """Kill the API server and etcd and delete their data; :meth:`start_etcd_and_api_server` makes a new
+        cluster.
+        """
         kill_all([self.api_server, self.etcd])
         shutil.rmtree(self._directory / "etcd")
 
@@ -178,7 +180,9 @@ class Kubernetes:
         kwok makes its pool of pod addresses when it first needs one, and two first pods at once would make
         two pools and get the same address.
         """
-        wait_until(self._is_ready_for_pods, "the nodes and the default ServiceAccount", _READY_SECONDS)
+        wait_until(
+            self._is_ready_for_pods, "the nodes and the default ServiceAccount", _READY_TIMEOUT_SECONDS
+        )
         if self._pods == "real":
             return
         pods = "/api/v1/namespaces/default/pods"
@@ -187,10 +191,12 @@ class Kubernetes:
         wait_until(
             lambda: self.request("GET", f"{pods}/first")["status"].get("podIP"),
             "the first pod",
-            _READY_SECONDS,
+            _READY_TIMEOUT_SECONDS,
         )
         self.request("DELETE", f"{pods}/first")
-        wait_until(lambda: not self.request("GET", pods)["items"], "the first pod to go", _READY_SECONDS)
+        wait_until(
+            lambda: not self.request("GET", pods)["items"], "the first pod to go", _READY_TIMEOUT_SECONDS
+        )
 
     def _is_ready_for_pods(self) -> bool:
         """Return whether the nodes are ready and the default ServiceAccount, which every pod needs,
@@ -233,7 +239,7 @@ class Kubernetes:
             {
                 "apiVersion": "authentication.k8s.io/v1",
                 "kind": "TokenRequest",
-                "spec": {"expirationSeconds": _TOKEN_SECONDS},
+                "spec": {"expirationSeconds": _TOKEN_LIFETIME_SECONDS},
             },
         )
         return self._write_kubeconfig(path, f"{namespace}-{name}", answer["status"]["token"], namespace)

@@ -24,7 +24,7 @@ from lab.eureka_package import provide_eureka
 from lab.kubernetes import Kubernetes, PodKind
 from lab.ports import FIXED_PORTS, Ports, free_ports, require_free_port
 from lab.processes import Process, kill_all
-from lab.programs import API_SERVER, SERVERS, find_kubectl, provide_programs
+from lab.programs import API_SERVER, SERVER_PROGRAM_NAMES, find_kubectl, provide_programs
 from lab.progress import Stopwatch, say
 
 MAX_EUREKAS = len(FIXED_PORTS.eureka)
@@ -216,7 +216,7 @@ class Lab:
         with run_in_background(
             lambda: provide_eureka(java, self._spring_cloud) if java else None
         ) as packaging:
-            programs = provide_programs(SERVERS) if self._with_kubernetes else {}
+            programs = provide_programs(SERVER_PROGRAM_NAMES) if self._with_kubernetes else {}
         package = packaging.result()
         stopwatch = Stopwatch()
         if java is not None and package is not None:

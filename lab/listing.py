@@ -38,8 +38,8 @@ A change at the moment in which a server renders a list appears only three minut
 """
 
 _PAGE_HEADING = "Instances currently registered with Eureka"
-_APPLICATION_CELL = re.compile(r"<td><b>(.*)</b></td>")
-_INSTANCE_LINK = re.compile(r'<a href="[^"]*" target="_blank">(.*)</a>')
+_APPLICATION_CELL_PATTERN = re.compile(r"<td><b>(.*)</b></td>")
+_INSTANCE_LINK_PATTERN = re.compile(r'<a href="[^"]*" target="_blank">(.*)</a>')
 
 Key = tuple[str, str]
 
@@ -64,9 +64,9 @@ def parse_instance_keys(page: str) -> Iterator[Key]:
     application = ""
     for line in page.partition(_PAGE_HEADING)[2].partition("</table>")[0].splitlines():
         text = line.strip()
-        if found := _APPLICATION_CELL.fullmatch(text):
+        if found := _APPLICATION_CELL_PATTERN.fullmatch(text):
             application = html.unescape(found[1])
-        elif found := _INSTANCE_LINK.fullmatch(text):
+        elif found := _INSTANCE_LINK_PATTERN.fullmatch(text):
             yield application, html.unescape(found[1])
         elif application and text and text != "," and not text.startswith("<"):
             yield application, html.unescape(text)

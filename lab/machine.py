@@ -22,8 +22,8 @@ from lab.sandbox import Sandbox
 PORT = 8080
 _ADDRESS_TEMPLATE = "10.20.{}.{}"  # of lab.netns.MACHINE_NETWORK
 _WEB_SERVER_SCRIPT = Path(__file__).parent / "web.py"
-_CONNECT_SECONDS = 1.0
-_LEASE_SECONDS = 900
+_CONNECT_TIMEOUT_SECONDS = 1.0
+_LEASE_DURATION_SECONDS = 900
 """Seconds of a machine's Eureka lease: longer than any machine lives, so that none has to renew."""
 
 _machine_numbers = itertools.count(1)
@@ -45,7 +45,7 @@ class Machine:
             address,
             address,
             Port(PORT),
-            lease=EurekaLease(duration_seconds=_LEASE_SECONDS),
+            lease=EurekaLease(duration_seconds=_LEASE_DURATION_SECONDS),
         )
         self._writer = Writer(eureka)
         self._log = log_directory / f"{self.life.name}.log"
@@ -90,7 +90,7 @@ class Machine:
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection((self.life.address, PORT), _CONNECT_SECONDS).close()
+            socket.create_connection((self.life.address, PORT), _CONNECT_TIMEOUT_SECONDS).close()
         except OSError:
             return False
         return True

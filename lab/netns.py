@@ -88,7 +88,7 @@ def run_module_in_network(module: str, *arguments: str) -> dict[str, Any]:
                     time.sleep(_POLL_SECONDS)
                     sys.stderr.write(progress.read())
             if process.wait() or not file.is_file():
-                raise LabError(f"{module} failed\n{process.tail()}")
+                raise LabError(f"{module} failed\n{process.read_log_end()}")
         finally:
             process.stop()
         found: dict[str, Any] = json.loads(file.read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 from lab.processes import Process
 
 
-def operator_process(name: str, log: Path, **environment: str) -> Process:
+def make_operator_process(name: str, log: Path, **environment: str) -> Process:
     """Return an operator that is not started yet, and is ready once it works or stands by.
 
     `environment` has its settings, as variables; the web server is off unless they say otherwise.

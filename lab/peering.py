@@ -119,13 +119,13 @@ class PeeredEurekas:
         for server in self.servers:
             server.wait_until_ready()
 
-    def links_of_server(self, number: int) -> list[Proxy]:
+    def peer_proxies_of_server(self, number: int) -> list[Proxy]:
         """Return the proxies between one server and the others, in both directions."""
         return [link for ends, link in self.links.items() if number in ends]
 
     def isolate_server(self, number: int) -> None:
         """Cut one server off from the other servers, but not from clients."""
-        for link in self.links_of_server(number):
+        for link in self.peer_proxies_of_server(number):
             link.refuse()
 
     def list_instances(self, number: int) -> dict[Key, Instance]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
+from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from lab.errors import LabError
 from lab.processes import Process
 from lab.sandbox import Sandbox
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.2
 _LEAST_GRACE_SECONDS = 2.0
 """Seconds that a kubelet grants between a preStop that took the whole grace period and SIGKILL."""
 
-_FIRST_PROBE_SECONDS = 0.3
+_FIRST_PROBE_DELAY_SECONDS = 0.3
 _PROBE_TIMEOUT_SECONDS = 2.0
 _DEFAULT_PROBE_PERIOD_SECONDS = 10
 _DEFAULT_FAILURE_THRESHOLD = 3
@@ -141,7 +141,7 @@ class Pod:
         self._running = process
         try:
             self._write_status(process)
-            next_probe = time.monotonic() + _FIRST_PROBE_SECONDS
+            next_probe = time.monotonic() + _FIRST_PROBE_DELAY_SECONDS
             while not self._deletion.wait(max(0.0, next_probe - time.monotonic())):
                 if process.pid is None:
                     self._restarts += 1
@@ -219,7 +219,7 @@ class Pod:
             if self._failures >= int(probe.get("failureThreshold", _DEFAULT_FAILURE_THRESHOLD)):
                 self._set_ready(process, is_ready=False)
         period = float(probe.get("periodSeconds", _DEFAULT_PROBE_PERIOD_SECONDS))
-        return period if self._is_ready else min(period, _FIRST_PROBE_SECONDS)
+        return period if self._is_ready else min(period, _FIRST_PROBE_DELAY_SECONDS)
 
     def _answers(self, get: Mapping[str, Any]) -> bool:
         connection = http.client.HTTPConnection(
@@ -289,7 +289,7 @@ class Pod:
         self._send("DELETE", "", {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}})
 
     def _send(self, method: str, subresource: str, body: Object) -> None:
-        content_type = STRATEGIC_MERGE_PATCH if method == "PATCH" else "application/json"
+        content_type = STRATEGIC_MERGE_PATCH_TYPE if method == "PATCH" else "application/json"
         path = PODS.path(self.life.namespace, self.life.name, subresource)
         try:
             self._access.request(method, path, body=body, content_type=content_type)

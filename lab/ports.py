@@ -17,7 +17,7 @@ from lab.errors import LabError
 HOST = "127.0.0.1"
 _PORT_RANGE = range(18000, 32000)
 _MAX_RESERVATIONS = 64
-_LISTENING_STATE = "0A"  # the state of a listening socket in /proc/net/tcp
+_LISTENING_TCP_STATE = "0A"  # the state of a listening socket in /proc/net/tcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _listening_inodes(port: int) -> set[str]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == _LISTENING_STATE and int(fields[1].rpartition(":")[2], 16) == port:
+            if fields[3] == _LISTENING_TCP_STATE and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(fields[9])
     return inodes
 

@@ -21,8 +21,8 @@ from eurekube_provider.runtime.child_process import wrap_to_die_with_parent
 from lab.errors import LabError
 
 _POLL_SECONDS = 0.05
-_STOP_SECONDS = 15.0
-_TAIL_LINES = 15
+_STOP_TIMEOUT_SECONDS = 15.0
+_LOG_END_LINES = 15
 
 
 class Process:
@@ -91,16 +91,16 @@ class Process:
         deadline = time.monotonic() + self._ready_seconds
         while not self._is_ready():
             if self.pid is None:
-                raise LabError(f"{self.name} {self.state} before it was ready\n{self.tail()}")
+                raise LabError(f"{self.name} {self.state} before it was ready\n{self.read_log_end()}")
             if time.monotonic() > deadline:
                 raise LabError(
                     f"{self.name} (process {self.pid}) was not ready "
-                    f"within {self._ready_seconds:.0f} s\n{self.tail()}"
+                    f"within {self._ready_seconds:.0f} s\n{self.read_log_end()}"
                 )
             time.sleep(_POLL_SECONDS)
         if self.pid is None:  # somebody else answered in its place
             raise LabError(
-                f"{self.name} {self.state} while another server answers on its port\n{self.tail()}"
+                f"{self.name} {self.state} while another server answers on its port\n{self.read_log_end()}"
             )
 
     def wait(self) -> int:
@@ -116,7 +116,7 @@ class Process:
         self._send_signal(signal.SIGTERM)
         self.resume()
         try:
-            self._child.wait(_STOP_SECONDS)
+            self._child.wait(_STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
         self._child = None
@@ -148,10 +148,10 @@ class Process:
         self._send_signal(signal.SIGCONT)
         self._paused = False
 
-    def tail(self) -> str:
+    def read_log_end(self) -> str:
         """Return the end of the process's log, with its path, for an error message."""
         try:
-            lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+            lines = self.log.read_text(errors="replace").splitlines()[-_LOG_END_LINES:]
         except OSError:
             lines = []
         return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])

@@ -143,7 +143,7 @@ def _helm_archive(system_and_architecture: str, sha256: str) -> Archive:
     )
 
 
-_SERVER_ARCHIVES = {
+_SERVER_ARCHIVE_BY_PLATFORM = {
     "linux-amd64": _kubernetes_server_archive(
         "amd64",
         "1c64da92575451c2c7ff97c79b772e603995f8e76da1371a6b0746aaa27b65dc"
@@ -155,7 +155,7 @@ _SERVER_ARCHIVES = {
         "5d9a29539f833047574bf5d3b6f907f32dee5735acecc11aa4686f078108dcf8",
     ),
 }
-_ENVTEST_ARCHIVES = {
+_ENVTEST_ARCHIVE_BY_PLATFORM = {
     "darwin-amd64": _envtest_archive(
         "amd64",
         "b4fe9f973cd1992e3880f8b230ed32c0c243b83371591e3e3315f4404df2cdbe"
@@ -167,11 +167,11 @@ _ENVTEST_ARCHIVES = {
         "e4910d6160886194ff9be9589ea7c5c32c2b8ae0754703874b7c8ba8ddfc41ce",
     ),
 }
-_ETCD_ARCHIVES = {
+_ETCD_ARCHIVE_BY_PLATFORM = {
     "linux-amd64": _etcd_archive("amd64", "66bad39ed920f6fc15fd74adcb8bfd38ba9a6412f8c7852d09eb11670e88cac3"),
     "linux-arm64": _etcd_archive("arm64", "7010161787077b07de29b15b76825ceacbbcedcb77fe2e6832f509be102cab6b"),
 }
-_KWOK_ARCHIVES = {
+_KWOK_ARCHIVE_BY_PLATFORM = {
     "linux-amd64": _kwok_archive(
         "linux-amd64", "f5a4385a2ae1b9dd7f8acae18e002a75c0ebba124ae9d7259aa8dadb50711f46"
     ),
@@ -182,7 +182,7 @@ _KWOK_ARCHIVES = {
         "darwin-arm64", "69a064ec98d37844d9d742b5b28ff57825659a983ccc3e208daa6948b94d64ba"
     ),
 }
-_HELM_ARCHIVES = {
+_HELM_ARCHIVE_BY_PLATFORM = {
     name: _helm_archive(name, sha256)
     for name, sha256 in {
         "linux-amd64": "61f88ab166748cb19604d7884cb100ae9ccb13804ddeb98e08af167eacbb6a14",
@@ -197,22 +197,22 @@ _HELM_ARCHIVES = {
 class Program:
     """A program: the version that is built, its package, and the oldest version that is accepted from PATH.
 
-    `archives` are its official downloads by platform. `version_arguments` print its version; a program
-    without them is taken from PATH in any version.
+    `go_package_path` is the import path of its main package in Go. `archives` are its official downloads by
+    platform. `version_arguments` print its version; a program without them is taken from PATH in any version.
     """
 
     name: str
     version: str
     oldest_version: tuple[int, int]
     module: GoModule
-    package: str
+    go_package_path: str
     archives: Mapping[str, Archive] = field(default_factory=dict)
     version_arguments: tuple[str, ...] = ("--version",)
 
     @property
     def built_path(self) -> Path:
         """Path of the built program in the cache."""
-        fingerprint = self.module.fingerprint(self.package)
+        fingerprint = self.module.package_fingerprint(self.go_package_path)
         return cache_folder() / self.name / f"{self.version}-{fingerprint}" / self.name
 
     @property
@@ -222,19 +222,19 @@ class Program:
 
 
 def _kubernetes_program(name: str, archives: Mapping[str, Archive], *version_arguments: str) -> Program:
-    package = f"k8s.io/kubernetes/cmd/{name}"
+    go_package_path = f"k8s.io/kubernetes/cmd/{name}"
     return Program(
         name,
         _KUBERNETES_VERSION,
         (1, 33),
         _CLUSTER_MODULE,
-        package,
+        go_package_path,
         archives,
         version_arguments or ("--version",),
     )
 
 
-PROGRAMS = {
+PROGRAM_BY_NAME = {
     program.name: program
     for program in (
         Program(
@@ -243,20 +243,24 @@ PROGRAMS = {
             (3, 5),
             _CLUSTER_MODULE,
             "go.etcd.io/etcd/server/v3",
-            {**_ETCD_ARCHIVES, **_ENVTEST_ARCHIVES},
+            {**_ETCD_ARCHIVE_BY_PLATFORM, **_ENVTEST_ARCHIVE_BY_PLATFORM},
         ),
-        _kubernetes_program(API_SERVER, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}),
-        _kubernetes_program(CONTROLLER_MANAGER, _SERVER_ARCHIVES),
-        _kubernetes_program(SCHEDULER, _SERVER_ARCHIVES),
-        _kubernetes_program(KUBECTL, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}, "version", "--client"),
-        Program(KWOK, "0.8.0", (0, 6), _CLUSTER_MODULE, "sigs.k8s.io/kwok/cmd/kwok", _KWOK_ARCHIVES),
+        _kubernetes_program(API_SERVER, {**_SERVER_ARCHIVE_BY_PLATFORM, **_ENVTEST_ARCHIVE_BY_PLATFORM}),
+        _kubernetes_program(CONTROLLER_MANAGER, _SERVER_ARCHIVE_BY_PLATFORM),
+        _kubernetes_program(SCHEDULER, _SERVER_ARCHIVE_BY_PLATFORM),
+        _kubernetes_program(
+            KUBECTL, {**_SERVER_ARCHIVE_BY_PLATFORM, **_ENVTEST_ARCHIVE_BY_PLATFORM}, "version", "--client"
+        ),
+        Program(
+            KWOK, "0.8.0", (0, 6), _CLUSTER_MODULE, "sigs.k8s.io/kwok/cmd/kwok", _KWOK_ARCHIVE_BY_PLATFORM
+        ),
         Program(
             HELM,
             _HELM_3_VERSION,
             (3, 14),
             _HELM_3_MODULE,
             "helm.sh/helm/v3/cmd/helm",
-            _HELM_ARCHIVES,
+            _HELM_ARCHIVE_BY_PLATFORM,
             ("version", "--short"),
         ),
         Program(
@@ -333,13 +337,13 @@ PROGRAMS = {
     )
 }
 
-SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+SERVER_PROGRAM_NAMES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """Programs of a lab with Kubernetes; other programs are provided on request."""
 
-TEST_TOOLS = (KUBECTL, HELM, COREDNS, THIRD_PARTY_READERS, ACTIONLINT)
+TEST_TOOL_NAMES = (KUBECTL, HELM, COREDNS, THIRD_PARTY_READERS, ACTIONLINT)
 """Programs that some tests run beside a lab."""
 
-NIGHTLY_TOOLS = (HELM_4, PROMTOOL)
+NIGHTLY_TOOL_NAMES = (HELM_4, PROMTOOL)
 """Programs that only nightly tests run."""
 
 
@@ -360,7 +364,7 @@ def provide_programs(names: Iterable[str], caches: Path | None = None) -> dict[s
     `caches` are Go's, of :func:`temporary_go_caches`: later calls with the same folder share the compiled
     packages.
     """
-    programs = [PROGRAMS[name] for name in names]
+    programs = [PROGRAM_BY_NAME[name] for name in names]
     found = {
         program.name: path
         for program in programs
@@ -376,15 +380,15 @@ def provide_programs(names: Iterable[str], caches: Path | None = None) -> dict[s
     return {program.name: found[program.name] for program in programs}
 
 
-def find_program(name: str) -> Path | None:
+def find_program_path(name: str) -> Path | None:
     """Return the program if it is on PATH or in the cache, without downloading or building it."""
     on_path = shutil.which(name)
-    return Path(on_path) if on_path else _find_in_cache(PROGRAMS[name])
+    return Path(on_path) if on_path else _find_in_cache(PROGRAM_BY_NAME[name])
 
 
 def find_kubectl() -> Path | None:
     """Return kubectl if it is on PATH or in the cache: a lab works without it."""
-    return find_program(KUBECTL)
+    return find_program_path(KUBECTL)
 
 
 def _download_or_build(programs: Sequence[Program], caches: Path) -> dict[str, Path]:
@@ -395,7 +399,7 @@ def _download_or_build(programs: Sequence[Program], caches: Path) -> dict[str, P
         for program in programs:
             path = _find_in_cache(program)  # made by the lab that held the lock, or by the download before
             if path is None:
-                refused[program.name] = _try_download(program)
+                refused[program.name] = _download_or_explain_failure(program)
                 path = _find_in_cache(program)
             if path is not None:
                 found[program.name] = path
@@ -450,7 +454,7 @@ def _download_folder(archive: Archive) -> Path:
     return cache_folder() / "downloads" / archive.checksum.partition(":")[2][:16] / archive.version
 
 
-def _try_download(program: Program) -> str:
+def _download_or_explain_failure(program: Program) -> str:
     """Try the official archive; return why it could not be used, or "" if it was."""
     archive = program.archive
     if not are_downloads_allowed():
@@ -479,7 +483,7 @@ def _build_programs(programs: Sequence[Program], refused: str, caches: Path) -> 
     made.mkdir(exist_ok=True)
     try:
         build_go_programs(
-            programs[0].module, {program.name: program.package for program in programs}, made, caches
+            programs[0].module, {program.name: program.go_package_path for program in programs}, made, caches
         )
     except LabError as error:
         raise LabError(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-HEARTBEAT_SECONDS = 15.0
+SIGN_OF_LIFE_INTERVAL_SECONDS = 15.0
 
 
 def say(line: str) -> None:
@@ -37,13 +37,13 @@ class Stopwatch:
 
 
 @contextmanager
-def heartbeat(what: str, describe_state: Callable[[], str]) -> Iterator[Stopwatch]:
+def report_signs_of_life(what: str, describe_state: Callable[[], str]) -> Iterator[Stopwatch]:
     """While the block runs, say every 15 seconds that `what` goes on, and its state, e.g. its last line."""
     stopwatch = Stopwatch()
     done = threading.Event()
 
     def beat() -> None:
-        while not done.wait(HEARTBEAT_SECONDS):
+        while not done.wait(SIGN_OF_LIFE_INTERVAL_SECONDS):
             say(f"{what}: still at it after {stopwatch} ({describe_state()})")
 
     thread = threading.Thread(target=beat, name=f"lab-heartbeat-{what}", daemon=True)

@@ -21,9 +21,9 @@ from typing import BinaryIO, Self
 from lab.errors import LabError
 from lab.ports import HOST, free_ports
 
-_ACCEPT_SECONDS = 0.1
-_CONNECT_SECONDS = 2.0
-_LINGER_RESET = struct.pack("ii", 1, 0)
+_ACCEPT_TIMEOUT_SECONDS = 0.1
+_CONNECT_TIMEOUT_SECONDS = 2.0
+_LINGER_OPTION_RESETTING_ON_CLOSE = struct.pack("ii", 1, 0)
 _STATUS_CODES_WITHOUT_BODY = (204, 304)
 
 
@@ -67,7 +67,7 @@ class _FaultSettings:
 
 
 class _ResetConnection(Exception):
-    """Signal that the client's connection must be reset."""
+    """Raised where the client's connection must be reset."""
 
 
 class Proxy:
@@ -120,7 +120,7 @@ class Proxy:
             one.close()
         self._unanswered_sockets = []
         listener = self._listen(128)
-        listener.settimeout(_ACCEPT_SECONDS)
+        listener.settimeout(_ACCEPT_TIMEOUT_SECONDS)
         self._listener = listener
         self._accepting = threading.Thread(
             target=self._accept_until_stopped, args=(listener,), name=f"proxy-{self.port}", daemon=True
@@ -233,7 +233,7 @@ class Proxy:
         self._unanswered_sockets = [self._listen(0)]
         while True:
             filler = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            filler.settimeout(_ACCEPT_SECONDS)
+            filler.settimeout(_ACCEPT_TIMEOUT_SECONDS)
             self._unanswered_sockets.append(filler)
             try:
                 filler.connect((HOST, self.port))
@@ -267,7 +267,7 @@ class Proxy:
                 self._forward_requests(connection, requests)
         except _ResetConnection:
             with suppress(OSError):
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OPTION_RESETTING_ON_CLOSE)
         except (OSError, ValueError):
             pass  # one of the two is gone, or the client dislikes our certificate
         finally:
@@ -330,7 +330,7 @@ class Proxy:
                 port = next(self._turns)
             if port not in servers:
                 try:
-                    server = socket.create_connection((HOST, port), _CONNECT_SECONDS)
+                    server = socket.create_connection((HOST, port), _CONNECT_TIMEOUT_SECONDS)
                 except ConnectionRefusedError:
                     if left:
                         continue

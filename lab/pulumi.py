@@ -19,16 +19,16 @@ from lab.programs import (
     PULUMI_KUBERNETES,
     PULUMI_PYTHON_SDK,
     PULUMI_YAML,
-    find_program,
+    find_program_path,
     provide_programs,
 )
 from lab.progress import say
 
-_INSTALL_SECONDS = 180
+_INSTALL_TIMEOUT_SECONDS = 180
 _INSTALL_SCRIPT = (
     "import sys; from pulumi.automation import PulumiCommand; PulumiCommand.install(root=sys.argv[1])"
 )
-_PYTHON_HOST = "pulumi-language-python"
+_PYTHON_LANGUAGE_HOST_NAME = "pulumi-language-python"
 
 
 def provide_pulumi(caches: Path) -> None:
@@ -39,9 +39,9 @@ def provide_pulumi(caches: Path) -> None:
     missing = []
     if find_kubernetes_plugin(cli) is None:
         missing.append(PULUMI_KUBERNETES)
-    if not (_find_installed(PULUMI_YAML) or find_program(PULUMI_YAML)):
+    if not (_find_installed(PULUMI_YAML) or find_program_path(PULUMI_YAML)):
         missing.append(PULUMI_YAML)
-    if not (_find_installed(_PYTHON_HOST) or shutil.which(_PYTHON_HOST)):
+    if not (_find_installed(_PYTHON_LANGUAGE_HOST_NAME) or shutil.which(_PYTHON_LANGUAGE_HOST_NAME)):
         missing.append(PULUMI_PYTHON_SDK)
     provide_programs(missing, caches)
 
@@ -50,7 +50,7 @@ def find_pulumi() -> Path | None:
     """Return the CLI on PATH or in the cache, else the one that the official installer provides, if it can
     be reached.
     """
-    found = find_program(PULUMI) or _find_installed(PULUMI)
+    found = find_program_path(PULUMI) or _find_installed(PULUMI)
     if found or not are_downloads_allowed():
         return found
     say("Pulumi CLI: not on PATH; trying the official installer")
@@ -68,7 +68,7 @@ def find_kubernetes_plugin(cli: Path) -> Path | None:
     """Return the plugin on PATH, in the cache or in the lab's own home, else the official one, if it can
     be reached.
     """
-    found = find_program(PULUMI_KUBERNETES) or _find_plugin_in_home(PULUMI_KUBERNETES)
+    found = find_program_path(PULUMI_KUBERNETES) or _find_plugin_in_home(PULUMI_KUBERNETES)
     if found or not are_downloads_allowed():
         return found
     say("Pulumi's Kubernetes plugin: trying to install it")
@@ -97,10 +97,10 @@ def pulumi_search_path() -> str:
     """Return PATH with the folders of the cached programs, and of the runner of dynamic providers, at its
     end.
     """
-    built = map(find_program, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, PULUMI_PYTHON_SDK))
+    built = map(find_program_path, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, PULUMI_PYTHON_SDK))
     dynamic = _write_script(
         "pulumi-resource-pulumi-python",
-        f'"${{{inline.PYTHON_VARIABLE}:-{sys.executable}}}" -u -m pulumi.dynamic',
+        f'"${{{inline.PYTHON_COMMAND_VARIABLE}:-{sys.executable}}}" -u -m pulumi.dynamic',
     )
     found = [_find_installed(PULUMI), *built, dynamic]
     before = os.environ.get("PATH", "").split(os.pathsep)
@@ -153,8 +153,8 @@ def _run_installer(command: list[str]) -> None:
             env={**os.environ, "PULUMI_HOME": str(_pulumi_home())},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_INSTALL_SECONDS,
+            timeout=_INSTALL_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        say(f"{' '.join(command[:3])} was ended after {_INSTALL_SECONDS} s")
+        say(f"{' '.join(command[:3])} was ended after {_INSTALL_TIMEOUT_SECONDS} s")

@@ -16,7 +16,7 @@ from typing import Self
 from lab.errors import LabError
 from lab.netns import BRIDGE_NAME, NETWORK_PREFIX_LENGTH
 
-_COMMAND_SECONDS = 30.0
+_COMMAND_TIMEOUT_SECONDS = 30.0
 _MOUNT_SCRIPT = """\
 while [ "$1" != -- ]; do
     path=$(readlink -m "$1")
@@ -82,7 +82,7 @@ def _run_ip(lines: str, *options: str) -> None:
         input=lines,
         capture_output=True,
         text=True,
-        timeout=_COMMAND_SECONDS,
+        timeout=_COMMAND_TIMEOUT_SECONDS,
         check=False,
     )
     if done.returncode:

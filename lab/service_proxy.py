@@ -23,8 +23,8 @@ from eurekube_provider.kube.reflector import Reflector
 from lab.errors import LabError
 
 Object = dict[str, Any]
-Target = tuple[str, int]
-_CONNECT_SECONDS = 2.0
+AddressAndPort = tuple[str, int]
+_CONNECT_TIMEOUT_SECONDS = 2.0
 _CHUNK_BYTES = 65536
 _IP_TIMEOUT_SECONDS = 10.0
 
@@ -55,7 +55,7 @@ class ServiceProxy:
         self._services: dict[tuple[str, str], Object] = {}
         self._slices: dict[tuple[str, str], Object] = {}
         self._ready: dict[tuple[str, str], frozenset[str]] = {}
-        self._listeners: dict[Target, _Listener] = {}
+        self._listeners: dict[AddressAndPort, _Listener] = {}
         self._reflectors = [
             Reflector(access, SERVICES, lambda item, _: item, self._apply_service_change),
             Reflector(access, ENDPOINT_SLICES, lambda item, _: item, self._apply_slice_change),
@@ -104,7 +104,7 @@ class ServiceProxy:
         ]
         self._record_changes(key, frozenset(address for item in slices for address in _ready_addresses(item)))
         service = self._services.get(key)
-        wanted = _targets_by_port(service, slices) if service else {}
+        wanted = _endpoints_by_address_and_port(service, slices) if service else {}
         mine = {place for place, listener in self._listeners.items() if listener.service == key}
         for place in mine - {place for place, targets in wanted.items() if targets}:
             self._listeners.pop(place).close()
@@ -124,9 +124,9 @@ class ServiceProxy:
 class _Listener:
     """One port of one Service, while the Service has a ready endpoint."""
 
-    def __init__(self, service: tuple[str, str], place: Target) -> None:
+    def __init__(self, service: tuple[str, str], place: AddressAndPort) -> None:
         self.service = service
-        self.targets: list[Target] = []
+        self.targets: list[AddressAndPort] = []
         add_loopback_address(place[0])
         self._socket = socket.create_server(place, backlog=256)
         threading.Thread(target=self._accept_until_closed, name=f"service-{service[1]}", daemon=True).start()
@@ -147,10 +147,10 @@ class _Listener:
             threading.Thread(target=_forward_connection, args=(connection, target), daemon=True).start()
 
 
-def _forward_connection(connection: socket.socket, target: Target) -> None:
+def _forward_connection(connection: socket.socket, target: AddressAndPort) -> None:
     with connection:
         try:
-            server = socket.create_connection(target, _CONNECT_SECONDS)
+            server = socket.create_connection(target, _CONNECT_TIMEOUT_SECONDS)
         except OSError:
             return  # which its caller sees as a broken connection
         with server:
@@ -198,7 +198,9 @@ def _ready_addresses(item: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _targets_by_port(service: Object, slices: list[Object]) -> dict[Target, list[Target]]:
+def _endpoints_by_address_and_port(
+    service: Object, slices: list[Object]
+) -> dict[AddressAndPort, list[AddressAndPort]]:
     """Return the endpoints of each address and port of a Service; ports of Service and slice match by
     name.
     """

@@ -23,14 +23,14 @@ from lab.ports import HOST, free_ports
 from lab.processes import Process
 from lab.progress import say
 
-_CLIENT_PROJECT = "spring-client"
-_ADMIN_PROJECT = "spring-admin"
-_GATEWAY_PROJECT = "spring-gateway"
+_CLIENT_PROJECT_NAME = "spring-client"
+_ADMIN_PROJECT_NAME = "spring-admin"
+_GATEWAY_PROJECT_NAME = "spring-gateway"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 
 class SpringClientMissing(LabError):
-    """The Spring application is not packaged, and cannot be: Java or Maven is missing."""
+    """Raised where a Spring application is not packaged, and cannot be: Java or Maven is missing."""
 
 
 class _SpringApplication(Process):
@@ -39,7 +39,7 @@ class _SpringApplication(Process):
     Raises SpringClientMissing when Java or Maven is missing.
     """
 
-    _project: ClassVar[str]
+    _project_name: ClassVar[str]
     _ready_path: ClassVar[str]
 
     def __init__(
@@ -50,7 +50,7 @@ class _SpringApplication(Process):
         log_directory: Path,
         settings: Mapping[str, str],
     ) -> None:
-        package, java = _provide_package(self._project)
+        package, java = _provide_package(self._project_name)
         (self.port,) = free_ports(1)
         self._session = requests.Session()
         self._session.trust_env = False
@@ -62,10 +62,10 @@ class _SpringApplication(Process):
             **settings,
         }
         arguments = [f"--{key}={value}" for key, value in properties.items()]
-        archive = f"-XX:SharedArchiveFile={self._project}.jsa"
+        archive = f"-XX:SharedArchiveFile={self._project_name}.jsa"
         super().__init__(
-            self._project,
-            [java.path, *_JVM_OPTIONS, archive, "-jar", f"{self._project}.jar", *arguments],
+            self._project_name,
+            [java.path, *_JVM_OPTIONS, archive, "-jar", f"{self._project_name}.jar", *arguments],
             log=log_directory / f"{name.lower()}.log",
             is_ready=self._answers,
             directory=package,
@@ -92,14 +92,14 @@ class _SpringApplication(Process):
 class SpringAdmin(_SpringApplication):
     """A Spring Boot Admin server, which finds applications through Eureka and shows their health."""
 
-    _project = _ADMIN_PROJECT
+    _project_name = _ADMIN_PROJECT_NAME
     _ready_path = "/instances"
 
 
 class SpringGateway(_SpringApplication):
     """A Spring Cloud Gateway, whose routes are the applications in Eureka: ``/<application>/...``."""
 
-    _project = _GATEWAY_PROJECT
+    _project_name = _GATEWAY_PROJECT_NAME
     _ready_path = "/actuator/health"
 
 
@@ -108,7 +108,7 @@ class SpringClient(_SpringApplication):
     calls.
     """
 
-    _project = _CLIENT_PROJECT
+    _project_name = _CLIENT_PROJECT_NAME
     _ready_path = "/netflix/nobody"
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
@@ -132,22 +132,22 @@ class SpringClient(_SpringApplication):
 
     def _require_ok(self, answer: requests.Response) -> None:
         if not answer.ok:
-            raise LabError(f"{self.name} answered {answer.status_code}: {answer.text}\n{self.tail()}")
+            raise LabError(f"{self.name} answered {answer.status_code}: {answer.text}\n{self.read_log_end()}")
 
 
 def provide_spring_client() -> tuple[Path, Java]:
     """Return the folder of the packaged client, from the cache or made by Maven, and the Java to run it."""
-    return _provide_package(_CLIENT_PROJECT)
+    return _provide_package(_CLIENT_PROJECT_NAME)
 
 
 def provide_spring_admin() -> tuple[Path, Java]:
     """Return the folder of the packaged Spring Boot Admin server, and the Java to run it."""
-    return _provide_package(_ADMIN_PROJECT)
+    return _provide_package(_ADMIN_PROJECT_NAME)
 
 
 def provide_spring_gateway() -> tuple[Path, Java]:
     """Return the folder of the packaged Spring Cloud Gateway, and the Java to run it."""
-    return _provide_package(_GATEWAY_PROJECT)
+    return _provide_package(_GATEWAY_PROJECT_NAME)
 
 
 def _provide_package(project: str) -> tuple[Path, Java]:

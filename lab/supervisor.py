@@ -39,11 +39,11 @@ _LAB_FILE_NAMES = (
     "supervisor.log",
     "lock",
 )
-_WATCH_SECONDS = 0.5
-_STOP_SECONDS = 30
+_WATCH_INTERVAL_SECONDS = 0.5
+_STOP_TIMEOUT_SECONDS = 30
 _ROOT = Path(__file__).parent.parent
 
-LOCK_WRITE_SECONDS = 2.0
+LOCK_WRITE_TIMEOUT_SECONDS = 2.0
 """Seconds that a new supervisor may take to write its process id into the lock."""
 
 
@@ -70,7 +70,7 @@ class LabState:
 
 
 class StopSignal(KeyboardInterrupt):
-    """SIGTERM, SIGHUP or Ctrl-C: the lab shall end."""
+    """Raised by SIGTERM, SIGHUP or Ctrl-C: the lab shall end."""
 
 
 def supervisor_pid(folder: Path) -> int | None:
@@ -79,7 +79,7 @@ def supervisor_pid(folder: Path) -> int | None:
     :raises LabError: the lock is held, but names no valid process id. Only a valid one may be sent a signal:
         0 would be our own process group, and -1 everybody.
     """
-    deadline = time.monotonic() + LOCK_WRITE_SECONDS
+    deadline = time.monotonic() + LOCK_WRITE_TIMEOUT_SECONDS
     while True:
         try:
             with (folder / "lock").open() as lock:
@@ -95,7 +95,7 @@ def supervisor_pid(folder: Path) -> int | None:
             return int(text)
         if time.monotonic() > deadline:  # it is written a moment after it is taken
             raise LabError(f"{folder / 'lock'} is held and names no process: see `fuser {folder / 'lock'}`")
-        time.sleep(_WATCH_SECONDS / 10)
+        time.sleep(_WATCH_INTERVAL_SECONDS / 10)
 
 
 def describe_running_lab(folder: Path) -> str:
@@ -154,10 +154,10 @@ def start_detached(folder: Path, eureka: int, *, ports: Ports) -> LabState:
                     raise LabError("the lab did not come up, for the reason above")
                 if state is not None and state.supervisor_pid == child.pid:
                     return state
-                time.sleep(_WATCH_SECONDS / 5)
+                time.sleep(_WATCH_INTERVAL_SECONDS / 5)
     except StopSignal:
         child.terminate()
-        child.wait(_STOP_SECONDS)
+        child.wait(_STOP_TIMEOUT_SECONDS)
         _remove_lab_files(folder)
         raise
 
@@ -213,11 +213,15 @@ def stop_lab(folder: Path) -> bool:
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
         try:
-            wait_until(lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_SECONDS)
+            wait_until(
+                lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_TIMEOUT_SECONDS
+            )
         except LabError:
             say(f"the supervisor (process {pid}) does not end and is killed; its servers go with it")
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_SECONDS)
+            wait_until(
+                lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_TIMEOUT_SECONDS
+            )
     _remove_lab_files(folder)
     return pid is not None
 
@@ -228,17 +232,17 @@ class raising_on_signals:  # noqa: N801 - reads as a function where it is used
     Later signals do not disturb the clean-up.
     """
 
-    _NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
     def __enter__(self) -> None:
-        self._before = {number: signal.signal(number, self._raise) for number in self._NUMBERS}
+        self._before = {number: signal.signal(number, self._raise) for number in self._SIGNALS}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _raise(self, _number: int, _frame: FrameType | None) -> None:
-        for number in self._NUMBERS:
+        for number in self._SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         raise StopSignal
 
@@ -249,12 +253,12 @@ def _write_state_changes(lab: Lab, folder: Path, report: Callable[[LabState], No
     _write_state(folder, known)
     report(known)
     while True:
-        time.sleep(_WATCH_SECONDS)
+        time.sleep(_WATCH_INTERVAL_SECONDS)
         state = _read_lab_state(lab)
         if state != known:
             for process in lab.processes:
                 if process.state not in ("running", "paused"):
-                    say(f"{process.name} {process.state}\n{process.tail()}")
+                    say(f"{process.name} {process.state}\n{process.read_log_end()}")
             _write_state(folder, state)
             known = state
 

@@ -13,7 +13,7 @@ from lab.ports import HOST
 from lab.proxy import Fault, Proxy
 
 _CHUNK_BYTES = 65536
-_CONNECT_SECONDS = 2.0
+_CONNECT_TIMEOUT_SECONDS = 2.0
 
 
 class TcpProxy(Proxy):
@@ -47,7 +47,7 @@ class TcpProxy(Proxy):
             self._silent |= self._connections
 
     def _forward_requests(self, connection: socket.socket, requests: BinaryIO) -> None:  # noqa: ARG002 - bytes, no requests
-        server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
+        server = socket.create_connection((HOST, self.target_port), _CONNECT_TIMEOUT_SECONDS)
         server.settimeout(None)
         answers = threading.Thread(
             target=self._copy_bytes,

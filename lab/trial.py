@@ -18,18 +18,18 @@ from pathlib import Path
 import yaml
 
 from lab.lab import Lab
-from lab.operators import operator_process
+from lab.operators import make_operator_process
 from lab.programs import find_kubectl
 from lab.service_proxy import ServiceProxy
 from lab.workloads import Object, wait_for
 from scripts.blocks import find_code_blocks
 
 ROOT = Path(__file__).parents[1]
-TRIAL_PAGE = ROOT / "docs" / "start" / "try.md"
+TRIAL_PAGE_PATH = ROOT / "docs" / "start" / "try.md"
 NAMESPACE = "eurekube-try"
 EUREKA_ADDRESS = "10.96.0.77"
-_SKIPPED_COMMAND = re.compile(r"^(kind|make|kubectl logs|kubectl port-forward|sleep)\b")
-_LOGS_COMMAND = "kubectl logs deployment/caller "
+_SKIPPED_COMMAND_PATTERN = re.compile(r"^(kind|make|kubectl logs|kubectl port-forward|sleep)\b")
+_CALLER_LOGS_COMMAND_PREFIX = "kubectl logs deployment/caller "
 
 
 def load_adapted_manifests(kubectl: Path) -> list[Object]:
@@ -75,9 +75,9 @@ class Trial:
         """
         printed = []
         for command in script.replace("\\\n", " ").splitlines():
-            if command.startswith(_LOGS_COMMAND):
+            if command.startswith(_CALLER_LOGS_COMMAND_PREFIX):
                 printed.append(self.read_next_caller_line())
-            elif not _SKIPPED_COMMAND.match(command):
+            elif not _SKIPPED_COMMAND_PATTERN.match(command):
                 printed.append(
                     self._run(command.replace("http://127.0.0.1:8761", f"http://{EUREKA_ADDRESS}:8761"))
                 )
@@ -124,12 +124,12 @@ def main() -> None:
     kubectl = find_kubectl()
     if kubectl is None:
         raise SystemExit("kubectl is missing")
-    scripts = [block.script() for block in find_code_blocks(TRIAL_PAGE) if block.language == "bash"]
+    scripts = [block.script() for block in find_code_blocks(TRIAL_PAGE_PATH) if block.language == "bash"]
     with Lab(eureka=0, pods="real") as lab:
         proxy = ServiceProxy(lab.kubeconfig)
         proxy.start()
         trial = Trial(lab, kubectl)
-        operator = operator_process(
+        operator = make_operator_process(
             "operator",
             lab.directory / "logs" / "operator.log",
             EUREKA_URL=f"http://{EUREKA_ADDRESS}:8761/eureka",

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from types import FrameType
 
-_LONGEST_END_SECONDS = 5.0
+_OPEN_REQUESTS_TIMEOUT_SECONDS = 5.0
 _BODY = os.environ.get("SAYS", "hi").encode() + b"\n"
 _ANSWER_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" % len(_BODY)
 
@@ -41,7 +41,7 @@ class _Server:
             for connection in self._idle:
                 with suppress(OSError):  # its caller may have left
                     connection.shutdown(socket.SHUT_RD)
-            self._changed.wait_for(lambda: not self._open, _LONGEST_END_SECONDS)
+            self._changed.wait_for(lambda: not self._open, _OPEN_REQUESTS_TIMEOUT_SECONDS)
 
     def _stop_accepting(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals call it
         self._ending = True

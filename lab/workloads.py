@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeVar
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import (
-    APPLY_PATCH,
+    APPLY_PATCH_TYPE,
     ENDPOINT_SLICES,
     LEASES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     NAMESPACES,
     PODS,
     SERVICES,
-    STRATEGIC_MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH_TYPE,
     SYNCERS,
     ApiResource,
     KubeAccess,
@@ -49,7 +49,7 @@ def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_s
         time.sleep(next(pauses))
 
 
-def readiness_conditions(pod: Object) -> tuple[str, ...]:
+def readiness_condition_types(pod: Object) -> tuple[str, ...]:
     """Return the conditions that a readiness probe decides; kwok computes Ready of a pod with gates."""
     return ("ContainersReady",) if pod["spec"].get("readinessGates") else ("Ready", "ContainersReady")
 
@@ -65,7 +65,7 @@ class Cluster:
         metadata = item["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"])
         query = {"fieldManager": "lab", "force": "true"}
-        return self.access.request("PATCH", path, query, item, APPLY_PATCH)
+        return self.access.request("PATCH", path, query, item, APPLY_PATCH_TYPE)
 
     def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """Delete an object; one that is gone already is no error."""
@@ -240,7 +240,9 @@ class Cluster:
     def roll(self, namespace: str, name: str, version: str) -> None:
         """Change the template of a Deployment, so that all its pods are replaced."""
         body = {"spec": {"template": {"metadata": {"labels": {"version": version}}}}}
-        self.access.request("PATCH", DEPLOYMENTS.path(namespace, name), body=body, content_type=MERGE_PATCH)
+        self.access.request(
+            "PATCH", DEPLOYMENTS.path(namespace, name), body=body, content_type=MERGE_PATCH_TYPE
+        )
 
     def is_rollout_complete(self, namespace: str, name: str, replicas: int) -> bool:
         """Return whether a Deployment's rollout is complete, with this number of pods available."""
@@ -258,12 +260,12 @@ class Cluster:
         """Set a pod's readiness, as a kubelet does when a readiness probe's result changes."""
         metadata = pod["metadata"]
         state = "True" if ready else "False"
-        conditions = [{"type": kind, "status": state} for kind in readiness_conditions(pod)]
+        conditions = [{"type": kind, "status": state} for kind in readiness_condition_types(pod)]
         self.access.request(
             "PATCH",
             PODS.path(metadata["namespace"], metadata["name"], "status"),
             body={"status": {"conditions": conditions}},
-            content_type=STRATEGIC_MERGE_PATCH,
+            content_type=STRATEGIC_MERGE_PATCH_TYPE,
         )
 
     def scale(self, namespace: str, name: str, replicas: int) -> None:
@@ -272,5 +274,5 @@ class Cluster:
             "PATCH",
             DEPLOYMENTS.path(namespace, name),
             body={"spec": {"replicas": replicas}},
-            content_type=MERGE_PATCH,
+            content_type=MERGE_PATCH_TYPE,
         )

@@ -25,8 +25,8 @@ from lab.progress import say
 from lab.sandbox import Sandbox
 from lab.tcp_proxy import TcpProxy
 
-_SERVER_PROJECT = Path(__file__).parent / "zookeeper-server"
-_CLIENT_PROJECT = Path(__file__).parent / "zookeeper-client"
+_SERVER_PROJECT_FOLDER = Path(__file__).parent / "zookeeper-server"
+_CLIENT_PROJECT_FOLDER = Path(__file__).parent / "zookeeper-client"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m")
 _TICK_MS = 1000
 
@@ -115,7 +115,7 @@ class ZooKeeperEnsemble:
         if count not in (1, 3):
             raise LabError(f"an ensemble of the lab has one server or three, not {count}")
         java = require_java()
-        package = _provide_package(_SERVER_PROJECT, java)
+        package = _provide_package(_SERVER_PROJECT_FOLDER, java)
         drawn = free_ports(4 * count)
         ports = [drawn[4 * number : 4 * number + 4] for number in range(count)]
         self.tls_url = f"zookeepers://{HOST}:{ports[0][3]}"
@@ -184,7 +184,7 @@ class ZooKeeperClient(Process):
             **settings,
         }
         arguments = [f"--{key}={value}" for key, value in properties.items()]
-        jar = _provide_package(_CLIENT_PROJECT, java) / "target" / "zookeeper-client.jar"
+        jar = _provide_package(_CLIENT_PROJECT_FOLDER, java) / "target" / "zookeeper-client.jar"
         super().__init__(
             "zookeeper-client",
             [java.path, *_JVM_OPTIONS, "-jar", jar, *arguments],
@@ -218,7 +218,7 @@ class ZooKeeperClient(Process):
 def provide_zookeeper() -> None:
     """Put the packages of server and client into the cache, for processes that cannot download later."""
     java = require_java()
-    for project in (_SERVER_PROJECT, _CLIENT_PROJECT):
+    for project in (_SERVER_PROJECT_FOLDER, _CLIENT_PROJECT_FOLDER):
         _provide_package(project, java)
 
 

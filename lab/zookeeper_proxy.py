@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from lab.tcp_proxy import TcpProxy
 
-_WRITE_NAMES = {1: "create", 2: "delete", 5: "setData", 14: "multi", 15: "create2"}
+_WRITE_NAME_BY_OPERATION_CODE = {1: "create", 2: "delete", 5: "setData", 14: "multi", 15: "create2"}
 """Names of writes by the type of their request (ZooDefs.OpCode)."""
 
 
@@ -59,7 +59,7 @@ class WriteReportingProxy(TcpProxy):
         (xid,) = struct.unpack_from(">i", frame)
         with self._callback_lock:
             if is_request:
-                name = _WRITE_NAMES.get(struct.unpack_from(">i", frame, 4)[0])
+                name = _WRITE_NAME_BY_OPERATION_CODE.get(struct.unpack_from(">i", frame, 4)[0])
                 if name is None:
                     return False
                 number = next(self._numbers)

@@ -20,13 +20,13 @@ from eurekube_provider.operator.options import (
     WHOLE_SECONDS_TYPE,
     Option,
     ValueType,
-    environment_variable,
+    environment_variable_name,
 )
 from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION
 from eurekube_provider.operator.triggers.targets import (
     COMMON_TARGET_OPTIONS,
     OPTIONS_BY_TARGET_KIND,
-    REQUIRED_KEYS_BY_KIND,
+    REQUIRED_KEYS_BY_TARGET_KIND,
     SECRET_KEYS,
 )
 
@@ -77,7 +77,7 @@ def make_chart_rules() -> dict[str, Any]:
     return {
         "note": "Written by `make chart` from the operator's settings; do not edit.",
         "settings": {
-            environment_variable(one.name): _rule_with_flag(one)
+            environment_variable_name(one.name): _rule_with_flag(one)
             for one in ALL_OPTIONS
             if one.has_environment_variable
         },
@@ -87,7 +87,7 @@ def make_chart_rules() -> dict[str, Any]:
         "target": {
             "common": _target_key_rules(COMMON_TARGET_OPTIONS),
             "kinds": {kind: _target_key_rules(options) for kind, options in OPTIONS_BY_TARGET_KIND.items()},
-            "required": {kind: ["namespaces", *keys] for kind, keys in REQUIRED_KEYS_BY_KIND.items()},
+            "required": {kind: ["namespaces", *keys] for kind, keys in REQUIRED_KEYS_BY_TARGET_KIND.items()},
             "secret": list(SECRET_KEYS),
         },
     }

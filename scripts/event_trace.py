@@ -25,7 +25,7 @@ import yaml
 
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
-from eurekube_provider.kube.access import APPLY_PATCH, ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import APPLY_PATCH_TYPE, ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.operator.__main__ import main as operate
 from lab.waiting import wait_until
 
@@ -100,7 +100,11 @@ def trace_event() -> list[tuple[str, str]]:
         def publish(count: int) -> None:
             path = ENDPOINT_SLICES.path(NAMESPACE, f"{APP}-1")
             access.request(
-                "PATCH", path, {"fieldManager": "trace", "force": "true"}, _endpoint_slice(count), APPLY_PATCH
+                "PATCH",
+                path,
+                {"fieldManager": "trace", "force": "true"},
+                _endpoint_slice(count),
+                APPLY_PATCH_TYPE,
             )
 
         def registered() -> int:

@@ -20,18 +20,18 @@ import yaml
 
 from bench import report
 from eurekube_provider.comparison.seen_remedies import (
-    FINDING_REMEDIES,
-    OBSERVED_REASON_REMEDIES,
+    REMEDY_BY_FINDING_NAME,
+    REMEDY_BY_OBSERVED_REASON,
     FindingName,
     ObservedReason,
 )
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
-    ConditionType,
     MirrorReason,
     Reason,
     RefreshCondition,
     RefreshReason,
+    SyncerCondition,
 )
 from eurekube_provider.core.event_reasons import (
     MirrorEvent,
@@ -180,7 +180,7 @@ _CONDITION_TABLES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[St
         "syncer.md",
         SYNCER_REMEDIES,
         {
-            "condition": ConditionType,
+            "condition": SyncerCondition,
             "reason of Ready and Synced": Reason,
             "Event": SyncerEvent,
             "Event about a pod": PodEvent,
@@ -208,7 +208,7 @@ _CONDITION_TABLES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[St
     (
         "Beside the conditions",
         "cli-look.md",
-        {**OBSERVED_REASON_REMEDIES, **FINDING_REMEDIES},
+        {**REMEDY_BY_OBSERVED_REASON, **REMEDY_BY_FINDING_NAME},
         {
             "reason of an application or a mirror": ObservedReason,
             "trouble of a Eureka or the operator": FindingName,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
-from eurekube_provider.provider.listing import LIST_QUERY_ARGUMENTS
-from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA
+from eurekube_provider.provider.listing import QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA_FILE
 from eurekube_provider.registrations.discovered import FoundEndpoint, FoundInstance
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, SHARED_PROPERTIES
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, SHARED_PROPERTY_NAMES
 from eurekube_provider.registrations.names import to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import PROPERTIES, Property, PropertyScope
 from eurekube_provider.version import __version__
@@ -233,7 +233,7 @@ def _resource_schema(
             "type": "object",
             "properties": {
                 name: {**_STRING_TYPE, "description": meaning}
-                for name, meaning in LIST_QUERY_ARGUMENTS[type_].items()
+                for name, meaning in QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN[type_].items()
             },
         },
     }
@@ -264,7 +264,7 @@ def _application_schema() -> dict[str, Any]:
         # No member of a class in C# may have the name of that class.
         found[side]["application"]["language"] = {"csharp": {"name": "ApplicationName"}}
     found["requiredInputs"] = ["application", "instances"]
-    own = {to_camel_case(name) for name in SHARED_PROPERTIES}  # of an instance
+    own = {to_camel_case(name) for name in SHARED_PROPERTY_NAMES}  # of an instance
     found["required"] = sorted({*found["required"], *_REQUIRED_APPLICATION_OUTPUTS} - own)
     return found
 
@@ -380,4 +380,4 @@ def _default_text(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    COMMITTED_SCHEMA.write_text(schema_text(), encoding="utf-8")
+    COMMITTED_SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")

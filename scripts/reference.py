@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, environment_variable
+from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, environment_variable_name
 from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION
 from eurekube_provider.operator.triggers.targets import (
     COMMON_TARGET_OPTIONS,
     OPTIONS_BY_TARGET_KIND,
-    REQUIRED_KEYS_BY_KIND,
+    REQUIRED_KEYS_BY_TARGET_KIND,
 )
 from eurekube_provider.registrations.properties import PROPERTIES
 from scripts.command_reference import commands_pages
@@ -71,7 +71,7 @@ def options_table(options: Iterable[Option]) -> str:
     """Return a table of the options."""
     lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
     for option in options:
-        also = f"`{environment_variable(option.name)}`" if option.has_environment_variable else ""
+        also = f"`{environment_variable_name(option.name)}`" if option.has_environment_variable else ""
         cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.default_in_help)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
@@ -81,7 +81,7 @@ def target_keys_table() -> str:
     """Return the table of the keys of each kind of target."""
     lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
     for kind, options in (("all", COMMON_TARGET_OPTIONS), *OPTIONS_BY_TARGET_KIND.items()):
-        required = ("kind", "namespaces", *REQUIRED_KEYS_BY_KIND.get(kind, ()))
+        required = ("kind", "namespaces", *REQUIRED_KEYS_BY_TARGET_KIND.get(kind, ()))
         for option in options:
             default = "required" if option.name in required else option.default_in_help
             cells = (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
-from eurekube_provider.registrations.connections import CONNECTION_FIELDS, OFFLINE_VARIABLE
+from eurekube_provider.registrations.connections import OFFLINE_VARIABLE, SETTING_NAMES_BY_CONNECTION_FIELD
 from eurekube_provider.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,10 @@ EXAMPLE_PROGRAMS: Mapping[str, tuple[str, str]] = {
 """Language of the code block, and path of the example, by the registry's name of a language."""
 
 _ENVIRONMENT_VARIABLES = {
-    **{name: f"EUREKA_{written.upper().replace('-', '_')}" for name, written in CONNECTION_FIELDS.items()},
+    **{
+        name: f"EUREKA_{written.upper().replace('-', '_')}"
+        for name, written in SETTING_NAMES_BY_CONNECTION_FIELD.items()
+    },
     "offline": OFFLINE_VARIABLE,
 }
 

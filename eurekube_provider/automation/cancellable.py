@@ -29,7 +29,7 @@ CANCEL_GRACE_SECONDS = 10.0
 """Seconds that a cancelled run may take to end in order, and the same again until it is killed."""
 
 
-_SHELL_WAITING_FOR_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+_SHELL_COMMAND_WAITING_FOR_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
 """A shell command that runs the command behind it once a line arrives on its input, so that the latter is
 recorded before it begins, or never begins.
 """
@@ -76,7 +76,7 @@ class CancellableCommand(PulumiCommand):
                 started = datetime.now(UTC)
                 # A session of its own: a terminal's Ctrl-C reaches the command once, through this process.
                 self._process = process = subprocess.Popen(
-                    [*_SHELL_WAITING_FOR_LINE, self.command, "--non-interactive", *args],
+                    [*_SHELL_COMMAND_WAITING_FOR_LINE, self.command, "--non-interactive", *args],
                     cwd=cwd,
                     env=environment,
                     stdin=subprocess.PIPE,

@@ -12,7 +12,13 @@ from typing import Any
 
 from pulumi.automation.events import EngineEvent
 
-from eurekube_provider.automation.steps import EngineError, ResourceState, Step, StepLog, strip_colour_marks
+from eurekube_provider.automation.steps import (
+    EngineErrorReport,
+    ResourceState,
+    Step,
+    StepLog,
+    strip_colour_marks,
+)
 from eurekube_provider.core.errors import ConfigurationError
 
 
@@ -52,7 +58,7 @@ def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
         )
     for said in document.get("diagnostics") or ():
         if said.get("severity") == "error":
-            log.problems.append(EngineError(strip_colour_marks(said["message"]), said.get("urn") or ""))
+            log.problems.append(EngineErrorReport(strip_colour_marks(said["message"]), said.get("urn") or ""))
     log.changes = dict(document.get("changeSummary") or {})
 
 

@@ -39,6 +39,7 @@ _HOLDER_PATTERN = re.compile(
 class LockHolder:
     """The process that a lock names as its holder.
 
+    :ivar since: when the lock was taken.
     :ivar lock_url: the URL of the lock; empty where the backend does not give it.
     """
 
@@ -94,7 +95,9 @@ def remove_lock(holder: LockHolder) -> bool:
 
 
 class StackBusy(Exception):
-    """Another run of ours works on the stack. The text is its worker's process id, where that is known."""
+    """Raised where another run of ours works on the stack. The text is its worker's process id, where that is
+    known.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ from eurekube_provider.automation.discovery import (
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import format_count
 
-LONGEST_COMMENT = 60_000
+MAX_COMMENT_CHARACTERS = 60_000
 """The greatest number of characters of a comment. GitHub refuses a comment of more than 65,536."""
 
 MAX_LISTED_CHANGES = 25
 """The greatest number of changes that are listed for each application, and of items in a section."""
 
-LONGEST_QUOTED_TEXT = 300
+MAX_QUOTED_TEXT_CHARACTERS = 300
 """The greatest number of characters of one text from a program or from Eureka."""
 
 _NON_NAME_CHARACTERS = re.compile(r"[^\w./-]")
@@ -90,17 +90,17 @@ def code_span(text: str) -> str:
 def _as_one_line(text: str) -> str:
     """Return a text as one line of limited length."""
     line = " ".join(printable(text).split())
-    return line if len(line) <= LONGEST_QUOTED_TEXT else f"{line[:LONGEST_QUOTED_TEXT]}…"
+    return line if len(line) <= MAX_QUOTED_TEXT_CHARACTERS else f"{line[:MAX_QUOTED_TEXT_CHARACTERS]}…"
 
 
 def _fit_comment(summary: DiscoverySummary, title: str, headline: str, *, is_drift: bool) -> str:
     """Return the comment, with as many details as fit into it."""
     for max_listed in (MAX_LISTED_CHANGES, 5, 0):
         text = _join_until_too_long(_comment_lines(summary, title, headline, max_listed, is_drift=is_drift))
-        if len(text) <= LONGEST_COMMENT:
+        if len(text) <= MAX_COMMENT_CHARACTERS:
             return text
     # Cut at a line's end, and outside of folded details: a code span that is cut open would become markup.
-    whole = text[: text.rindex("\n", 0, LONGEST_COMMENT)]
+    whole = text[: text.rindex("\n", 0, MAX_COMMENT_CHARACTERS)]
     if whole.count("<details>") > whole.count("</details>"):
         whole = whole[: whole.rindex("<details>")]
     return f"{whole}\n\n…\n"
@@ -112,7 +112,7 @@ def _join_until_too_long(lines: Iterable[str]) -> str:
     for line in lines:
         taken.append(line)
         length += len(line) + 1
-        if length > LONGEST_COMMENT + 1:
+        if length > MAX_COMMENT_CHARACTERS + 1:
             break
     return "\n".join(taken)
 

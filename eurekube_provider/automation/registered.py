@@ -13,20 +13,20 @@ from typing import Any
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.steps import MASKED_VALUE
-from eurekube_provider.core.identity import INSTANCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.desired import InstanceAddresses, has_registered_itself_again
-from eurekube_provider.registrations.members import APPLICATION_OUTPUTS, ID_BASE_PROPERTY
+from eurekube_provider.registrations.members import APPLICATION_OUTPUT_NAMES, ID_BASE_PROPERTY
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
-    ASKED_STATUS,
+    ASKED_STATUS_PROPERTY,
     HALF_DONE_MARK,
-    ID_IS_DEFAULT,
-    INCARNATION,
+    ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     LEAVING_MARK,
     OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
-    SEEN_INCARNATION,
+    SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     PropertyScope,
     property_names,
@@ -42,23 +42,23 @@ _UNCOMPARED_PROPERTIES = frozenset(
     {
         *property_names(PropertyScope.RESOURCE),
         *OUTPUT_ONLY_NAMES,
-        *APPLICATION_OUTPUTS,
+        *APPLICATION_OUTPUT_NAMES,
         ID_BASE_PROPERTY,
-        ID_IS_DEFAULT,
+        ID_IS_DEFAULT_PROPERTY,
         SECRET_ID_MARK,
         "instances",
     }
-    | {"instance_id", ABSENT_MARK, ASKED_STATUS, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
+    | {"instance_id", ABSENT_MARK, ASKED_STATUS_PROPERTY, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
 ) - {"renewer", "drain_seconds"}
 """Properties that are not compared as an instance's contents."""
 
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
 
-_OWNER_MARK_PROPERTIES = (SEEN_INCARNATION, STILL_ENFORCED_MARK, LEAVING_MARK)
+_OWNER_MARK_PROPERTIES = (SEEN_INCARNATION_PROPERTY, STILL_ENFORCED_MARK, LEAVING_MARK)
 """Properties in which a refresh stores the owner's marks that it found in Eureka."""
 
-_UNKNOWN_OWNER = "nobody that Eurekube knows"
+_UNKNOWN_OWNER_TEXT = "nobody that Eurekube knows"
 
 ApplicationPlace = tuple[str, str]
 """Application and service URL of a registration."""
@@ -71,6 +71,7 @@ class RegisteredInstance:
     :ivar key: its name in the program: the resource's name, or the key within its application.
     :ivar contents: all other properties that can differ, by names such as ``host_name`` and
         ``metadata.tier``.
+    :ivar adopts: True if it may take over an instance of somebody else (``on_conflict: adopt``).
     :ivar owner_marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
     :ivar incarnation: the incarnation in the state; empty for an instance that was only imported.
     :ivar foreign_owner: the owner in Eureka if that is somebody else; else empty.
@@ -111,7 +112,7 @@ class RegisteredInstance:
         """Return whether ``found``, from a refresh, was registered again by the instance's own client, and so
         belongs to this stack still; an update has the same rule.
         """
-        was_ours = found.foreign_owner == _UNKNOWN_OWNER and bool(found.incarnation)
+        was_ours = found.foreign_owner == _UNKNOWN_OWNER_TEXT and bool(found.incarnation)
         return has_registered_itself_again(
             self.id_and_addresses, found.id_and_addresses, self.renewer, was_ours=was_ours
         )
@@ -155,7 +156,7 @@ def application_place(properties: Mapping[str, Any]) -> ApplicationPlace:
 
 def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[RegisteredInstance]:
     """Yield the instances of one resource."""
-    if kind == INSTANCE_TYPE:
+    if kind == DYNAMIC_INSTANCE_TYPE:
         full = with_defaults(properties)
         found = {mark: full.get(mark) for mark in _OWNER_MARK_PROPERTIES}
         yield _make_instance(name, full, full, full.get("status", "UP"), _foreign_owner(full), found)
@@ -172,7 +173,7 @@ def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> It
         full["metadata"] = _merge_metadata(properties.get("metadata"), own.get("metadata"))
         if "secure_port" in own and "secure_port_enabled" not in own:
             full["secure_port_enabled"] = True
-        foreign = (as_text(others[key]) or _UNKNOWN_OWNER) if key in others else ""
+        foreign = (as_text(others[key]) or _UNKNOWN_OWNER_TEXT) if key in others else ""
         found = {mark: map_or_empty(properties.get(mark)).get(key) for mark in _OWNER_MARK_PROPERTIES}
         status = statuses.get(key, "UP")
         yield _make_instance(
@@ -238,10 +239,10 @@ def _make_instance(
     contents.setdefault("ip_address", contents.get("host_name", ""))
     application = as_text(resource.get("application"))
     drain_seconds = resource.get("drain_seconds")
-    seen = found[SEEN_INCARNATION]
+    seen = found[SEEN_INCARNATION_PROPERTY]
     owner_marks = {
         "owner": foreign or as_text(resource.get("owner")),
-        "incarnation": as_text(resource.get(INCARNATION) if seen is None else seen),
+        "incarnation": as_text(resource.get(INCARNATION_PROPERTY) if seen is None else seen),
         "enforced status": as_text(found[STILL_ENFORCED_MARK]),
         "leaving": as_text(found[LEAVING_MARK]),
     }
@@ -257,7 +258,7 @@ def _make_instance(
         renewer=as_text(resource.get("renewer")),
         adopts=resource.get("on_conflict") == "adopt",
         owner_marks=owner_marks,
-        incarnation=as_text(resource.get(INCARNATION)),
+        incarnation=as_text(resource.get(INCARNATION_PROPERTY)),
         foreign_owner=foreign,
         has_known_properties=has_known_properties,
     )
@@ -277,4 +278,4 @@ def _foreign_owner(properties: Mapping[str, Any]) -> str:
     seen = properties.get("seen_owner")
     if seen is None or seen == properties.get("owner"):
         return ""
-    return as_text(seen) or _UNKNOWN_OWNER
+    return as_text(seen) or _UNKNOWN_OWNER_TEXT

@@ -24,7 +24,7 @@ from eurekube_provider.automation.locks import ProcessRecords, StackBusy, parse_
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGING_OPERATIONS, StepLog, strip_colour_marks
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
+from eurekube_provider.core.stack_identity import PROJECT_FILE_NAMES, stack_identity
 from eurekube_provider.registrations.connections import FAIL_UNREADABLE_REFRESH_VARIABLE
 
 _STATE_WRITING_OPERATIONS = (StackOperation.UP, StackOperation.REFRESH)
@@ -110,7 +110,7 @@ class StackRunner:
                 f"{self.target.stack} is locked by another run of ours (worker {error}); nothing was done"
             )
         except CommandError as error:
-            why = self._command.cancel_reason or _failure_reason(log, str(error))
+            why = self._command.cancel_reason or _failure_message(log, str(error))
             message = f"{action} of {self.target.stack} failed: {why}"
         finally:
             timer.cancel()
@@ -202,7 +202,7 @@ def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
     """Return the contents of the project's file, which must exist."""
-    for name in PROJECT_FILES:
+    for name in PROJECT_FILE_NAMES:
         if (work_dir / name).is_file():
             try:
                 project = yaml.safe_load((work_dir / name).read_text())
@@ -217,7 +217,7 @@ def _success_message(action: StackOperation, stack: str, log: StepLog) -> str:
     return f"{action} of {stack}: {counted or 'it has no resources'}"
 
 
-def _failure_reason(log: StepLog, error: str) -> str:
+def _failure_message(log: StepLog, error: str) -> str:
     """Return why a run failed: the first meaningful error, and the number of others."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
     reasons = [text for text in messages if text and not text.startswith(_UNINFORMATIVE_ERROR_PREFIXES)]

@@ -9,8 +9,8 @@ from typing import Any, Self
 from pulumi.automation.events import EngineEvent, StepEventStateMetadata
 
 from eurekube_provider.core.identity import (
-    APPLICATION_TYPE,
-    INSTANCE_TYPE,
+    DYNAMIC_APPLICATION_TYPE,
+    DYNAMIC_INSTANCE_TYPE,
     NATIVE_APPLICATION_TYPE,
     NATIVE_INSTANCE_TYPE,
 )
@@ -20,10 +20,13 @@ from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGN
 UNCHANGING_OPERATIONS = frozenset({"same", "read", "refresh"})
 """Steps that Pulumi counts as operations although they change nothing."""
 
-REPLACEMENT_HALVES = frozenset({"create-replacement", "delete-replaced"})
+REPLACEMENT_HALF_OPERATIONS = frozenset({"create-replacement", "delete-replaced"})
 """The two parts of a ``replace``, left out since the ``replace`` has both states."""
 
-_DYNAMIC_TYPE_BY_NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICATION_TYPE}
+_DYNAMIC_TYPE_BY_NATIVE = {
+    NATIVE_INSTANCE_TYPE: DYNAMIC_INSTANCE_TYPE,
+    NATIVE_APPLICATION_TYPE: DYNAMIC_APPLICATION_TYPE,
+}
 """The dynamic provider's resource type for each type of the native provider."""
 
 MASKED_VALUE = "[secret]"
@@ -77,9 +80,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineError:
-    """An error that the engine reported.
+class EngineErrorReport:
+    """The report of an error by the engine: data, which nothing raises.
 
+    :ivar message: the engine's text, without colour marks.
     :ivar urn: the URN of the resource concerned; empty for an error of the program or of no resource.
     """
 
@@ -95,7 +99,7 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self.problems: list[EngineError] = []
+        self.problems: list[EngineErrorReport] = []
         self.changes: dict[str, int] = {}
         self._steps: dict[str, Step] = {}
 
@@ -115,7 +119,7 @@ class StepLog:
             )
         said = event.diagnostic_event
         if said is not None and said.severity == "error":
-            self.problems.append(EngineError(strip_colour_marks(said.message), said.urn or ""))
+            self.problems.append(EngineErrorReport(strip_colour_marks(said.message), said.urn or ""))
         if event.summary_event is not None:
             counted = event.summary_event.resource_changes
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
@@ -124,7 +128,7 @@ class StepLog:
         """Add a step, a native resource's in the form of the dynamic provider; ignore the halves of a
         replacement.
         """
-        if step.operation not in REPLACEMENT_HALVES:
+        if step.operation not in REPLACEMENT_HALF_OPERATIONS:
             self._steps[step.urn] = _as_dynamic_step(step)
 
     @property

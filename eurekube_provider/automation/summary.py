@@ -28,17 +28,17 @@ from eurekube_provider.automation.registered import (
     iterate_instances,
     lists_all_instances,
 )
-from eurekube_provider.automation.steps import MASKED_VALUE, EngineError, ResourceState, Step, StepLog
-from eurekube_provider.core.brake import removes_all, removes_majority
+from eurekube_provider.automation.steps import MASKED_VALUE, EngineErrorReport, ResourceState, Step, StepLog
+from eurekube_provider.core.brake import removes_all_of_several, removes_majority_of_many
 from eurekube_provider.core.identity import (
-    APPLICATION_TYPE,
-    INSTANCE_TYPE,
-    OPERATOR_GUARD_TYPE,
+    DYNAMIC_APPLICATION_TYPE,
+    DYNAMIC_INSTANCE_TYPE,
+    DYNAMIC_OPERATOR_GUARD_TYPE,
     SELF_RENEWER_VALUE,
 )
 from eurekube_provider.core.wording import format_list
 
-_STATE_ONLY_TYPE_PREFIXES = ("pulumi:", "eurekube:index:", OPERATOR_GUARD_TYPE)
+_STATE_ONLY_TYPE_PREFIXES = ("pulumi:", "eurekube:index:", DYNAMIC_OPERATOR_GUARD_TYPE)
 """Beginnings of the types of resources that exist in the state only."""
 
 ChangeDetails = Mapping[str, tuple[str, str]]
@@ -99,9 +99,9 @@ def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
     same_steps = sum(step.operation == "same" for step in log.steps)
     is_complete = same_steps >= log.changes.get("same", 0)
     for step in log.steps:
-        if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
+        if step.type in (DYNAMIC_INSTANCE_TYPE, DYNAMIC_APPLICATION_TYPE):
             _add_registration_changes(step, builder, is_drift=is_drift)
-            if step.type == INSTANCE_TYPE and not is_complete:
+            if step.type == DYNAMIC_INSTANCE_TYPE and not is_complete:
                 both = (
                     *_state_instances(step, step.old, use_outputs=True),
                     *_state_instances(step, step.new, use_outputs=is_drift),
@@ -211,12 +211,12 @@ def _add_instance_change(
         if new.shares_no_url_with(old):
             builder.moved.setdefault((old.place, new.service_url), []).append(old)
         if new.shares_no_url_with(old) or (has_known_properties and old.instance_id != new.instance_id):
-            builder.add_change(ChangeKind.MOVES, new, details, _drain_seconds(old))
+            builder.add_change(ChangeKind.MOVES, new, details, _expected_drain_seconds(old))
         elif details:
             builder.add_change(ChangeKind.CHANGES, new, details)
         return
     if old is not None:
-        builder.add_change(ChangeKind.LEAVES, old, drain_seconds=_drain_seconds(old))
+        builder.add_change(ChangeKind.LEAVES, old, drain_seconds=_expected_drain_seconds(old))
         builder.lost_up_counts[old.place] += old.is_up and not old.foreign_owner
     if new is not None:
         builder.add_change(ChangeKind.REGISTERS, new)
@@ -290,7 +290,9 @@ def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> Disco
     place = (change.application, change.service_url)
     lost, arriving = builder.lost_up_counts[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.instances_before.get(place, ()))
-    if change.before is None or not (removes_all(up, lost, arriving) or removes_majority(up, lost, arriving)):
+    if change.before is None or not (
+        removes_all_of_several(up, lost, arriving) or removes_majority_of_many(up, lost, arriving)
+    ):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
@@ -335,7 +337,7 @@ def _syncer_change(step: Step, *, is_drift: bool) -> DiscoveryChange:
     return DiscoveryChange(ChangeKind.CHANGES, name, details=details)
 
 
-def _refused_change(problem: EngineError) -> RefusedChange:
+def _refused_change(problem: EngineErrorReport) -> RefusedChange:
     """Return a refusal with our sentence only, taken from an engine's error."""
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
@@ -383,11 +385,11 @@ def _join_maps_masked_in_other(contents: Mapping[str, str], other: Mapping[str, 
     return contents
 
 
-def _drain_seconds(instance: RegisteredInstance) -> int:
+def _expected_drain_seconds(instance: RegisteredInstance) -> int:
     return instance.drain_seconds if instance.is_up and not instance.foreign_owner else 0
 
 
-def _project_and_stack(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
+def _project_and_stack(steps: tuple[Step, ...], problems: list[EngineErrorReport]) -> tuple[str, str]:
     """Return project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
     for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
         parts = urn.split("::")

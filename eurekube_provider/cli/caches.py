@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 
-DRAIN_OPTION_HELPS = {
+HELP_BY_DRAIN_OPTION = {
     "server_cache_seconds": "Eureka's read-only cache; 0 where it is off",
     "client_fetch_seconds": "how often the slowest caller fetches the registry",
     "load_balancer_cache_seconds": "the slowest caller's load-balancer cache; 0 where it is off",
@@ -22,7 +22,7 @@ DRAIN_OPTION_HELPS = {
 def add_drain_duration_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
     """Add an option for each duration of a drain, except those in ``leave_out``."""
     default = Drain()
-    for name, text in DRAIN_OPTION_HELPS.items():
+    for name, text in HELP_BY_DRAIN_OPTION.items():
         if name not in leave_out:
             parser.add_argument(
                 f"--{name.replace('_', '-')}",
@@ -36,7 +36,7 @@ def add_drain_duration_options(parser: argparse.ArgumentParser, leave_out: Itera
 def drain_from_options(options: argparse.Namespace) -> Drain:
     """Return the drain whose durations the options give; a missing option gives the default."""
     said = vars(options)
-    return Drain(**{name: said[name] for name in DRAIN_OPTION_HELPS if name in said})
+    return Drain(**{name: said[name] for name in HELP_BY_DRAIN_OPTION if name in said})
 
 
 def _parse_seconds(text: str) -> float:

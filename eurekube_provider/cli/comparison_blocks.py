@@ -28,14 +28,14 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.doctor.inventory_reader import Inventory
 
-_STATE_TONES = {
+_TONE_BY_STATE = {
     SyncState.NOT_READY: Tone.BAD,
     SyncState.NOT_KNOWN: Tone.WARNING,
     SyncState.NOT_SYNCED: Tone.WARNING,
     SyncState.SYNCED: Tone.GOOD,
     SyncState.NOT_COMPARED: Tone.DIM,
 }
-_SEVERITY_TONES = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, Severity.NOTE: Tone.DIM}
+_TONE_BY_SEVERITY = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, Severity.NOTE: Tone.DIM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def status_blocks(status: StatusReport) -> Iterable[Block]:
     for line in describe_operators(inventory.operators, status.now_seconds) if inventory.operators else ():
         yield Line.of(line, Tone.DIM)
     worst = status.findings[0].severity if status.findings else None
-    tone = _SEVERITY_TONES[worst] if worst else Tone.GOOD
+    tone = _TONE_BY_SEVERITY[worst] if worst else Tone.GOOD
     yield Line(
         (
             Cell(headline(status.comparisons, status.mirrors), tone),
@@ -162,7 +162,7 @@ def _describe_sources(inventory: Inventory) -> str:
 
 
 def _finding_blocks(finding: StatusFinding) -> Iterable[Block]:
-    tone = _SEVERITY_TONES[finding.severity]
+    tone = _TONE_BY_SEVERITY[finding.severity]
     subjects = f"  {finding.subjects_text}" if finding.subjects_text else ""
     yield Line((Cell(finding.problem.reason, tone), Cell(subjects)), 2)
     yield Line.of(finding.problem.message, indent=4)
@@ -196,7 +196,7 @@ def comparison_table(
             *([Cell(one.eureka_name)] if shows_eureka_column else ()),
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
-            Cell(str(one.state), _STATE_TONES[one.state]),
+            Cell(str(one.state), _TONE_BY_STATE[one.state]),
             _reason_cell(one.problem, problems),
         )
         for one in comparisons
@@ -222,7 +222,7 @@ def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: C
             Cell(one.services_text or "-"),
             Cell(f"{one.ready_count}/{one.endpoint_count}"),
             Cell(_format_read_age(one, now_seconds)),
-            Cell(str(one.state), _STATE_TONES[one.state]),
+            Cell(str(one.state), _TONE_BY_STATE[one.state]),
             _reason_cell(one.problem, problems),
         )
         for one in mirrors

@@ -10,7 +10,7 @@ from eurekube_provider.cli.command_parser import load_command_parser, program_pa
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES
 from eurekube_provider.cli.terminal import print_text
 
-_NO_FILE_COMPLETION = 4
+_NO_FILE_COMPLETION_DIRECTIVE = 4
 """kubectl's directive (cobra's ShellCompDirectiveNoFileComp) that forbids completion with file names."""
 
 _BASH_SCRIPT = r"""_eurekube() {
@@ -66,7 +66,7 @@ def complete_for_kubectl() -> int:
     *words, incomplete = sys.argv[1:] or [""]
     for value, description in completions(words, incomplete):
         print_text(f"{value}\t{description}\n" if description else f"{value}\n")
-    print_text(f":{_NO_FILE_COMPLETION}\n")
+    print_text(f":{_NO_FILE_COMPLETION_DIRECTIVE}\n")
     return 0
 
 

@@ -23,7 +23,7 @@ from eurekube_provider.doctor.finding import Fault, Finding, Severity, merge_pat
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
-WELL, FINDINGS, COULD_NOT_READ = 0, 1, 2
+WELL_EXIT_CODE, FINDINGS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes: all well, faults found, parts not read. A part that was not read outweighs a fault."""
 
 _SETTING_NAMES = frozenset(
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         snapshot = read_snapshot(settings)
     except EurekubeError as error:
         print_error_line(f"eurekube doctor: could not look: {error}")
-        return COULD_NOT_READ
+        return COULD_NOT_READ_EXIT_CODE
     everything = check_snapshot(snapshot, requirements, time.time(), settings.watch_namespaces)
     found = (one for one in everything if one.fault not in ignored)
     findings = sorted(found, key=lambda one: list(Severity).index(one.severity))
@@ -91,7 +91,13 @@ def run(options: argparse.Namespace) -> int:
         )
     for sentence in snapshot.unread_parts:
         print_error_line(f"eurekube doctor: could not look at {sentence}")
-    return COULD_NOT_READ if snapshot.unread_parts else FINDINGS if findings else WELL
+    return (
+        COULD_NOT_READ_EXIT_CODE
+        if snapshot.unread_parts
+        else FINDINGS_EXIT_CODE
+        if findings
+        else WELL_EXIT_CODE
+    )
 
 
 def _parse_ignored_faults(text: str) -> set[Fault]:

@@ -29,7 +29,7 @@ from eurekube_provider.eureka.overrides import (
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
-_CACHES_PER_SERVER = 2
+_DELAYING_CACHES_PER_SERVER = 2
 """The number of a server's response caches that delay a list; each may be as old as the read-only cache."""
 
 
@@ -137,11 +137,11 @@ def _drain_instances(peers: Peers, options: argparse.Namespace) -> int:
     if options.no_wait:
         if instances:
             print_line(f"callers may call them for {left} s more; then they may be stopped")
-        return _print_complaints(
+        return _print_complaints_and_get_exit_code(
             [*complaints, *describe_listed_not_held(named.only_listed, "this list may be older than that")]
         )
     if named.only_listed:
-        younger_at = asked_at + _CACHES_PER_SERVER * drain.server_cache_seconds
+        younger_at = asked_at + _DELAYING_CACHES_PER_SERVER * drain.server_cache_seconds
         left = max(left, math.ceil(younger_at - time.monotonic()))
     if left:
         print_line(f"callers may call them for {left} s more: waiting")
@@ -160,7 +160,7 @@ def _drain_instances(peers: Peers, options: argparse.Namespace) -> int:
         print_line(f"safe: they were out of service for {total} s, and no caller knows them any more")
     elif not complaints:
         print_line("safe: Eureka lists them no more")
-    return _print_complaints(complaints)
+    return _print_complaints_and_get_exit_code(complaints)
 
 
 def report_duplicate_urls(peers: Peers) -> dict[str, str]:
@@ -251,7 +251,7 @@ def reasons_not_drained(results: Sequence[StatusByServer]) -> list[str]:
     return [*found, *unknown]
 
 
-def _print_complaints(complaints: Sequence[str]) -> int:
+def _print_complaints_and_get_exit_code(complaints: Sequence[str]) -> int:
     for sentence in complaints:
         print_error_line(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

@@ -20,7 +20,7 @@ DRIFT_EXIT_CODE = 2
 
 
 class DriftUnknown(EurekubeError):
-    """The stack could not be compared with Eureka and the cluster."""
+    """Raised where the stack could not be compared with Eureka and the cluster."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from eurekube_provider.cli.comparison_blocks import remedy_blocks
 from eurekube_provider.cli.inventory_options import (
-    COULD_NOT_READ,
-    WELL,
+    COULD_NOT_READ_EXIT_CODE,
+    WELL_EXIT_CODE,
     add_inventory_options,
     exit_if_nothing_read,
     open_inventory_reader,
@@ -98,9 +98,9 @@ def run(options: argparse.Namespace) -> int:
         if peers is None:
             message = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
             print_error_line(f"eurekube explain: {message if reader.peers else NO_EUREKA_MESSAGE}")
-            return COULD_NOT_READ
+            return COULD_NOT_READ_EXIT_CODE
         if connection not in inventory.instances:
-            return COULD_NOT_READ  # which was said
+            return COULD_NOT_READ_EXIT_CODE  # which was said
         target = _resolve_application(comparisons, target)
         application_comparisons = [one for one in comparisons if one.application == target.upper()]
         try:
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
     _print_explanation(
         options, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
     )
-    return WELL
+    return WELL_EXIT_CODE
 
 
 def _print_explanation(
@@ -290,14 +290,14 @@ def _group_blocks(group: Sequence[InstanceExplanation]) -> Iterable[Block]:
         indent = 4
         yield Line.of(f"{format_count(len(group))} of {first.application}", Tone.STRONG)
         yield from _fact_lines(common, 2)
-        yield from _impact_lines(first)
+        yield from _effect_lines(first)
     for one in group:
         tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
         name = f"{one.application} {one.instance_id}" if len(group) == 1 else one.instance_id
         yield Line((Cell(f"{name}  ", Tone.STRONG), Cell(one.status, tone)), indent - 2)
         yield from _fact_lines([fact for fact in one.facts if len(group) == 1 or fact not in common], indent)
     if len(group) == 1:
-        yield from _impact_lines(first)
+        yield from _effect_lines(first)
     yield Line.of("")
 
 
@@ -306,13 +306,13 @@ def _fact_lines(facts: Iterable[tuple[str, str]], indent: int) -> Iterable[Block
         yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), indent)
 
 
-def _impact_lines(explanation: InstanceExplanation) -> Iterable[Block]:
+def _effect_lines(explanation: InstanceExplanation) -> Iterable[Block]:
     yield Line.of("what would happen if", Tone.DIM, 2)
     for event, outcome in explanation.impact:
         yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
 
 
-_SERVICE_USE_TONES = {
+_TONE_BY_SERVICE_USE = {
     ServiceUse.LEFT_OUT: Tone.BAD,
     ServiceUse.NOT_CALLED: Tone.WARNING,
     ServiceUse.HELD: Tone.WARNING,
@@ -333,7 +333,7 @@ def _mirror_blocks(mirror_explanations: Sequence[MirrorExplanation]) -> Iterable
             yield Line.of(_format_problem(one.mirror_state.problem), Tone.WARNING, 2)
         for each in one.instances[:MAX_EXPLAINED_INSTANCES]:
             place = f" at {each.address}" if each.address else ""
-            state = Cell(str(each.use), _SERVICE_USE_TONES.get(each.use, Tone.GOOD))
+            state = Cell(str(each.use), _TONE_BY_SERVICE_USE.get(each.use, Tone.GOOD))
             yield Line(
                 (Cell(f"{each.instance_id}{place}: "), state, Cell(f": {each.why}" if each.why else "")), 4
             )

@@ -21,14 +21,16 @@ from eurekube_provider.core.objects import Object, conditions_of, qualified_name
 from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import (
     PODS,
-    STRATEGIC_MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH_TYPE,
     WORKLOADS_BY_KIND,
     KubeAccess,
     list_objects_by_name,
 )
 from eurekube_provider.operator.settings import add_setting_flags
 
-_RESOURCES_BY_KIND = {kind.lower(): resource for kind, resource in WORKLOADS_BY_KIND.items()} | {"pod": PODS}
+_API_RESOURCE_BY_KIND = {kind.lower(): resource for kind, resource in WORKLOADS_BY_KIND.items()} | {
+    "pod": PODS
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workload",
         metavar="KIND/NAME",
-        help=f"{', '.join(sorted(_RESOURCES_BY_KIND))}, e.g. deployment/rating",
+        help=f"{', '.join(sorted(_API_RESOURCE_BY_KIND))}, e.g. deployment/rating",
     )
     parser.add_argument("--namespace", "-n", metavar="NAME", required=True, help="the workload's namespace")
     add_setting_flags(parser, frozenset({"kubeconfig", "context"}))
@@ -75,11 +77,11 @@ def pods_waiting_for_gate(access: KubeAccess, workload: str, namespace: str) -> 
     :raises KubernetesError: the workload cannot be read.
     """
     kind, _, name = workload.partition("/")
-    resource = _RESOURCES_BY_KIND.get(kind.lower())
+    resource = _API_RESOURCE_BY_KIND.get(kind.lower())
     if resource is None or not name:
         raise ConfigurationError(
             f"{workload}: must be a kind and a name, e.g. deployment/rating; kinds are"
-            f" {', '.join(sorted(_RESOURCES_BY_KIND))}"
+            f" {', '.join(sorted(_API_RESOURCE_BY_KIND))}"
         )
     found = list_objects_by_name(access, resource, name, namespace)
     if not found:
@@ -129,4 +131,4 @@ def open_gate(access: KubeAccess, pod: Object) -> None:
     )
     body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
     path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"], "status")
-    access.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+    access.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH_TYPE)

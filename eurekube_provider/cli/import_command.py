@@ -34,16 +34,16 @@ _PLACEHOLDER_OWNER = StackOwner("-", "-", "-", "-")
 """A placeholder owner: the stack is not known here, and instances of any stack are left to it."""
 
 _CREDENTIAL_KEY_PATTERN = re.compile("pass|secret|token|credential", re.IGNORECASE)
-_MAX_LISTED = 5
+_MAX_LISTED_INSTANCES = 5
 
-_NATIVE_INSTRUCTIONS = """\
+_NATIVE_INSTRUCTIONS_TEMPLATE = """\
 # {what} in Eureka. What adopts it changes nothing but whose it is:
 #   {command}
 #   pulumi import --file {file} --protect=false
 # Then put this into the program in place of what the import printed, and run `pulumi up`, which adopts it.
 # {conflict} may go afterwards.
 """
-_DYNAMIC_INSTRUCTIONS = """\
+_DYNAMIC_INSTRUCTIONS_TEMPLATE = """\
 # {what} in Eureka. `pulumi up` adopts it, which changes nothing but whose it is. {conflict} may go
 # afterwards.
 """
@@ -100,13 +100,13 @@ def format_program(resources: Sequence[ProgramResource], options: argparse.Names
     # An application's name is somebody's text: quoted, it stays inside of the comment.
     shown = repr(str(options.application))
     if options.provider == "dynamic":
-        steps = _DYNAMIC_INSTRUCTIONS.format(what=shown, conflict="on_conflict")
+        steps = _DYNAMIC_INSTRUCTIONS_TEMPLATE.format(what=shown, conflict="on_conflict")
         return f"{steps}{dynamic_python_program(resources)}"
     language = "" if options.language == "python" else f" --language {options.language}"
     each = " --one-by-one" if options.one_by_one else ""
     file = repr(str(options.file)) if options.file else "imports.json"
     again = f"eurekube import {shown}{language}{each} --file {file}"
-    steps = _NATIVE_INSTRUCTIONS.format(
+    steps = _NATIVE_INSTRUCTIONS_TEMPLATE.format(
         what=shown,
         command=f"{again} (done)" if options.file else again,
         file=file,
@@ -166,12 +166,14 @@ def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
             "may not be listed yet"
         )
     others = [one for one in there if one.owner]
-    for one in others[:_MAX_LISTED]:
+    for one in others[:_MAX_LISTED_INSTANCES]:
         print_error_line(
             f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_describe_owner(one)}"
         )
-    if len(others) > _MAX_LISTED:
-        print_error_line(f"eurekube import: left out {len(others) - _MAX_LISTED} more that belong to others")
+    if len(others) > _MAX_LISTED_INSTANCES:
+        print_error_line(
+            f"eurekube import: left out {len(others) - _MAX_LISTED_INSTANCES} more that belong to others"
+        )
     named = read_listed_instances(peers, [one for one in there if not one.owner])
     for one in (*named.unreadable, *(one for one in named.registered if one.unreadable)):
         print_error_line(f"eurekube import: left out {one.application} {one.instance_id!r}: {one.unreadable}")
@@ -187,7 +189,7 @@ def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
         owners = sorted({_describe_owner(one) for one in others})
         raise RegistryRejected(
             f"nothing of {application!r} can be imported: all of it belongs to "
-            f"{format_list(owners, _MAX_LISTED)}"
+            f"{format_list(owners, _MAX_LISTED_INSTANCES)}"
         )
     return free
 

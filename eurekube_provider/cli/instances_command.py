@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from eurekube_provider.cli.inventory_options import (
-    COULD_NOT_READ,
-    WELL,
+    COULD_NOT_READ_EXIT_CODE,
+    WELL_EXIT_CODE,
     add_inventory_options,
     read_inventory,
 )
@@ -22,7 +22,7 @@ from eurekube_provider.core.wording import format_count
 NONE_FOUND_EXIT_CODE = 1
 """The exit code if no instance fits the filters."""
 
-_STATUS_TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.WARNING, Status.STARTING: Tone.WARNING}
+_TONE_BY_STATUS = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.WARNING, Status.STARTING: Tone.WARNING}
 
 
 DESCRIPTION = """\
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the instances that fit the filters; return the exit code."""
     inventory = read_inventory("instances", options)
     if not inventory.instances:
-        return COULD_NOT_READ
+        return COULD_NOT_READ_EXIT_CODE
     wanted = {name.upper() for name in options.applications}
     namespaces = set((options.namespace or "").split(",")) - {""}
 
@@ -94,10 +94,10 @@ def run(options: argparse.Namespace) -> int:
     }
     print_output(OutputFormat(options.output), document, _instance_blocks(found, inventory.instances))
     if any(read.error for read in inventory.eurekas.values()):
-        return COULD_NOT_READ
+        return COULD_NOT_READ_EXIT_CODE
     if not found:
         print_error_line("eurekube instances: nothing fits")
-    return WELL if found else NONE_FOUND_EXIT_CODE
+    return WELL_EXIT_CODE if found else NONE_FOUND_EXIT_CODE
 
 
 def _syncer_namespace(manager: Manager) -> str:
@@ -139,7 +139,7 @@ def _instance_blocks(
         (
             Cell(one.application),
             Cell(one.instance_id),
-            Cell(str(one.status), _STATUS_TONES.get(one.status, Tone.BAD)),
+            Cell(str(one.status), _TONE_BY_STATUS.get(one.status, Tone.BAD)),
             Cell(one.address),
             *([Cell(name)] if has_several else ()),
             Cell(str(manager), Tone.DIM),

@@ -15,7 +15,7 @@ from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader
 from eurekube_provider.operator.options import help_of
 from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, Settings, load_settings
 
-WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
+WELL_EXIT_CODE, DIFFERS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes, those of ``eurekube doctor``: a part that could not be read outweighs a difference."""
 
 _SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
@@ -65,14 +65,14 @@ def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator
     """Provide a reader of Kubernetes and Eureka, within the context; an error ends the command with one
     sentence.
 
-    :raises SystemExit: with :data:`COULD_NOT_READ`.
+    :raises SystemExit: with :data:`COULD_NOT_READ_EXIT_CODE`.
     """
     try:
         with InventoryReader(settings_from_options(options)) as reader:
             yield reader
     except EurekubeError as error:
         print_error_line(f"eurekube {command}: could not look: {error}")
-        raise SystemExit(COULD_NOT_READ) from None
+        raise SystemExit(COULD_NOT_READ_EXIT_CODE) from None
 
 
 def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
@@ -96,11 +96,13 @@ def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
     for sentence in inventory.unread_parts:
         print_error_line(f"eurekube {command}: could not read {sentence}")
     if inventory.kubernetes is None and not inventory.instances:
-        raise SystemExit(COULD_NOT_READ)
+        raise SystemExit(COULD_NOT_READ_EXIT_CODE)
 
 
 def exit_code(inventory: Inventory, *, differs: bool) -> int:
-    """Return the exit code; :data:`COULD_NOT_READ` unless both Kubernetes and Eureka were read in full."""
+    """Return the exit code; :data:`COULD_NOT_READ_EXIT_CODE` unless both Kubernetes and Eureka were read in
+    full.
+    """
     if not inventory.is_complete:
-        return COULD_NOT_READ
-    return DIFFERS if differs else WELL
+        return COULD_NOT_READ_EXIT_CODE
+    return DIFFERS_EXIT_CODE if differs else WELL_EXIT_CODE

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("eurekube_provider.keepalive")
 
-PROBE_TIMEOUT_SECONDS = 1.0
+CONNECT_TIMEOUT_SECONDS = 1.0
+"""The longest time, in seconds, to wait for a connection to a leftover instance's address."""
 
 IDLE_CHECK_SECONDS, IDLE_CHECKS_BEFORE_WARNING = 5.0, 2
 """Seconds between two checks that any registration is renewed, and the number of empty checks before a
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     stop = stop_event_on_signals()
     connection = settings.connections[DEFAULT_CONNECTION_NAME]
     if options.zookeeper:
-        if connection.capabilities.renewals:
+        if connection.registry_kind.renewals:
             raise ConfigurationError(
                 "--zookeeper is for a zookeeper:// URL: what Eureka holds lapses by itself"
             )
@@ -134,7 +135,7 @@ def accepts_connection(instance: Instance) -> bool:
     """Return whether a connection can be made to the address at which callers would call an instance."""
     port = instance.port if instance.port.enabled else instance.secure_port
     try:
-        with socket.create_connection((instance.ip_address, port.number), PROBE_TIMEOUT_SECONDS):
+        with socket.create_connection((instance.ip_address, port.number), CONNECT_TIMEOUT_SECONDS):
             return True
     except (OSError, ValueError, OverflowError):  # an address that none can be
         return False

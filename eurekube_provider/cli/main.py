@@ -13,9 +13,9 @@ from eurekube_provider.cli.command_parser import load_command_parser, program_pa
 from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.wording import suggest_name
-from eurekube_provider.runtime.extras import Extra, require_extra
+from eurekube_provider.runtime.extras import ExtraName, require_extra
 
-_EXTRA_BY_COMMAND: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
+_EXTRA_BY_COMMAND: Mapping[str, ExtraName] = {"demo": "demo", "operator": "operator"}
 """The extra that installs a command's packages, by command; ``cli`` for all others."""
 
 

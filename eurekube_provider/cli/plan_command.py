@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from eurekube_provider.cli.inventory_options import (
-    COULD_NOT_READ,
+    COULD_NOT_READ_EXIT_CODE,
     add_inventory_options,
     exit_code,
     read_inventory,
@@ -19,7 +19,7 @@ from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPl
 from eurekube_provider.core.syncer import connection_name
 from eurekube_provider.core.wording import format_count
 
-_STEP_TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.WARNING, "!": Tone.WARNING}
+_TONE_BY_STEP_SIGN = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.WARNING, "!": Tone.WARNING}
 
 
 DESCRIPTION = """\
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     inventory = read_inventory("plan", options)
     if inventory.kubernetes is None or not inventory.instances:
         print_error_line("eurekube plan: there is no plan without both Kubernetes and Eureka")
-        return COULD_NOT_READ
+        return COULD_NOT_READ_EXIT_CODE
     planned = plan_syncers(inventory.kubernetes, inventory.instances)
     chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
     unplanned = {
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     document = {"syncers": list(map(_plan_to_dict, chosen)), "notPlanned": unplanned}
     print_output(OutputFormat(options.output), document, _plan_blocks(chosen))
     code = exit_code(inventory, differs=any(map(_has_anything_to_show, chosen)))
-    return COULD_NOT_READ if unknown or unplanned else code
+    return COULD_NOT_READ_EXIT_CODE if unknown or unplanned else code
 
 
 def _reasons_not_planned(
@@ -110,7 +110,7 @@ def _plan_blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
         for problem in one.problems:
             yield Line((Cell(f"{problem.reason}: ", Tone.WARNING), Cell(problem.message)), 2)
         for line in one.steps.describe().splitlines():
-            yield Line.of(line, _STEP_TONES.get(line[:1], Tone.PLAIN), 2)
+            yield Line.of(line, _TONE_BY_STEP_SIGN.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)
     if idle or not busy:
         yield Line.of(f"nothing to do for {format_count(idle, 'syncer')}", Tone.DIM)

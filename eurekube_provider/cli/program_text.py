@@ -59,7 +59,7 @@ def native_yaml_resources(resources: Iterable[ProgramResource]) -> str:
     made = {
         each.name: {
             "type": f"eurekube:{each.kind}",
-            "properties": _escape_references(rename_properties(each.properties, to_camel_case)),
+            "properties": _escape_pulumi_references(rename_properties(each.properties, to_camel_case)),
         }
         for each in resources
     }
@@ -101,8 +101,8 @@ def _python_literal(value: Any, depth: int) -> str:
     return _python_string(value) if isinstance(value, str) else repr(value)
 
 
-def _escape_references(value: Any) -> Any:
+def _escape_pulumi_references(value: Any) -> Any:
     """Return a value whose texts have each ``${`` escaped, so that Pulumi finds no reference."""
     if isinstance(value, Mapping):
-        return {key: _escape_references(item) for key, item in value.items()}
+        return {key: _escape_pulumi_references(item) for key, item in value.items()}
     return value.replace("${", "$${") if isinstance(value, str) else value

@@ -9,8 +9,8 @@ from typing import TextIO
 
 from eurekube_provider.core.quoting import printable
 
-BAR_WIDTH = 30
-_REDRAW_SECONDS = 0.5
+PROGRESS_BAR_WIDTH = 30
+_REDRAW_INTERVAL_SECONDS = 0.5
 
 
 def print_text(text: str) -> None:
@@ -46,7 +46,7 @@ def wait_with_progress(
                 f"{math.ceil(left)} s  "
             )
             stream.flush()
-        time.sleep(min(_REDRAW_SECONDS, left))
+        time.sleep(min(_REDRAW_INTERVAL_SECONDS, left))
     if shows:
         stream.write(f"\r{format_progress_bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
         stream.flush()
@@ -54,5 +54,9 @@ def wait_with_progress(
 
 def format_progress_bar(done: float, total: float) -> str:
     """Return a progress bar, e.g. ``[######....]``."""
-    filled = BAR_WIDTH if total <= 0 else min(BAR_WIDTH, max(0, round(BAR_WIDTH * done / total)))
-    return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
+    filled = (
+        PROGRESS_BAR_WIDTH
+        if total <= 0
+        else min(PROGRESS_BAR_WIDTH, max(0, round(PROGRESS_BAR_WIDTH * done / total)))
+    )
+    return f"[{'#' * filled}{'.' * (PROGRESS_BAR_WIDTH - filled)}]"

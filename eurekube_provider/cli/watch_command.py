@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
             if sys.stdout.isatty() and output is OutputFormat.TABLE:
                 _redraw_repeatedly(first, read_status, interval, count)
             else:
-                _print_changes(first, read_status, interval, count, output)
+                _print_status_when_changed(first, read_status, interval, count, output)
         except KeyboardInterrupt:
             return 0
     return 0
@@ -116,7 +116,7 @@ def _redraw_repeatedly(
             status, looks = read_status(), looks + 1
 
 
-def _print_changes(
+def _print_status_when_changed(
     status: StatusReport, read_status: _ReadStatus, interval: float, count: int | None, output: OutputFormat
 ) -> None:
     before, looks = "", 1

@@ -11,9 +11,13 @@ from typing import Any
 from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in_plan, group_by_cause
 from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
-from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of_object
+from eurekube_provider.comparison.reported_state import (
+    NEVER_RECONCILED_STATE,
+    SyncState,
+    reported_state_of_object,
+)
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
@@ -211,12 +215,12 @@ def _hold_back_steps(
     if said.reason in _REASONS_HOLDING_ALL_STEPS:
         held, steps = replace(said, message=str(said)), Plan(refusals=steps.refusals)
     elif syncer.is_paused:
-        held = Problem(ConditionType.PAUSED, "the syncer is paused: nothing is changed")
+        held = Problem(SyncerCondition.PAUSED, "the syncer is paused: nothing is changed")
     elif desired.may_be_incomplete:
         messages = "; ".join(problem.message for problem in desired.problems)
         held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
         steps = _without_removals(steps, spared=desired.terminating_ids)
-    elif said.reason == ConditionType.BRAKED:
+    elif said.reason == SyncerCondition.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
     problems = () if held else tuple(desired.problems)
     return SyncerPlan(planned.key, planned.owner, planned.eureka_name, steps, held, problems)
@@ -278,7 +282,7 @@ def _compare_syncers(
 ) -> Iterable[Comparison]:
     owned, _ = _index_instances(eurekas)
     plans = plan_syncers(kubernetes, eurekas)
-    for item in filter(has_own_row, kubernetes.syncers):
+    for item in filter(has_own_status_row, kubernetes.syncers):
         key, eureka = _namespace_and_name(item), connection_name(item)
         registered = owned[eureka, kubernetes.owner_of_syncer(key)] if eureka in eurekas else None
         yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
@@ -302,7 +306,7 @@ def _compare_syncers(
             )
 
 
-def has_own_row(item: Object) -> bool:
+def has_own_status_row(item: Object) -> bool:
     """Return whether a syncer is shown in a row of its own.
 
     A syncer of all Services of a namespace is shown by the syncers derived from it. It has a row of its own
@@ -311,7 +315,7 @@ def has_own_row(item: Object) -> bool:
     if not is_namespace_syncer(item) or item["metadata"].get("deletionTimestamp"):
         return True
     refused = ((item.get("status") or {}).get("applications") or {}).get("refused")
-    return bool(refused) or reported_state_of_object(item) is NEVER_RECONCILED
+    return bool(refused) or reported_state_of_object(item) is NEVER_RECONCILED_STATE
 
 
 def compare_syncer(
@@ -335,12 +339,12 @@ def compare_syncer(
     if item["metadata"].get("deletionTimestamp"):
         state = SyncState.NOT_SYNCED
         problem = observed_problem(ObservedReason.DELETED, "it was deleted, and its instances leave")
-    elif reported is NEVER_RECONCILED:
+    elif reported is NEVER_RECONCILED_STATE:
         if kubernetes and eureka and kubernetes.up and not eureka.up:
             state = SyncState.NOT_READY
             message = "no operator has looked at it yet, and callers find none of its ready endpoints"
             problem = observed_problem(ObservedReason.NOT_LOOKED_AT, message)
-    elif found and (problem is None or problem.reason == ConditionType.CONFLICT):
+    elif found and (problem is None or problem.reason == SyncerCondition.CONFLICT):
         message = "; ".join(group.summary for group in group_by_cause(found))  # each cause once
         if problem is None:
             state, problem = SyncState.NOT_SYNCED, observed_problem(ObservedReason.DIFFERS, message)

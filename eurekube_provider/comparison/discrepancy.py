@@ -13,8 +13,8 @@ from eurekube_provider.core.plan import (
     Plan,
     Refusal,
     RefusalReason,
+    describe_differences,
     describe_owner,
-    differences,
     self_registration_remedy,
 )
 from eurekube_provider.core.wording import format_count
@@ -59,7 +59,7 @@ def difference_of_change(change: Change, why: str = "") -> Difference:
     instance, actual = change.instance, change.actual
     changed = ""
     if actual is not None and change.action in (Action.UPDATE, Action.SET_STATUS):
-        changed = f"{', '.join(differences(instance, actual))}; "
+        changed = f"{', '.join(describe_differences(instance, actual))}; "
     return Difference(
         *instance.key,
         kubernetes="" if change.action is Action.DEREGISTER else status_and_address(instance),
@@ -107,7 +107,7 @@ def _default_cause(change: Change) -> str:
         return "not in Eureka"
     if change.action is Action.DEREGISTER or change.actual is None:
         return "no longer in Kubernetes"
-    fields = differences(change.instance, change.actual)
+    fields = describe_differences(change.instance, change.actual)
     statuses = [one for one in fields if one.startswith("status: ")]
     others = [one.partition(":")[0] for one in fields if not one.startswith("status: ")]
     parts = [*statuses, *([f"{', '.join(others)} differ"] if others else [])]

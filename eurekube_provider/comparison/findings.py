@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, FindingName
+from eurekube_provider.comparison.seen_remedies import REMEDY_BY_FINDING_NAME, FindingName
 from eurekube_provider.core.problem import Problem
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def build_finding(
     severity: Severity, name: FindingName, message: str, subjects: Sequence[str] = ()
 ) -> StatusFinding:
     """Return a finding that is about no application, with its remedy."""
-    return StatusFinding(severity, Problem(name, message, FINDING_REMEDIES[name]), subjects)
+    return StatusFinding(severity, Problem(name, message, REMEDY_BY_FINDING_NAME[name]), subjects)
 
 
 def eureka_findings(

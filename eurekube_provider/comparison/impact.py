@@ -36,7 +36,7 @@ def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None 
 
     :param syncer: the syncer that keeps the instance, where it is known.
     """
-    return list(_EFFECTS_BY_MANAGER_KIND[manager.kind](instance, manager, syncer))
+    return list(_EFFECTS_FUNCTION_BY_MANAGER_KIND[manager.kind](instance, manager, syncer))
 
 
 def describe_lapse(instance: Instance) -> str:
@@ -168,7 +168,7 @@ def _effects_on_unknown_owner(
     )
 
 
-_EFFECTS_BY_MANAGER_KIND = {
+_EFFECTS_FUNCTION_BY_MANAGER_KIND = {
     ManagerKind.SYNCER: _effects_on_syncer_instance,
     ManagerKind.OTHER_CLUSTER: _effects_on_other_cluster_instance,
     ManagerKind.STACK: _effects_on_stack_instance,

@@ -41,7 +41,9 @@ _CONDITIONS_NAMING_INSTANCES = (
 )
 """Conditions whose messages name instances."""
 
-_NOT_SHOWN_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
+_NOT_SHOWN_YET_TEXT = (
+    "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
+)
 
 
 class ServiceUse(RankedEnum):
@@ -202,7 +204,7 @@ class _MirrorExplainer:
             )
         why = f"it is {instance.status}, and only what is UP is called"
         return MirroredInstance(
-            key, ServiceUse.NOT_CALLED, address, _NOT_SHOWN_YET if instance.status is Status.UP else why
+            key, ServiceUse.NOT_CALLED, address, _NOT_SHOWN_YET_TEXT if instance.status is Status.UP else why
         )
 
     def _explain_unlisted(self, instance_id: str, endpoints: Sequence[MirrorEndpoint]) -> MirroredInstance:
@@ -214,7 +216,7 @@ class _MirrorExplainer:
             return MirroredInstance(
                 instance_id, ServiceUse.NOT_CALLED, address, "Eureka lists it no more: its endpoint goes next"
             )
-        if self._has_condition(MirrorCondition.BRAKED):
+        if self._has_true_condition(MirrorCondition.BRAKED):
             said = Problem.of(self._conditions[MirrorCondition.BRAKED]).text
             return MirroredInstance(instance_id, ServiceUse.HELD, address, f"Eureka does not list it: {said}")
         most = f", for {self._mirror.hold_seconds} s at most (spec.holdSeconds)" if self._mirror else ""
@@ -235,7 +237,7 @@ class _MirrorExplainer:
             return said
         mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, lambda _: None)
         for problem in mapped.problems:
-            if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has_condition(
+            if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has_true_condition(
                 MirrorCondition.UNRESOLVABLE
             ):
                 continue  # here nothing is resolved, and the operator has no trouble with names
@@ -243,7 +245,7 @@ class _MirrorExplainer:
             return f"{problem.reason}: it {detail}"
         if self._mirror_state.problem_text:
             return f"its mirror is {self._mirror_state.state}: {self._mirror_state.problem_text}"
-        return _NOT_SHOWN_YET
+        return _NOT_SHOWN_YET_TEXT
 
     def _why_never_mirrored(self, instance: Instance) -> str:
         manager = manager_of(instance, self._cluster.name)
@@ -251,14 +253,14 @@ class _MirrorExplainer:
             return f"{manager} of this cluster registered it: what this cluster registers is never mirrored"
         return f"{manager} registered it: spec.includeOtherClusters is not true"
 
-    def _has_condition(self, kind: MirrorCondition) -> bool:
+    def _has_true_condition(self, kind: MirrorCondition) -> bool:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
     def _find_operator_message(self, instance: Instance) -> str:
         """Return the operator's sentence about an instance in a condition of the mirror."""
         start = f"{instance.application} {instance.instance_id} "
         for kind in _CONDITIONS_NAMING_INSTANCES:
-            if not self._has_condition(kind):
+            if not self._has_true_condition(kind):
                 continue
             for sentence in Problem.of(self._conditions[kind]).message.split("; "):
                 if sentence.startswith(start):

@@ -11,7 +11,7 @@ from eurekube_provider.comparison.reported_state import ReportedState, SyncState
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
-from eurekube_provider.core.mirror_conditions import MirroredService
+from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_names import mirrored_service_name
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
@@ -45,7 +45,7 @@ class MirrorState:
     mirror: Mirror | None
     application: str
     eureka_name: str
-    services: tuple[MirroredService, ...]
+    services: tuple[MirroredServiceCounts, ...]
     service_count: int
     endpoint_count: int
     ready_count: int
@@ -156,7 +156,7 @@ def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
     services = tuple(_services_in_status(item))
     service_count = int(status.get("mirrored") or 0)
     if not services and spec.get("application") and (name := service_of_application(item, application)):
-        services = (MirroredService(application, name),)
+        services = (MirroredServiceCounts(application, name),)
     reported = reported_state_of_object(item)
     found = MirrorState(
         namespace=str(item["metadata"]["namespace"]),
@@ -190,10 +190,10 @@ def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
     return found
 
 
-def _services_in_status(item: Object) -> Iterable[MirroredService]:
+def _services_in_status(item: Object) -> Iterable[MirroredServiceCounts]:
     listed: Iterable[Mapping[str, Any]] = (item.get("status") or {}).get("services") or ()
     for one in listed:
-        yield MirroredService(
+        yield MirroredServiceCounts(
             str(one.get("application") or ""),
             str(one.get("name") or ""),
             int(one.get("endpoints") or 0),

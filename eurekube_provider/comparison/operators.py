@@ -57,7 +57,7 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorsSnapshot:
-    """The cluster's operators, as far as they could be snapshot.
+    """The cluster's operators, as far as they could be read.
 
     :ivar lease_error: the reason why their Leases could not be read; empty where they were read.
     :ivar instances_renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
@@ -106,7 +106,7 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
 
 
 def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]:
-    """Yield lines for a person: each operator's leader, and when each server was snapshot.
+    """Yield lines for a person: each operator's leader, and when each server was read.
 
     :param now: Unix time.
     """
@@ -117,7 +117,8 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
         last = "" if one.is_leading(now) else f" by {one.holder}" if one.holder else ", and released"
         yield f"{name}: {who} by the Lease {one.lease_name}, renewed {_format_age(one.renewed_at, now)}{last}"
         if notes.cluster_name:
-            watched = "all namespaces" if ALL_NAMESPACES in notes.namespaces else ", ".join(notes.namespaces)
+            is_watching_all = ALL_NAMESPACES in notes.watched_namespaces
+            watched = "all namespaces" if is_watching_all else ", ".join(notes.watched_namespaces)
             yield f"  it calls the cluster {notes.cluster_name}, and watches {watched}"
         if notes.cluster_name and not notes.is_cluster_name_given:
             yield (
@@ -125,7 +126,7 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
                 f" would renew nothing, and all its instances would lapse; set --cluster-name"
                 f" {notes.cluster_name}"
             )
-        for server in notes.servers:
+        for server in notes.server_notes:
             said = (
                 f"failed: {server.error}"
                 if server.error
@@ -151,7 +152,7 @@ def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str,
             "renewedSecondsAgo": None if one.renewed_at is None else round(now - one.renewed_at),
             "operator": one.notes.operator,
             "cluster": one.notes.cluster_name,
-            "namespaces": list(one.notes.namespaces),
+            "namespaces": list(one.notes.watched_namespaces),
             "servers": [
                 {
                     "eureka": server.eureka,
@@ -160,7 +161,7 @@ def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str,
                     "answeredAt": server.answered_at or None,
                     "error": server.error,
                 }
-                for server in one.notes.servers
+                for server in one.notes.server_notes
             ],
         }
         for one in snapshot.states
@@ -193,13 +194,13 @@ def findings_about_operators(
             )
             yield build_finding(Severity.WARNING, FindingName.TWO_OPERATORS, message)
     for one in alive:
-        for server in one.notes.servers:
+        for server in one.notes.server_notes:
             seconds = _seconds_since(server.read_at, now)
             if seconds is None or seconds > EUREKA_UNREAD_AFTER_SECONDS:
                 when = _format_time_since(server.read_at, now)
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
-    if alive and all(one.notes.namespaces for one in alive):
+    if alive and all(one.notes.watched_namespaces for one in alive):
         yield from _findings_about_unwatched_objects(alive, objects)
 
 
@@ -230,7 +231,7 @@ def _findings_without_leader(snapshot: OperatorsSnapshot, now: float) -> Iterato
 def _findings_about_unwatched_objects(
     alive: Iterable[OperatorState], objects: Iterable[Object]
 ) -> Iterator[StatusFinding]:
-    watched = {namespace for one in alive for namespace in one.notes.namespaces}
+    watched = {namespace for one in alive for namespace in one.notes.watched_namespaces}
     if ALL_NAMESPACES in watched:
         return
     left = [one for one in objects if one["metadata"]["namespace"] not in watched]
@@ -246,12 +247,13 @@ def _findings_about_unwatched_objects(
 
 def _describe_shared_namespaces(one: LeaseNotes, other: LeaseNotes) -> str:
     """Return the namespaces that two operators both watch, as text."""
-    if not one.namespaces or not other.namespaces:
+    if not one.watched_namespaces or not other.watched_namespaces:
         return "perhaps the same namespaces"
     for all_of, some in ((one, other), (other, one)):
-        if ALL_NAMESPACES in all_of.namespaces:
-            return "all namespaces" if ALL_NAMESPACES in some.namespaces else ", ".join(some.namespaces)
-    return ", ".join(sorted({*one.namespaces} & {*other.namespaces}))
+        if ALL_NAMESPACES in all_of.watched_namespaces:
+            watched = some.watched_namespaces
+            return "all namespaces" if ALL_NAMESPACES in watched else ", ".join(watched)
+    return ", ".join(sorted({*one.watched_namespaces} & {*other.watched_namespaces}))
 
 
 def _format_age(at: float | None, now: float) -> str:

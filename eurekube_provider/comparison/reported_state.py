@@ -8,7 +8,7 @@ from typing import Any
 
 from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
 
@@ -82,7 +82,7 @@ class ReportedState:
         }
 
 
-NEVER_RECONCILED = ReportedState(
+NEVER_RECONCILED_STATE = ReportedState(
     is_ready=None,
     ready=observed_problem(ObservedReason.NOT_LOOKED_AT, "no operator has looked at it yet"),
     is_synced=None,
@@ -96,9 +96,9 @@ def reported_state_of_object(item: Mapping[str, Any]) -> ReportedState:
     :param item: the EurekaSyncer.
     """
     conditions = conditions_of(item)
-    ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
+    ready, synced = conditions.get(SyncerCondition.READY), conditions.get(SyncerCondition.SYNCED) or {}
     if ready is None:
-        return NEVER_RECONCILED
+        return NEVER_RECONCILED_STATE
     truth = {"True": True, "False": False}
     return ReportedState(
         is_ready=truth.get(ready.get("status", "")),

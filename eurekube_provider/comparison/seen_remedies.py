@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
 
@@ -80,7 +80,7 @@ class FindingName(StrEnum):
     """The operator cannot read a kind of object at the moment, and works with what it read before."""
 
 
-OBSERVED_REASON_REMEDIES: Mapping[str, str] = {
+REMEDY_BY_OBSERVED_REASON: Mapping[str, str] = {
     ObservedReason.NOT_LOOKED_AT: (
         "start an operator that serves this namespace; if one runs, read its log, and run"
         " `eurekube operator --check`, which names each right that is missing"
@@ -99,12 +99,12 @@ OBSERVED_REASON_REMEDIES: Mapping[str, str] = {
     ObservedReason.NONE_UP: (
         "run `eurekube explain` with the application's name: it says of each instance why it is not UP"
     ),
-    ObservedReason.UNREADABLE_INSTANCE: SYNCER_REMEDIES[ConditionType.UNREADABLE_INSTANCE],
+    ObservedReason.UNREADABLE_INSTANCE: SYNCER_REMEDIES[SyncerCondition.UNREADABLE_INSTANCE],
     ObservedReason.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
 """The remedy for each reason of an application or a mirror."""
 
-FINDING_REMEDIES: Mapping[str, str] = {
+REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
     FindingName.EUREKA_UNREACHABLE: (
         "find out why Eureka does not answer as it should; what it holds is kept meanwhile"
     ),
@@ -142,4 +142,4 @@ FINDING_REMEDIES: Mapping[str, str] = {
 
 def observed_problem(reason: ObservedReason, message: str) -> Problem:
     """Return the problem of an application or a mirror, with its remedy."""
-    return Problem(reason, message, OBSERVED_REASON_REMEDIES[reason])
+    return Problem(reason, message, REMEDY_BY_OBSERVED_REASON[reason])

@@ -30,12 +30,13 @@ class JudgedAddress:
 
     :ivar canonical_text: the address as Kubernetes writes it.
     :ivar family: ``IPv4`` or ``IPv6``.
-    :ivar refusal_reason: why the address is not mirrored; empty where it may be.
+    :ivar refusal_clause: why the address is not mirrored, as the end of a sentence about it, such as ``is a
+        loopback address``; empty where it may be.
     """
 
     canonical_text: str
     family: str
-    refusal_reason: str
+    refusal_clause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class AddressPolicy:
     def judge_address(self, text: str, mirror_networks: tuple[Network, ...] = ()) -> JudgedAddress | None:
         """Return the judgement on an address as instances give it; None for a host name.
 
-        :param mirror_networks: as for :meth:`refusal_reason`.
+        :param mirror_networks: as for :meth:`refusal_clause`.
         """
         place = (text, mirror_networks)
         try:
@@ -75,13 +76,13 @@ class AddressPolicy:
             found = JudgedAddress(text, "IPv4", unlike)
         elif parsed is not None:
             found = JudgedAddress(
-                str(parsed), f"IPv{parsed.version}", self.refusal_reason(parsed, mirror_networks)
+                str(parsed), f"IPv{parsed.version}", self.refusal_clause(parsed, mirror_networks)
             )
         self._judgement_cache[place] = found
         return found
 
-    def refusal_reason(self, address: IpAddress, mirror_networks: tuple[Network, ...] = ()) -> str:
-        """Return why an address is not mirrored; empty where it may be.
+    def refusal_clause(self, address: IpAddress, mirror_networks: tuple[Network, ...] = ()) -> str:
+        """Return why an address is not mirrored, as the end of a sentence about it; empty where it may be.
 
         :param mirror_networks: the mirror's own networks; the address must be in one of them, too. Empty
             for no such limit.

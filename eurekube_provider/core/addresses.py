@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified_name
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
@@ -50,7 +50,8 @@ def service_address(
     nodes: Iterable[Object] | None,
     ports: Collection[int] = (),
 ) -> Address | Problem:
-    """Choose the address that callers of ``service`` use; for node ports the first of :func:`node_addresses`.
+    """Choose the address that callers of ``service`` use; for node ports the first of
+    :func:`ready_node_addresses`.
 
     For a Service of type LoadBalancer, ``Auto`` waits for the load balancer's address, or takes an external
     IP that a person gave. It never takes the cluster IP: callers would have to move once the load balancer
@@ -66,7 +67,7 @@ def service_address(
         host = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
         return Address(host, _find_service_address(service, Advertise.CLUSTER_IP) or host)
     if advertise is Advertise.NODE_PORT:
-        found = node_addresses(service, slices, nodes, max_nodes=1)
+        found = ready_node_addresses(service, slices, nodes, max_nodes=1)
         return found if isinstance(found, Problem) else found[0][1]
     awaits_balancer = (service.get("spec") or {}).get("type") == "LoadBalancer"
     order: Sequence[Advertise] = AUTO_ADVERTISE_ORDER if advertise is Advertise.AUTO else (advertise,)
@@ -88,7 +89,7 @@ def service_address(
             "wait for the load balancer; where none comes, use mode pod, or for callers in the cluster set "
             "spec.advertise to ClusterIP"
         )
-    return Problem(ConditionType.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
+    return Problem(SyncerCondition.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
 
 
 def _describe_missing_load_balancer(service: Object, ports: Collection[int]) -> str:
@@ -126,7 +127,7 @@ def _find_service_address(service: Object, kind: Advertise, ports: Collection[in
     return cluster_ip if cluster_ip != "None" else None
 
 
-def node_addresses(
+def ready_node_addresses(
     service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, max_nodes: int
 ) -> tuple[tuple[str, Address], ...] | Problem:
     """List ready nodes by name and address: only nodes with an external address if there are any.
@@ -166,7 +167,8 @@ def node_addresses(
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
             return (found[0], *others[: max_nodes - 1])
     return Problem(
-        ConditionType.NO_ADDRESS, f"Service {qualified_name(service)}: {words} is ready and has an IP address"
+        SyncerCondition.NO_ADDRESS,
+        f"Service {qualified_name(service)}: {words} is ready and has an IP address",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.identity import NODE_KEY
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import Action, Change, Plan
@@ -34,7 +34,13 @@ syncers.
 """
 
 MAX_LOSS_SHARE_OF_SYNCER = 0.5
+"""The share of a syncer's instances that are UP, above which an unexplained loss is braked."""
+
 MAX_LOSS_SHARE_OF_OPERATOR = 0.3
+"""The share of all the operator's instances that are UP, above which the losses of all syncers within
+:data:`LOSS_WINDOW_SECONDS` are braked.
+"""
+
 MIN_REMOVALS_FOR_SHARES = 10
 """The number of removals below which the brake checks no share: shares mean nothing in small numbers."""
 
@@ -73,12 +79,12 @@ class HeldRemovals:
 class SiblingTotals:
     """Totals over all syncers that are derived from the same namespace's syncer.
 
-    :ivar parent: namespace and name of the namespace's syncer.
+    :ivar parent_qualified_name: ``namespace/name`` of the namespace's syncer.
     :ivar up_count: how many of their instances are UP, those of the judged syncer included.
     :ivar recent_changes: their changes within :data:`LOSS_WINDOW_SECONDS`.
     """
 
-    parent: str
+    parent_qualified_name: str
     up_count: int
     recent_changes: RecentChanges
 
@@ -113,7 +119,8 @@ class BrakeJudgement:
         that a person took out of service would lose that wish, and the source, once repaired, would bring the
         instance up.
     :ivar held_removals: why the changes wait, and until when; None where none does.
-    :ivar left_keys: the keys of instances that go without having been seen terminating.
+    :ivar left_keys: the keys of instances that go without having been seen terminating; empty while the brake
+        holds their removal back.
     :ivar arrived_keys: the keys of instances that become usable.
     :ivar is_released: True if the removals go because a person released the brake.
     """
@@ -168,9 +175,9 @@ def judge_removals(
     ids = ids_of_other_services([one.instance for one in vanished])
     aside = tuple(one for one in vanished if one.instance.instance_id in ids)
     seconds = BRAKE_HOLD_SECONDS
-    if removes_all(up, len(leaving), arriving):
+    if removes_all_of_several(up, len(leaving), arriving):
         reason = f"all {up} instances would go"
-    elif removes_majority(up, count, arriving):
+    elif removes_majority_of_many(up, count, arriving):
         reason = f"{count} of {up} instances would go"
     elif siblings := _describe_sibling_losses(history.siblings, left_keys, arrived_keys):
         reason = siblings
@@ -196,7 +203,7 @@ def judge_removals(
         if not removes_capacity(change) and not seen_terminating(change.instance.instance_id)
     )
     problem = Problem(
-        ConditionType.BRAKED,
+        SyncerCondition.BRAKED,
         f"{reason}, and {count} of them without having been seen terminating: held back until {until} in "
         "case the source is broken",
         f"if the removals are meant, annotate the syncer with {RELEASE_BRAKE_ANNOTATION}=now",
@@ -224,9 +231,12 @@ def _describe_sibling_losses(
         siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_of_other_syncers
     )
     if recent_changes.losses_of_other_syncers and (
-        removes_all(before, lost, 0) or removes_majority(before, lost, 0)
+        removes_all_of_several(before, lost, 0) or removes_majority_of_many(before, lost, 0)
     ):
-        return f"{lost} of {before} instances of all Services of {siblings.parent} would go within a minute"
+        return (
+            f"{lost} of {before} instances of all Services of {siblings.parent_qualified_name} would go "
+            "within a minute"
+        )
     return ""
 
 
@@ -239,21 +249,21 @@ def describe_suspicious_address_loss(before: int, leaving: int, unexplained: int
     """
     if not unexplained:
         return ""
-    if removes_all(before, leaving, arriving):
+    if removes_all_of_several(before, leaving, arriving):
         reason = f"all {before} addresses would go"
-    elif removes_majority(before, unexplained, arriving):
+    elif removes_majority_of_many(before, unexplained, arriving):
         reason = f"{unexplained} of {before} addresses would go"
     else:
         return ""
     return f"{reason}, and {unexplained} of them without having been seen terminating"
 
 
-def removes_all(up: int, leaving: int, arriving: int) -> bool:
+def removes_all_of_several(up: int, leaving: int, arriving: int) -> bool:
     """Return whether a plan removes all of several instances that are UP, and adds none."""
     return up >= 2 and leaving >= up and not arriving
 
 
-def removes_majority(up: int, unexplained: int, arriving: int) -> bool:
+def removes_majority_of_many(up: int, unexplained: int, arriving: int) -> bool:
     """Return whether the removals that were not seen terminating, less the arrivals, are a large share of the
     instances that are UP.
     """

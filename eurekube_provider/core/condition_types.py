@@ -7,7 +7,7 @@ from enum import StrEnum
 AWAITING_OPERATOR_REASON = "AwaitingOperator"
 """Reason of the condition Ready that the CRDs give to a custom resource that no operator has looked at."""
 
-PROGRESS_CONDITIONS = ("Reconciling", "Stalled")
+PROGRESS_CONDITION_TYPES = ("Reconciling", "Stalled")
 """The standard conditions of kstatus and Flux, for tools that do not know Eurekube's own."""
 
 
@@ -24,7 +24,7 @@ class StatusCondition(StrEnum):
         return self in ("Ready", "Synced")
 
 
-class ConditionType(StatusCondition):
+class SyncerCondition(StatusCondition):
     """Types of conditions of a EurekaSyncer."""
 
     READY = "Ready"

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from eurekube_provider.core.brake import BrakeHistory, BrakeJudgement, counts_for_brake, judge_removals
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import id_without_cluster
 from eurekube_provider.core.mapping import DesiredInstances, registered_without_address
@@ -98,8 +98,10 @@ class StateRules:
     """The rules for one state of a syncer.
 
     :ivar registers: True if desired instances are registered and brought up to date.
+    :ivar removal_scope: which undesired instances are removed.
     :ivar restores_forgotten_instances: True if instances that a registry forgot are registered again as they
         were.
+    :ivar uses_brake: True if the brake may hold changes back.
     :ivar renews: True if instances that do not leave are renewed.
     :ivar takes_over_under_former_cluster_names: True if the syncer takes over its instances under a former
         name of the cluster.
@@ -173,7 +175,7 @@ class SyncerSituation:
     :ivar ended_ids: ids of held instances whose pods the cluster no longer has.
     :ivar address_taker_by_id: by id of held instances whose address a pod of another Service has now, that
         pod.
-    :ivar forgotten_by_registry: by registry, instances that it forgot and whose endpoints are still ready.
+    :ivar restorable_by_registry: by registry, instances that it forgot and whose endpoints are still ready.
     :ivar connections_to_same_eureka: other connections that lead to the servers of ``home_registry``.
     :ivar connections_to_maybe_same_eureka: other connections that may or may not lead to the servers of
         ``home_registry``, with the reason for the doubt; None if the doubt ends by itself.
@@ -210,7 +212,7 @@ class SyncerSituation:
     terminating_ids: frozenset[str] = frozenset()
     ended_ids: frozenset[str] = frozenset()
     address_taker_by_id: Mapping[str, str] = field(default_factory=dict)
-    forgotten_by_registry: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    restorable_by_registry: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     connections_to_same_eureka: frozenset[str] = frozenset()
     connections_to_maybe_same_eureka: Mapping[str, RegistryError | None] = field(default_factory=dict)
     unlisted_instances: Sequence[Instance] = ()
@@ -224,12 +226,12 @@ class SyncerSituation:
     removable_dead_registrations: Sequence[Instance] = ()
     self_registered: tuple[SelfRegistration, ...] = ()
     problems_with_foreign_instances: tuple[Problem, ...] = ()
-    brake: BrakeHistory = _NO_HISTORY
+    brake_history: BrakeHistory = _NO_HISTORY
     now: float = 0.0
     unix_now: float = 0.0
 
     @property
-    def keys_of_pods_without_host_port(self) -> frozenset[InstanceKey]:
+    def keys_kept_without_host_port(self) -> frozenset[InstanceKey]:
         """The keys of instances that stay registered while the host port of their pods is not known."""
         if not self.desired.pods_without_host_port:
             return frozenset()
@@ -290,6 +292,8 @@ class RegistrySteps:
     :ivar handovers: updates that give instances to other syncers, which desire them next.
     :ivar restores: registrations of instances that the registry forgot.
     :ivar registrations: registrations, updates, and changes of statuses.
+    :ivar removals: removals of instances that the syncer does not want, other than those of the next two
+        fields.
     :ivar removals_after_move: removals of instances that are registered already at the registry that the
         syncer names.
     :ivar dead_registration_removals: removals of instances that pods which are gone had registered
@@ -320,7 +324,7 @@ class RegistrySteps:
 
     @property
     def plan(self) -> Plan:
-        """The changes as one plan, without the evictions of instances of other owners."""
+        """All changes as one plan, except ``dead_registration_removals``, which change others' instances."""
         changes = (*self.takeovers, *self.handovers, *self.changes_for_brake, *self.removals_after_move)
         return Plan(changes, self.refusals, self.duplicates)
 
@@ -349,7 +353,7 @@ class Decision:
         first, then the syncer's own changes.
     :ivar home_differences: all differences at the registry that the syncer names, carried out or not.
     :ivar paused_change_count: how many changes a paused syncer does not make.
-    :ivar brake: the changes that are held back, and why.
+    :ivar brake_judgement: the changes that are held back, and why.
     :ivar requeue_after_seconds: seconds until the next decision, though no event reports a change.
     :ivar error: why a change waits that is to be tried again.
     """
@@ -357,7 +361,7 @@ class Decision:
     steps_by_registry: Mapping[str, RegistrySteps]
     home_differences: Plan = _EMPTY_PLAN
     paused_change_count: int = 0
-    brake: BrakeJudgement = _NOT_BRAKED
+    brake_judgement: BrakeJudgement = _NOT_BRAKED
     requeue_after_seconds: float | None = None
     error: RegistryError | None = None
 
@@ -396,7 +400,10 @@ def decide(situation: SyncerSituation) -> Decision:
         handed_over_up = sum(one.status is Status.UP and counts_for_brake(one) for one in handed_over)
         brake = judge_removals(
             Plan(tuple(change for steps in steps_by_registry.values() for change in steps.changes_for_brake)),
-            replace(situation.brake, syncer_up_count=situation.brake.syncer_up_count - handed_over_up),
+            replace(
+                situation.brake_history,
+                syncer_up_count=situation.brake_history.syncer_up_count - handed_over_up,
+            ),
             situation.terminating_ids.__contains__,
             situation.now,
             situation.unix_now,
@@ -419,7 +426,8 @@ def decide(situation: SyncerSituation) -> Decision:
         or any(situation.under_undeclared_cluster_names.values())
     )
     is_in_the_way |= any(
-        one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.problems_with_foreign_instances
+        one.reason == SyncerCondition.DEAD_SELF_REGISTERED
+        for one in situation.problems_with_foreign_instances
     )
     # No event tells a paused syncer that another pod gets an address.
     has_unread_objects = situation.desired.has_unread_objects or situation.desired.has_unread_pods
@@ -481,7 +489,7 @@ class _StepsDraft:
         application_instances = situation.application_instances.get(name, ())
         restores: tuple[Change, ...] = ()
         if self.rules.restores_forgotten_instances and (
-            lost := situation.forgotten_by_registry.get(name, ())
+            lost := situation.restorable_by_registry.get(name, ())
         ):
             to_restore = [
                 one for one in lost if not (self.rules.registers and one.key in situation.desired.keys)
@@ -542,7 +550,7 @@ class _StepsDraft:
             stay.
         """
         situation, removal_scope = self.situation, self.rules.removal_scope
-        wanted = situation.desired.keys | situation.keys_of_pods_without_host_port
+        wanted = situation.desired.keys | situation.keys_kept_without_host_port
         handed_over: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []

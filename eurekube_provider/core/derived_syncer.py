@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import RESERVED_PREFIX
+from eurekube_provider.core.identity import RESERVED_METADATA_PREFIX
 from eurekube_provider.core.objects import (
     STACK_LABEL,
     Object,
@@ -45,7 +45,7 @@ INHERITED_METADATA_KEYS = {"labels": STACK_LABEL, "annotations": REGISTER_BEFORE
 The label names the stack that created the syncer, so that a stack which removes its operator finds them.
 """
 
-METADATA_PREFIX = "eurekube.io/metadata."
+METADATA_ANNOTATION_PREFIX = "eurekube.io/metadata."
 """The prefix of annotations of a Service that set a metadata key."""
 
 FIELDS_BY_ANNOTATION: Mapping[str, str] = {
@@ -97,18 +97,18 @@ def is_namespace_syncer(item: Object | None) -> bool:
     return bool(_selector(item).get("services"))
 
 
-def derived_name(syncer: str, service: str) -> str:
+def derived_syncer_name(syncer: str, service: str) -> str:
     """Return the name of the syncer of one Service; a Service's name has no dot."""
     return f"{syncer}.{service}"
 
 
-def split_derived_name(name: str) -> tuple[str, str]:
+def split_derived_syncer_name(name: str) -> tuple[str, str]:
     """Return the names of the namespace's syncer and of the Service; empty for a name that is not derived."""
     syncer, _, service = name.rpartition(".")
     return (syncer, service) if syncer and service else ("", "")
 
 
-def parent_of_derived_syncer(item: Object | None) -> tuple[str, str]:
+def name_and_uid_of_parent_syncer(item: Object | None) -> tuple[str, str]:
     """Return the name and the UID of the syncer from which a syncer is derived; empty for any other."""
     for one in (item["metadata"].get("ownerReferences") or ()) if item is not None else ():
         if one.get("kind") == SYNCER_KIND and one.get("controller") and one.get("apiVersion") == API_VERSION:
@@ -116,7 +116,7 @@ def parent_of_derived_syncer(item: Object | None) -> tuple[str, str]:
     return "", ""
 
 
-def membership_of(item: Object, service: Object | None) -> Membership:
+def membership_of_service(item: Object, service: Object | None) -> Membership:
     """Return the relation of a Service to a namespace's syncer."""
     if service is None or is_mirrored(service):
         return Membership.NOT_A_MEMBER
@@ -155,7 +155,7 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
         "kind": SYNCER_KIND,
         "metadata": {
             "namespace": metadata["namespace"],
-            "name": derived_name(metadata["name"], name),
+            "name": derived_syncer_name(metadata["name"], name),
             "labels": {DERIVED_FROM_LABEL: metadata["name"], **marks["labels"]},
             **({"annotations": marks["annotations"]} if marks["annotations"] else {}),
             "ownerReferences": [
@@ -202,15 +202,16 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
             )
     if "metadata" in listed:
         given = {
-            key.removeprefix(METADATA_PREFIX): value
+            key.removeprefix(METADATA_ANNOTATION_PREFIX): value
             for key, value in written.items()
-            if key.startswith(METADATA_PREFIX)
+            if key.startswith(METADATA_ANNOTATION_PREFIX)
         }
-        if key := next((key for key in given if key.startswith(RESERVED_PREFIX)), ""):
+        if key := next((key for key in given if key.startswith(RESERVED_METADATA_PREFIX)), ""):
             raise _annotation_error(
                 service,
-                METADATA_PREFIX + key,
-                f"would be Eurekube's own: metadata keys that start with {RESERVED_PREFIX} cannot be set",
+                METADATA_ANNOTATION_PREFIX + key,
+                f"would be Eurekube's own: metadata keys that start with {RESERVED_METADATA_PREFIX} cannot "
+                "be set",
             )
         if given:
             found["metadata"] = {**(spec.get("metadata") or {}), **given}
@@ -253,8 +254,11 @@ def _selector(item: Object | None) -> Mapping[str, Any]:
 class MemberServiceState:
     """The state of one Service of a namespace's syncer.
 
+    :ivar service: the Service's name.
     :ivar is_ready: the condition Ready of the Service's syncer; None where it is unknown.
     :ivar problem: why the Service's syncer is not in sync; None if it is.
+    :ivar is_refused: True if the Service's syncer cannot be created or changed because of the Service.
+    :ivar desired: how many instances the Service's syncer wants; ``registered`` how many it has.
     """
 
     service: str
@@ -286,7 +290,7 @@ def read_member_service_state(
         missing = Problem(Reason.JOINING, "it has no EurekaSyncer yet")
         return MemberServiceState(service, False if refusal else None, refusal or missing, is_refused)
     conditions, status = conditions_of(item), item.get("status") or {}
-    ready, synced = (conditions.get(kind) or {} for kind in (ConditionType.READY, ConditionType.SYNCED))
+    ready, synced = (conditions.get(kind) or {} for kind in (SyncerCondition.READY, SyncerCondition.SYNCED))
     is_ready = {"True": True, "False": False}.get(ready.get("status", ""))
     problem = refusal
     generation = item["metadata"].get("generation")
@@ -301,7 +305,7 @@ def read_member_service_state(
         is_ready,
         problem,
         is_refused,
-        (conditions.get(ConditionType.BRAKED) or {}).get("status") == "True",
+        (conditions.get(SyncerCondition.BRAKED) or {}).get("status") == "True",
         int(status.get("desired") or 0),
         int(status.get("registered") or 0),
     )
@@ -309,7 +313,12 @@ def read_member_service_state(
 
 @dataclass(frozen=True, slots=True)
 class MemberServiceCounts:
-    """The counts over the Services of a namespace's syncer, and the worst Services."""
+    """The counts over the Services of a namespace's syncer, and the worst Services.
+
+    :ivar total: the number of Services; the next four fields count those in a state.
+    :ivar worst_services: the states of Services with a problem, the worst first, at most
+        :data:`MAX_WORST_SERVICES_IN_STATUS`.
+    """
 
     total: int
     ready: int

@@ -18,7 +18,8 @@ from eurekube_provider.core.objects import (
 
 
 def find_instances_to_restore(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Instance]:
-    """Return the lost instances, as they were, whose endpoints are still ready at the same address.
+    """Return the lost instances whose endpoints are still ready at the same address, as they were; an
+    overridden one as UP, since the registry remembers the override.
 
     :param slices: the current EndpointSlices. For the instance of a whole Service any ready endpoint of the
         Service is enough.
@@ -73,7 +74,7 @@ def find_instances_of_vanished_pods(held: Collection[Instance], slices: Iterable
         name, namespace = pod_and_namespace_of_id(one.instance_id)
         if (namespace, name) in pods:
             siblings.add((namespace, one.application))
-        elif is_pod_name_in_id(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
+        elif is_name_of_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
     return [
         one for one in found if (pod_and_namespace_of_id(one.instance_id)[1], one.application) in siblings
@@ -98,7 +99,7 @@ def find_address_takers(
         one.instance_id: (namespace, name, one.ip_address)
         for one in held
         for name, namespace in [pod_and_namespace_of_id(one.instance_id)]
-        if is_pod_name_in_id(name)
+        if is_name_of_pod(name)
     }
     siblings = pods_in_slices(own_slices)
     addresses = {address for _, _, address in pods.values()}
@@ -133,7 +134,7 @@ def pods_in_slices(slices: Iterable[Object]) -> set[tuple[str, str]]:
     }
 
 
-def is_pod_name_in_id(name: str) -> bool:
+def is_name_of_pod(name: str) -> bool:
     """Return whether the name in an instance's id is a pod's, and not an IP address or a Service's name."""
     if ".svc" in name or not name:
         return False

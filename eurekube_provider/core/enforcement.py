@@ -18,12 +18,12 @@ class StackInstancePolicy:
     """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
     :ivar adopts: True if the stack takes the instance over where it belongs to another owner.
-    :ivar enforce: the status to bring about, replacing a person's as well; None leaves the status to people,
-        and lifts one that is marked as enforced.
+    :ivar enforced_status: the status to bring about, replacing a person's as well; None leaves the status to
+        people, and lifts one that is marked as enforced.
     """
 
     adopts: bool = False
-    enforce: Status | None = None
+    enforced_status: Status | None = None
 
 
 def status_to_reach(enforce: Status | None, have: Instance | None) -> Status | None:
@@ -48,7 +48,7 @@ def enforced_status_being_lifted(have: Instance | None, status: Status | None) -
     return Status(former) if is_lifted else None
 
 
-def needs_status_change(enforce: Status | None, have: Instance | None) -> bool:
+def needs_separate_status_request(enforce: Status | None, have: Instance | None) -> bool:
     """Return whether a status must be set or cleared by a request of its own: a registration does not bring
     it about, or another server may hold a former status.
     """

@@ -37,7 +37,7 @@ from eurekube_provider.core.objects import (
     parse_api_time,
     pod_name_of_endpoint,
 )
-from eurekube_provider.core.syncer import READINESS_GATE, Mode, ReadinessGate, WhenEurekaIsAway
+from eurekube_provider.core.syncer import READINESS_GATE, Mode, ReadinessGateSettings, WhenEurekaIsAway
 from eurekube_provider.core.wording import format_list
 
 UNSELECTED_POD_WAIT_SECONDS = 5.0
@@ -123,6 +123,7 @@ class GateView:
 
     :ivar syncer: the syncer's namespace and name.
     :ivar state: the syncer's state; None before the first decision for the syncer.
+    :ivar gate_settings: the syncer's settings for gates.
     :ivar required_shown_seconds: for how long each server must have shown the pod.
     :ivar has_instances: True if the syncer has instances in Eureka.
     :ivar is_in_slices: True if an EndpointSlice of the Service has the pod's endpoint.
@@ -142,7 +143,7 @@ class GateView:
     syncer: tuple[str, str]
     state: SyncerState | None = None
     mode: Mode = Mode.POD
-    gate: ReadinessGate = field(default_factory=ReadinessGate)
+    gate_settings: ReadinessGateSettings = field(default_factory=ReadinessGateSettings)
     required_shown_seconds: float = 0.0
     has_instances: bool = False
     is_in_slices: bool = False
@@ -179,13 +180,13 @@ class GateDecision:
     """The decision on a pod's gate.
 
     :ivar syncer: the syncer that decided; None where no syncer selects the pod.
-    :ivar since: the time since which all servers show the pod, while callers still learn of it.
+    :ivar shown_since: the time since which all servers show the pod, while callers still learn of it.
     """
 
     reason: GateReason
     message: str
     syncer: tuple[str, str] | None = None
-    since: float | None = None
+    shown_since: float | None = None
 
 
 def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateDecision:
@@ -232,20 +233,20 @@ def _reason_and_message(view: GateView) -> tuple[GateReason, str]:
         if view.is_in_slices and not view.is_registration_uncertain:
             return GateReason.NOT_WANTED, "the pod's endpoint cannot be registered"
         return GateReason.REGISTERING, "the pod is not registered yet"
-    return _reason_by_servers(view)
+    return _reason_and_message_by_servers(view)
 
 
-def _reason_by_servers(view: GateView) -> tuple[GateReason, str]:
+def _reason_and_message_by_servers(view: GateView) -> tuple[GateReason, str]:
     since = view.shown_by_all_since
     if view.is_eureka_away and not view.shown_since:
-        if view.gate.when_eureka_is_away is WhenEurekaIsAway.OPEN:
+        if view.gate_settings.when_eureka_is_away is WhenEurekaIsAway.OPEN:
             return GateReason.OPEN_WITHOUT_EUREKA, "no server of Eureka answers, and whenEurekaIsAway is Open"
         return GateReason.EUREKA_AWAY, "no server of Eureka answers, so that callers cannot learn of the pod"
     if since is None:
         lacking = sorted(server for server, at in view.shown_since.items() if at is None)
         where = f" by {format_list(lacking, 3)}" if lacking else ""
         return GateReason.REGISTERING, f"the pod is not shown as UP{where} yet"
-    if view.hanging_servers and view.gate.when_eureka_is_away is WhenEurekaIsAway.WAIT:
+    if view.hanging_servers and view.gate_settings.when_eureka_is_away is WhenEurekaIsAway.WAIT:
         return GateReason.EUREKA_HANGS, (
             f"{format_list(view.hanging_servers, 3)} does not answer, and callers that use it cannot learn "
             f"of the pod; they leave it within {CALLERS_LEAVE_HUNG_SERVER_SECONDS:g} s"
@@ -280,7 +281,10 @@ def is_held_by_gate(pod: Object) -> bool:
 
 def held_since_unix(pod: Object) -> float:
     """Return the Unix time since which a held pod has been held, by its conditions; 0 for unknown."""
-    return max(_parse_unix_time(one.get("lastTransitionTime")) for one in _conditions_but_gate(pod))
+    return max(
+        _parse_api_time_as_unix(one.get("lastTransitionTime"))
+        for one in _conditions_required_beside_gate(pod)
+    )
 
 
 def is_ready_or_becoming_ready(pod: Object) -> bool:
@@ -301,10 +305,10 @@ def _is_ready_but_for_gate(pod: Object) -> bool:
     """Return whether the containers of a pod that declares the gate are ready, and its other gates open."""
     if not declares_gate(pod.get("spec") or {}) or pod["metadata"].get("deletionTimestamp"):
         return False
-    return all(one.get("status") == "True" for one in _conditions_but_gate(pod))
+    return all(one.get("status") == "True" for one in _conditions_required_beside_gate(pod))
 
 
-def _conditions_but_gate(pod: Object) -> list[Object]:
+def _conditions_required_beside_gate(pod: Object) -> list[Object]:
     """Return the conditions of a pod's containers and of its other gates; an empty one for each that is
     missing.
     """
@@ -325,13 +329,13 @@ def mark_held_pods_ready(
     found = []
     for one in slices:
         namespace, endpoints = one["metadata"]["namespace"], one.get("endpoints") or ()
-        after = [_mark_ready(each, namespace, held) for each in endpoints]
+        after = [_mark_ready_if_held(each, namespace, held) for each in endpoints]
         is_same = all(new is old for new, old in zip(after, endpoints, strict=True))
         found.append(one if is_same else {**one, "endpoints": after})
     return found
 
 
-def _mark_ready(endpoint: Object, namespace: str, held: Collection[tuple[str, str]]) -> Object:
+def _mark_ready_if_held(endpoint: Object, namespace: str, held: Collection[tuple[str, str]]) -> Object:
     if (
         is_ready(endpoint)
         or is_terminating(endpoint)
@@ -364,11 +368,11 @@ def parse_shown_by(message: str) -> tuple[frozenset[str], float] | None:
     has no such text.
     """
     found = _SHOWN_BY_PATTERN.search(message)
-    since_unix = _parse_unix_time(found[2]) if found is not None else 0.0
+    since_unix = _parse_api_time_as_unix(found[2]) if found is not None else 0.0
     return (frozenset(found[1].split(", ")), since_unix) if found is not None and since_unix else None
 
 
-def _parse_unix_time(text: object) -> float:
+def _parse_api_time_as_unix(text: object) -> float:
     """Return the Unix time of an RFC 3339 text; 0 for any other value."""
     found = parse_api_time(text)
     return found.timestamp() if found is not None else 0.0

@@ -15,7 +15,7 @@ from eurekube_provider.core.routes import (
     RouteCandidate,
     Routes,
     TargetService,
-    first_reachable_address,
+    alphabetically_first_nonlocal_address,
     host_problem,
     is_acme_challenge_path,
     no_address_problem,
@@ -23,10 +23,10 @@ from eurekube_provider.core.routes import (
 
 GATEWAY_API_GROUP = "gateway.networking.k8s.io"
 
-_REDIRECTING_FILTERS = ("RequestRedirect", "URLRewrite", "ExtensionRef")
+_REDIRECTING_FILTER_TYPES = ("RequestRedirect", "URLRewrite", "ExtensionRef")
 """Filters that send, or may send, a request to another host or path than the called one."""
 
-_PUBLIC_PORTS = {"HTTP": 80, "HTTPS": 443}
+_PUBLIC_PORT_BY_PROTOCOL = {"HTTP": 80, "HTTPS": 443}
 """The ports at which listeners are called from outside. Some controllers write the ports of their own pods
 into listeners with other numbers.
 """
@@ -48,7 +48,7 @@ def gateway_route_candidates(target: TargetService, routes: Routes, domain: str)
             continue
         for parent in _gateway_references(route):
             via = f"HTTPRoute {qualified_name(route)}"
-            place = _referenced_gateway_name(route, parent)
+            place = _qualified_gateway_name(route, parent)
             gateway = gateways.get(place)
             problem = (
                 _unknown_gateway_problem(place, routes)
@@ -77,7 +77,7 @@ def _candidates_at_gateway(
 ) -> Iterator[RouteCandidate]:
     """Yield one candidate for each listener of a Gateway that a route is attached to."""
     via = f"HTTPRoute {qualified_name(route)} at Gateway {qualified_name(gateway)}"
-    address = first_reachable_address(
+    address = alphabetically_first_nonlocal_address(
         one.get("value")
         for one in (gateway.get("status") or {}).get("addresses") or ()
         if one.get("type", "IPAddress") in ("IPAddress", "Hostname")
@@ -141,7 +141,7 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
     of_parent = [
         one
         for one in written
-        if _referenced_gateway_name(route, one["parentRef"]) == place
+        if _qualified_gateway_name(route, one["parentRef"]) == place
         and all(one["parentRef"].get(key) == parent.get(key) for key in ("sectionName", "port"))
     ]
     generation = route["metadata"].get("generation", 0)
@@ -159,6 +159,7 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
 
 
 def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | None:
+    """Return the problem that a Gateway is not programmed or has no address; None where neither is so."""
     generation = gateway["metadata"].get("generation", 0)
     if not _has_condition_status(
         _conditions_by_type(gateway.get("status") or {}), "Programmed", "True", generation
@@ -175,7 +176,7 @@ def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | No
 
 
 def _uncallable_listener_problem(gateway: Object, listener: Object) -> Problem | None:
-    """Return the problem that a listener cannot be called by plain http or by https."""
+    """Return the problem that a listener cannot be called by plain http or by https; None where it can."""
     via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     mode = (listener.get("tls") or {}).get("mode") or "Terminate"
     if listener.get("protocol") not in ("HTTP", "HTTPS") or mode != "Terminate":
@@ -184,10 +185,11 @@ def _uncallable_listener_problem(gateway: Object, listener: Object) -> Problem |
             " HTTP, or HTTPS that ends at the Gateway",
             "attach the HTTPRoute to another listener, by sectionName",
         )
-    if listener.get("port") != _PUBLIC_PORTS[listener["protocol"]]:
+    if listener.get("port") != _PUBLIC_PORT_BY_PROTOCOL[listener["protocol"]]:
         return no_address_problem(
             f"the {via} has the port {listener.get('port')}, which may be one of its controller's own pods",
-            f"attach the HTTPRoute to a listener with the port {_PUBLIC_PORTS[listener['protocol']]}",
+            "attach the HTTPRoute to a listener with the port "
+            f"{_PUBLIC_PORT_BY_PROTOCOL[listener['protocol']]}",
         )
     own = ((gateway.get("spec") or {}).get("allowedListeners") or {}).get("namespaces") or {}
     if own.get("from", "None") != "None":
@@ -200,7 +202,7 @@ def _uncallable_listener_problem(gateway: Object, listener: Object) -> Problem |
 
 
 def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | None:
-    """Return the problem that a Gateway does not serve a listener at this moment."""
+    """Return the problem that a Gateway does not serve a listener at this moment; None where it does."""
     via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     written = (gateway.get("status") or {}).get("listeners") or ()
     conditions = next(
@@ -233,14 +235,14 @@ def _competing_listener_problem(
     gateway: Object, listener: Object, host: str, gateways_at_address: Iterable[Object]
 ) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
-    specific host name.
+    specific host name; None where they do not.
 
     :param gateways_at_address: the Gateways at the same address.
     """
-    ours = _host_specificity(listener)
+    ours = _host_specificity_sort_key(listener)
     for each in gateways_at_address:
         for other in _gateway_listeners(each):
-            is_nearer = other["port"] == listener["port"] and _host_specificity(other) > ours
+            is_nearer = other["port"] == listener["port"] and _host_specificity_sort_key(other) > ours
             if is_nearer and _includes_host(str(other["hostname"]), host):
                 return no_address_problem(
                     f"the listener {other['name']} of Gateway {qualified_name(each)} takes {host}, and the"
@@ -287,7 +289,7 @@ def _may_serve_host(route: Object, host: str, gateway: Object, listener: Object)
     return (
         (is_near or source != "Same")
         and any(
-            _referenced_gateway_name(route, one) == qualified_name(gateway)
+            _qualified_gateway_name(route, one) == qualified_name(gateway)
             and _refers_to_listener(one, listener)
             for one in _gateway_references(route)
         )
@@ -310,7 +312,7 @@ def _gateway_references(route: Object) -> Iterator[Object]:
             yield one
 
 
-def _referenced_gateway_name(route: Object, parent: Object) -> str:
+def _qualified_gateway_name(route: Object, parent: Object) -> str:
     return f"{parent.get('namespace') or route['metadata']['namespace']}/{parent['name']}"
 
 
@@ -359,7 +361,7 @@ def _includes_host(served: str, host: str) -> bool:
     return served == host or (served.startswith("*.") and host.endswith(served[1:]))
 
 
-def _host_specificity(listener: Object) -> tuple[bool, int]:
+def _host_specificity_sort_key(listener: Object) -> tuple[bool, int]:
     """Return the sort key of a listener's host name: a name comes after a wildcard, a longer one after a
     shorter one.
     """
@@ -403,7 +405,7 @@ def _sends_all_requests_to(rule: Object, target: TargetService, route: Object | 
     return (
         len(backends) == 1
         and _is_target_backend(backends[0], namespace, target)
-        and not any(one.get("type") in _REDIRECTING_FILTERS for one in filters)
+        and not any(one.get("type") in _REDIRECTING_FILTER_TYPES for one in filters)
     )
 
 

@@ -41,7 +41,7 @@ class PodOnHost:
     host_ports: tuple[tuple[int, tuple[str, int]], ...] = ()
     is_in_host_network: bool = False
 
-    def at(self, address: str) -> PodOnHost | None:
+    def if_at_address(self, address: str) -> PodOnHost | None:
         """Return the pod if it has this address; None for another pod of its name, as of a StatefulSet."""
         return self if address in self.addresses else None
 
@@ -72,7 +72,7 @@ class PodWithoutHostPort:
     is_ready: bool
     address: str = ""
 
-    def update_registered_instance(self, held: Instance) -> Instance | None:
+    def registered_instance_to_keep(self, held: Instance) -> Instance | None:
         """Return the pod's registered instance with the status to register; None if it is not kept."""
         if self.address and held.ip_address != self.address:
             return None
@@ -136,11 +136,11 @@ def _host_address_and_ports(
     first = next((one[0] for one in bound if one), None)
     if first is None or not (first or pod.host_addresses):
         return address, (0,) * len(numbers)
-    host = first or _first_of_family(pod.host_addresses, family)
+    host = first or _first_of_family_or_first(pod.host_addresses, family)
     return host, tuple(one[1] if one and one[0] == first else 0 for one in bound)
 
 
-def _first_of_family(addresses: tuple[str, ...], family: str) -> str:
+def _first_of_family_or_first(addresses: tuple[str, ...], family: str) -> str:
     return next((one for one in addresses if _is_of_family(one, family)), addresses[0])
 
 

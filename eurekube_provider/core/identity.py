@@ -47,21 +47,21 @@ NODE_KEY = "eurekube.node"
 APPLICATION_MEMBER_KEY = "eurekube.member"
 """Metadata key: the key of the instance within its EurekaApplication; absent for a EurekaInstance."""
 
-RESERVED_PREFIX = "eurekube."
+RESERVED_METADATA_PREFIX = "eurekube."
 """The prefix of metadata keys that only Eurekube may set."""
 
 SELF_RENEWER_VALUE = "self"
 """Value of :data:`RENEWER_KEY` for a registration whose application sends its own renewals."""
 
-INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
-APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
+DYNAMIC_INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+DYNAMIC_APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
 """The type tokens of the dynamic provider's resources in Pulumi's states."""
 
 NATIVE_INSTANCE_TYPE = "eurekube:index:Instance"
 NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
 """The type tokens of the native provider's resources in Pulumi's states."""
 
-OPERATOR_GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
+DYNAMIC_OPERATOR_GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
 NATIVE_OPERATOR_GUARD_TYPE = "eurekube:index:OperatorGuard"
 """The type tokens, in both providers, of the resource that keeps an operator from being removed while it
 is needed; the resource is nothing in a cluster.
@@ -102,6 +102,7 @@ class Cluster:
 
     :param name: part of every instance id and owner.
     :param uid: the UID of its kube-system namespace; it tells two clusters of one name apart.
+    :param domain: the domain of its DNS names.
     """
 
     name: str
@@ -113,8 +114,8 @@ class Cluster:
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
 
-    def owns_under_another_name(self, owner: str | None, uid: str | None) -> bool:
-        """Return whether ``owner`` is a syncer of this cluster under another name of the cluster.
+    def has_syncer_under_another_name(self, owner: str | None, uid: str | None) -> bool:
+        """Return whether ``owner`` names a syncer of this cluster, but by another name of the cluster.
 
         :param uid: the cluster's UID in the instance's metadata.
         """
@@ -138,7 +139,7 @@ def cluster_name_of_owner(owner: str | None) -> str | None:
     return parsed.cluster if isinstance(parsed, ClusterOwner) else None
 
 
-def are_of_same_stack(one: str | None, other: str | None) -> bool:
+def are_owners_of_same_stack(one: str | None, other: str | None) -> bool:
     """Return whether both owners are resources of the same stack."""
     first, second = parse_owner(one), parse_owner(other)
     return (

@@ -10,7 +10,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routes import (
     RouteCandidate,
     TargetService,
-    first_reachable_address,
+    alphabetically_first_nonlocal_address,
     host_problem,
     is_acme_challenge_path,
     no_address_problem,
@@ -128,7 +128,7 @@ def _ingress_address(ingress: Object, port: int) -> str:
     without an error.
     """
     given = ((ingress.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    return first_reachable_address(
+    return alphabetically_first_nonlocal_address(
         one.get("ip") or one.get("hostname")
         for one in given
         if not one.get("ports")

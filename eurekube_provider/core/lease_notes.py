@@ -24,13 +24,15 @@ CLUSTER_NAME_IS_GIVEN_ANNOTATION = "eurekube.io/cluster-name-is-given"
 PREVIOUS_CLUSTER_NAMES_ANNOTATION = "eurekube.io/previous-cluster-names"
 WATCHED_NAMESPACES_ANNOTATION = "eurekube.io/watched-namespaces"
 DROPPED_NAMESPACES_ANNOTATION = "eurekube.io/dropped-namespaces"
-EUREKA_READ_ANNOTATION = "eurekube.io/eureka-read"
+SERVER_NOTES_ANNOTATION = "eurekube.io/eureka-read"
 """The annotations of a Lease that hold the operator's notes."""
 
 MAX_PREVIOUS_CLUSTER_NAMES = 10
 """The number of former names of a cluster that are kept, the latest ones."""
 
 MAX_DROPPED_NAMESPACES = 50
+"""The number of no longer watched namespaces that are kept."""
+
 
 ALL_NAMESPACES = "*"
 
@@ -56,24 +58,25 @@ class ServerNote:
 class LeaseNotes:
     """The notes in a Lease; a note that nobody wrote is empty.
 
-    :ivar previous_names: former names of the cluster, the latest first.
-    :ivar namespaces: the watched namespaces; :data:`ALL_NAMESPACES` alone for all.
+    :ivar operator: the operator's name.
+    :ivar previous_cluster_names: former names of the cluster, the latest first.
+    :ivar watched_namespaces: the watched namespaces; :data:`ALL_NAMESPACES` alone for all.
     :ivar is_cluster_name_given: True if the operator's settings give the cluster's name.
     :ivar dropped_namespaces: namespaces that were watched before, and are no longer.
     """
 
     operator: str = ""
     cluster_name: str = ""
-    previous_names: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    servers: tuple[ServerNote, ...] = field(default=())
+    previous_cluster_names: tuple[str, ...] = ()
+    watched_namespaces: tuple[str, ...] = ()
+    server_notes: tuple[ServerNote, ...] = field(default=())
     dropped_namespaces: tuple[str, ...] = ()
     is_cluster_name_given: bool = False
 
     @property
     def all_cluster_names(self) -> tuple[str, ...]:
         """All names that the cluster has had, the latest first."""
-        return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_names))))
+        return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_cluster_names))))
 
     def with_cluster_name(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
         """Return the notes with ``name`` as the cluster's name, and its earlier names as previous ones.
@@ -81,19 +84,21 @@ class LeaseNotes:
         :param others: former names that a person gives.
         """
         before = dict.fromkeys(one for one in (*self.all_cluster_names, *others) if one != name)
-        return replace(self, cluster_name=name, previous_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES])
+        return replace(
+            self, cluster_name=name, previous_cluster_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES]
+        )
 
     def with_watched_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
         """Return the notes with these watched namespaces, or all if none is given; others become dropped
         ones.
         """
-        before = dict.fromkeys((*self.namespaces, *self.dropped_namespaces))
+        before = dict.fromkeys((*self.watched_namespaces, *self.dropped_namespaces))
         dropped_namespaces = tuple(
             one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES)
         )
         return replace(
             self,
-            namespaces=namespaces or (ALL_NAMESPACES,),
+            watched_namespaces=namespaces or (ALL_NAMESPACES,),
             dropped_namespaces=dropped_namespaces[:MAX_DROPPED_NAMESPACES],
         )
 
@@ -112,7 +117,7 @@ def parse_lease_notes(metadata: Object) -> LeaseNotes:
         current,
         tuple(filter(None, previous))[:MAX_PREVIOUS_CLUSTER_NAMES],
         tuple(filter(None, str(found.get(WATCHED_NAMESPACES_ANNOTATION) or "").split(","))),
-        _parse_servers(str(found.get(EUREKA_READ_ANNOTATION) or "")),
+        _parse_server_notes(str(found.get(SERVER_NOTES_ANNOTATION) or "")),
         tuple(filter(None, str(found.get(DROPPED_NAMESPACES_ANNOTATION) or "").split(","))),
         str(found.get(CLUSTER_NAME_IS_GIVEN_ANNOTATION)) == "true",
     )
@@ -123,11 +128,11 @@ def add_lease_notes(metadata: Object, notes: LeaseNotes) -> Object:
     said = {
         CLUSTER_NAME_ANNOTATION: notes.cluster_name,
         CLUSTER_NAME_IS_GIVEN_ANNOTATION: str(notes.is_cluster_name_given).lower(),
-        PREVIOUS_CLUSTER_NAMES_ANNOTATION: ",".join(notes.previous_names),
-        WATCHED_NAMESPACES_ANNOTATION: ",".join(notes.namespaces),
+        PREVIOUS_CLUSTER_NAMES_ANNOTATION: ",".join(notes.previous_cluster_names),
+        WATCHED_NAMESPACES_ANNOTATION: ",".join(notes.watched_namespaces),
         DROPPED_NAMESPACES_ANNOTATION: ",".join(notes.dropped_namespaces),
-        EUREKA_READ_ANNOTATION: json.dumps(
-            [[one.eureka, one.url, one.read_at, one.answered_at, one.error] for one in notes.servers]
+        SERVER_NOTES_ANNOTATION: json.dumps(
+            [[one.eureka, one.url, one.read_at, one.answered_at, one.error] for one in notes.server_notes]
         ),
     }
     return {
@@ -145,7 +150,7 @@ def _is_cluster_name(name: str) -> bool:
     return True
 
 
-def _parse_servers(text: str) -> tuple[ServerNote, ...]:
+def _parse_server_notes(text: str) -> tuple[ServerNote, ...]:
     try:
         return tuple(ServerNote(*map(str, one)) for one in json.loads(text))
     except (ValueError, TypeError):

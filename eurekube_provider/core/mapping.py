@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eurekube_provider.core.address_families import keep_first_address_family
-from eurekube_provider.core.addresses import Address, node_addresses, service_address
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.host_ports import (
     HOST_PORT_FIELD,
@@ -64,7 +64,7 @@ from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReferen
 from eurekube_provider.core.text import check_instance_id, check_metadata, describe_unfit_metadata_value
 from eurekube_provider.core.wording import format_count
 
-LabelsOfPod = Callable[[str], Mapping[str, str]]
+FindLabelsOfPod = Callable[[str], Mapping[str, str]]
 """A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
 
 _COMPLETE_DESPITE_REASONS = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
@@ -84,8 +84,8 @@ class DesiredInstances:
     :param are_slices_being_repacked: True if an endpoint that no EndpointSlice has may be on its way to
         another one, because the slices of one Service have different ports: if those are changed, Kubernetes
         packs one slice after the other again.
-    :param endpoints_left_out: sentences on endpoints of the Services that cannot be instances.
-    :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
+    :param left_out_endpoint_sentences: sentences on endpoints of the Services that cannot be instances.
+    :param left_out_metadata_sentences: sentences on metadata, or health checks, that instances lack.
     :param has_endpoints: True if the Services have endpoints that are not terminating.
     :param status_without_address: by the place in an instance's id
         (:func:`.identity.pod_and_namespace_of_id`), the status of a whole Service whose address or port is
@@ -102,12 +102,12 @@ class DesiredInstances:
     problems: tuple[Problem, ...] = ()
     terminating_ids: frozenset[str] = frozenset()
     are_slices_being_repacked: bool = False
-    endpoints_left_out: tuple[str, ...] = ()
+    left_out_endpoint_sentences: tuple[str, ...] = ()
     has_endpoints: bool = False
     status_without_address: Mapping[tuple[str, str], Status] = field(default_factory=dict)
     other_services: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
     ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
-    metadata_left_out: tuple[str, ...] = ()
+    left_out_metadata_sentences: tuple[str, ...] = ()
     pods_without_host_port: Mapping[tuple[str, str], PodWithoutHostPort] = field(default_factory=dict)
 
     @cached_property
@@ -160,7 +160,7 @@ def desired_instances(
     cluster: Cluster,
     *,
     nodes: Iterable[Object] | None = None,
-    labels_of_pod: LabelsOfPod | None = None,
+    labels_of_pod: FindLabelsOfPod | None = None,
     find_pod: FindPodOnHost | None = None,
     mapped: MappingCache | None = None,
     routes: Routes | None = None,
@@ -275,9 +275,11 @@ def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
         tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
         terminating_ids,
         any(part.are_slices_being_repacked for part in parts),
-        tuple(dict.fromkeys(sentence for part in parts for sentence in part.endpoints_left_out)),
+        tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out_endpoint_sentences)),
         any(part.has_endpoints for part in parts),
-        metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
+        left_out_metadata_sentences=tuple(
+            dict.fromkeys(said for part in parts for said in part.left_out_metadata_sentences)
+        ),
         pods_without_host_port=kept,
     )
 
@@ -376,7 +378,7 @@ def registered_without_address(desired: DesiredInstances, actual: Iterable[Insta
         if status is not None:
             found.append(replace(one, status=status))
         elif (pod := desired.pods_without_host_port.get((place, namespace))) and one.key not in desired.keys:
-            kept = pod.update_registered_instance(one)
+            kept = pod.registered_instance_to_keep(one)
             if kept is not None:
                 found.append(kept)
     return found
@@ -387,7 +389,7 @@ def _pod_instances(
     service: Object,
     slices: Sequence[Object],
     cluster: Cluster,
-    labels_of_pod: LabelsOfPod | None,
+    labels_of_pod: FindLabelsOfPod | None,
     mapped: MappingCache | None,
 ) -> DesiredInstances:
     service_metadata, unfit = _service_metadata(syncer, service)
@@ -459,8 +461,8 @@ def _pod_instances(
         _ports_without_host_port_field(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)
     ]
     are_different = any(one != ports[0] for one in ports)
-    lacking = [one for one in problems if one.reason == ConditionType.NO_PORT]
-    others = [one for one in problems if one.reason != ConditionType.NO_PORT]
+    lacking = [one for one in problems if one.reason == SyncerCondition.NO_PORT]
+    others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
     if lacking and any(part.ports for _, part in parts.values()):
         # Of another application behind the Service, say.
         wanted = f"the TCP port {port}" if port is not None else "a TCP port"
@@ -478,7 +480,7 @@ def _pod_instances(
         tuple(left_out),
         bool(instances) or _has_live_endpoints(slices),
         pods_without_host_port=kept,
-        metadata_left_out=(*_describe_missing_further_ports(where, parts.values()), *unfit),
+        left_out_metadata_sentences=(*_describe_missing_further_ports(where, parts.values()), *unfit),
     )
 
 
@@ -515,7 +517,7 @@ def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: 
 def _port_missing_problem(port: PortReference | None, service: str) -> Problem:
     """Return the problem that no EndpointSlice has a port of the Service."""
     return Problem(
-        ConditionType.NO_PORT,
+        SyncerCondition.NO_PORT,
         f"Service {service} has a TCP port {port}, and none of its EndpointSlices has it",
         f"give the pods the port {port}, or name in spec.port the one that callers use",
     )
@@ -545,7 +547,7 @@ def _describe_missing_further_ports(
     """Return sentences on the metadata and health checks that instances lack because their EndpointSlices
     lack a port.
     """
-    lacking = [part.ports.missing for _, part in parts if part.ports is not None and part.instances]
+    lacking = [part.ports.missing_phrases for _, part in parts if part.ports is not None and part.instances]
     named = dict.fromkeys(name for missing in lacking for name in missing)
     every = {name: all(name in missing for missing in lacking) for name in named}
     return [f"{name} of {'the' if every[name] else 'some'} endpoints of Service {service}" for name in named]
@@ -560,7 +562,7 @@ def _slice_instances(
     service_metadata: Mapping[str, str],
     fixed_metadata: Mapping[str, str],
     metadata_by_zone: dict[ZoneAndPorts, Mapping[str, str]],
-    labels_of_pod: LabelsOfPod | None,
+    labels_of_pod: FindLabelsOfPod | None,
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
@@ -677,9 +679,9 @@ def _service_instance(
     except InvalidInstance as error:
         problem = Problem(Reason.INVALID_INSTANCE, f"Service {qualified_name(service)}: {error}")
         return DesiredInstances(problems=(problem,), has_endpoints=has_endpoints)
-    lacking = [f"{missing} of Service {qualified_name(service)}" for missing in ports.missing]
+    lacking = [f"{missing} of Service {qualified_name(service)}" for missing in ports.missing_phrases]
     return DesiredInstances(
-        tuple(instances), has_endpoints=has_endpoints, metadata_left_out=(*lacking, *unfit)
+        tuple(instances), has_endpoints=has_endpoints, left_out_metadata_sentences=(*lacking, *unfit)
     )
 
 
@@ -702,8 +704,8 @@ def _service_addresses(
     if syncer.address:
         return (("", Address.of(syncer.address)),)
     if syncer.advertise is Advertise.NODE_PORT:
-        return node_addresses(service, slices, nodes, max_nodes=syncer.nodes)
-    numbers = frozenset() if isinstance(ports, Problem) else ports.enabled
+        return ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
+    numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
     address = service_address(service, slices, syncer.advertise, cluster.domain, nodes, numbers)
     return address if isinstance(address, Problem) else (("", address),)
 

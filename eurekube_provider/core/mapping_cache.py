@@ -15,6 +15,8 @@ from eurekube_provider.core.problem import Problem
 class SliceMapping:
     """The instances and problems to which one EndpointSlice was mapped; immutable.
 
+    :param problems: the keys are the problems, in order and each once.
+    :param ports: the ports that were chosen; None where the slice has none that callers use.
     :param mapped_by_object_id: each endpoint with the instance to which it was mapped, by the ``id()`` of the
         endpoint's object (which is unique while the object is kept here).
     """

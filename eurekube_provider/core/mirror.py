@@ -86,6 +86,7 @@ class Mirror:
     :ivar pattern: a pattern of application names with ``*`` and ``?``, in upper case.
     :ivar allow: names or patterns, in upper case; an application that matches ``pattern`` must match one of
         them, too.
+    :ivar eureka: the name of a connection in the operator's configuration.
     :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACEHOLDER` may stand.
     :ivar service_labels: labels of the Services that the mirror makes, beside its own;
         ``service_annotations`` in the same way.
@@ -93,6 +94,8 @@ class Mirror:
     :ivar allowed_networks: networks, one of which must contain an address as well; empty for all that the
         operator allows.
     :ivar zones: the zone of nodes for each zone of Eureka's.
+    :ivar includes_other_clusters: True if instances that other clusters' syncers registered are mirrored,
+        too.
     :ivar hold_seconds: for how long an instance that vanished without proof is kept.
     :ivar max_services: the number of Services from which on no new one is made.
     """

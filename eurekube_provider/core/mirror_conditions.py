@@ -146,9 +146,11 @@ MIRROR_REMEDIES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class MirroredService:
+class MirroredServiceCounts:
     """The number of endpoints of one mirrored Service, by their state.
 
+    :ivar application: the name of the mirrored application; ``service`` that of its Service.
+    :ivar endpoints: the number of all its endpoints.
     :ivar ready: endpoints that are called; ``held`` those of them that vanished from Eureka without proof.
     :ivar braked: endpoints among ``held`` that wait for longer than ``holdSeconds``.
     """
@@ -170,7 +172,7 @@ class MirrorReport:
     :ivar read_at: Unix time at which Eureka was last read; None if it never was.
     """
 
-    services: tuple[MirroredService, ...] = ()
+    services: tuple[MirroredServiceCounts, ...] = ()
     problems: Mapping[str, Problem] = field(default_factory=dict)
     failure: Problem | None = None
     read_at: float | None = None
@@ -218,7 +220,7 @@ class MirrorReport:
         return False, Problem(MirrorReason.NONE_READY, message).with_remedy(MIRROR_REMEDIES)
 
 
-def group_by_reason(problems: Iterable[Problem]) -> dict[str, Problem]:
+def merge_problems_by_reason(problems: Iterable[Problem]) -> dict[str, Problem]:
     """Return one problem for each reason, which names a few of the problems, counts the rest, and says how
     to fix them.
     """

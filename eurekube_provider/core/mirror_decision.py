@@ -26,7 +26,7 @@ from typing import Any
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts
 from eurekube_provider.core.mirror_endpoints import (
     MirrorEndpoint,
     mirrored_endpoints,
@@ -36,9 +36,9 @@ from eurekube_provider.core.mirror_guard import (
     MIRROR_BRAKE_SECONDS,
     GuardVerdict,
     UnlistedFacts,
-    endpoints_while_eureka_silent,
     find_unlisted_ids,
     guard_endpoints,
+    verdict_while_eureka_silent,
 )
 from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
@@ -95,7 +95,7 @@ class MirrorSituation:
 
     Equal situations lead to equal decisions, unless the decision says that it was not final.
 
-    :ivar service_name: the Service's name; ``owner`` the owner reference to the mirror.
+    :ivar service_name: the Service's name; ``owner_reference`` the owner reference to the mirror.
     :ivar instances: the instances that Eureka lists.
     :ivar service: the mirror's Service of that name; ``slices`` the mirror's slices of it.
     :ivar service_of_any_owner: the Service of that name, whoever owns it.
@@ -109,7 +109,7 @@ class MirrorSituation:
     :ivar current_endpoints: the endpoints that any Service of the mirror has now, and that may be called.
     :ivar unlisted: Eureka's answers on :attr:`unlisted_ids`.
     :ivar host_lookups: the lookups of the instances' host names.
-    :ivar held_since: :attr:`GuardVerdict.held_since_by_id` of the last decision; ``now`` is by the same
+    :ivar held_since_by_id: :attr:`GuardVerdict.held_since_by_id` of the last decision; ``now`` is by the same
         clock, in seconds.
     """
 
@@ -118,7 +118,7 @@ class MirrorSituation:
     policy: AddressPolicy
     application: str
     service_name: str
-    owner: Mapping[str, Any]
+    owner_reference: Mapping[str, Any]
     instances: Sequence[Instance]
     service: dict[str, Any] | None = None
     slices: Sequence[Object] = ()
@@ -133,7 +133,7 @@ class MirrorSituation:
     current_endpoints: Sequence[MirrorEndpoint] = field(default=(), compare=False)
     unlisted: UnlistedInstances = field(default=_NO_UNLISTED_INSTANCES, compare=False)
     host_lookups: Mapping[str, HostLookup] = field(default_factory=lambda: EMPTY_MAPPING, compare=False)
-    held_since: Mapping[str, float] = field(default_factory=lambda: EMPTY_MAPPING, compare=False)
+    held_since_by_id: Mapping[str, float] = field(default_factory=lambda: EMPTY_MAPPING, compare=False)
     now: float = field(default=0.0, compare=False)
 
     @property
@@ -218,8 +218,8 @@ class MirrorDecision:
     must_write_slices_first: bool = False
     is_time_independent: bool = False
 
-    def slices(self, situation: MirrorSituation, owner: Mapping[str, Any]) -> SlicePlan:
-        """Return the writes of EndpointSlices.
+    def slice_plan(self, situation: MirrorSituation, owner: Mapping[str, Any]) -> SlicePlan:
+        """Return the plan of the writes of EndpointSlices.
 
         :param owner: the owner reference to the slices' owner: the Service, or a mirror that adds to a
             person's.
@@ -228,11 +228,11 @@ class MirrorDecision:
         marks = build_slice_metadata(mirror, situation.application, name, owner, situation.source)
         return plan_slices(marks, self.verdict.endpoints, situation.slices, situation.taken_slice_names)
 
-    def service_status(self, situation: MirrorSituation) -> MirroredService:
+    def endpoint_counts(self, situation: MirrorSituation) -> MirroredServiceCounts:
         """Return the numbers of the Service's endpoints for the mirror's status."""
         endpoints, verdict = self.verdict.endpoints, self.verdict
         for_long = {*verdict.braked_ids, *verdict.other_source_by_id}
-        return MirroredService(
+        return MirroredServiceCounts(
             situation.application,
             situation.service_name,
             len(endpoints),
@@ -267,12 +267,12 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).failure,
     )
     if situation.is_eureka_silent:
-        verdict = endpoints_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
+        verdict = verdict_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
     else:
         known = UnlistedFacts(
             {instance_id for _, instance_id in unlisted.gone},
             {instance_id for _, instance_id in unlisted.gone_by_absence},
-            situation.held_since,
+            situation.held_since_by_id,
             situation.source,
             situation.is_released,
         )
@@ -301,7 +301,7 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     if mirror.form is MirrorForm.ATTACHED:
         return decision
     ports = mirrored_service_ports(mirror, verdict.endpoints, situation.service)
-    owner = {**situation.owner, "controller": True}
+    owner = {**situation.owner_reference, "controller": True}
     service = mirrored_service_body(mirror, owner, situation.application, situation.service_name, ports)
     if situation.service is None:
         return replace(decision, service=service)

@@ -114,12 +114,13 @@ def mirrored_endpoints(
     cluster: Cluster,
     policy: AddressPolicy,
     resolve_host: ResolveHost,
-    lookup_failure_of: Callable[[str], str] = lambda _: "",
+    describe_lookup_failure: Callable[[str], str] = lambda _: "",
 ) -> MappedEndpoints:
     """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
     others.
 
-    :param lookup_failure_of: returns why the last lookup of a host name failed; empty where it succeeded.
+    :param describe_lookup_failure: returns why the last lookup of a host name failed; empty where it
+        succeeded.
     """
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
@@ -150,7 +151,7 @@ def mirrored_endpoints(
             continue
         host = instance.ip_address or instance.host_name
         addresses = _judge_host_addresses(host, mirror, policy, resolve_host)
-        failure = lookup_failure_of(host)
+        failure = describe_lookup_failure(host)
         if addresses is None or failure:
             why = f" ({failure})" if failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
@@ -160,10 +161,10 @@ def mirrored_endpoints(
             is_up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP
             continue
         for address in addresses:
-            if address.refusal_reason and address.refusal_reason in instance.unreadable:
+            if address.refusal_clause and address.refusal_clause in instance.unreadable:
                 continue
-            if address.refusal_reason:
-                sentence = f"is at {address.canonical_text}, which {address.refusal_reason}"
+            if address.refusal_clause:
+                sentence = f"is at {address.canonical_text}, which {address.refusal_clause}"
                 problems.append(_instance_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
                 continue
             group = groups.get((address.family, ports))
@@ -219,13 +220,13 @@ def with_service_port_names(service_ports: Iterable[Mapping[str, object]], mirro
 
 def _instance_ports(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
     plain, secure = (
-        _target_port(mirror.port, instance.port),
-        _target_port(mirror.secure_port, instance.secure_port),
+        _target_port_if_enabled(mirror.port, instance.port),
+        _target_port_if_enabled(mirror.secure_port, instance.secure_port),
     )
     return plain + secure
 
 
-def _target_port(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
+def _target_port_if_enabled(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
     if given.enabled and 1 <= given.number <= 65535:
         return ((port.name, given.number, port.app_protocol),)
     return ()

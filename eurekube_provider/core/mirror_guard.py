@@ -35,14 +35,14 @@ class UnlistedFacts:
 
     :ivar gone_ids: the ids of instances that are proved to have left.
     :ivar gone_by_absence_ids: the ids of those in ``gone_ids`` for which absence is the only proof.
-    :ivar held_since: :attr:`GuardVerdict.held_since_by_id` of the last decision.
+    :ivar held_since_by_id: :attr:`GuardVerdict.held_since_by_id` of the last decision.
     :ivar source: the servers that are read; empty where they are not known.
     :ivar is_released: True if a person released the removals.
     """
 
     gone_ids: Collection[str] = ()
     gone_by_absence_ids: Collection[str] = ()
-    held_since: Mapping[str, float] = field(default_factory=dict)
+    held_since_by_id: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     is_released: bool = False
 
@@ -78,7 +78,7 @@ def guard_endpoints(
 ) -> GuardVerdict:
     """Decide which existing endpoints stay beside those that Eureka lists.
 
-    :param now: by any clock that only grows, in seconds; ``unlisted.held_since`` is by the same clock.
+    :param now: by any clock that only grows, in seconds; ``unlisted.held_since_by_id`` is by the same clock.
     """
     places = {(one.group, one.address): one for one in mapped.endpoints}
     proved = set(unlisted.gone_ids).difference(unlisted.gone_by_absence_ids)
@@ -96,7 +96,7 @@ def guard_endpoints(
             (foreign if one.is_from_another_eureka(unlisted.source) else unproved).append(one)
     ready = sum(one.is_ready for one in places.values())
     is_braked = bool(unproved) and removes_too_many(len(unproved), ready + len(unproved))
-    since = unlisted.held_since
+    since = unlisted.held_since_by_id
     held_since_by_id: dict[str, float] = {}
     expired_ids: dict[str, None] = {}
     braked_ids: dict[str, None] = {}
@@ -134,7 +134,7 @@ def guard_endpoints(
     )
 
 
-def endpoints_while_eureka_silent(
+def verdict_while_eureka_silent(
     mapped: MappedEndpoints, shown: Iterable[MirrorEndpoint], source: str
 ) -> GuardVerdict:
     """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had

@@ -21,13 +21,13 @@ class AssignedNames:
     """The Services of applications, by name.
 
     :ivar names: the Service's name, by application.
-    :ivar refused: by application without a Service because another application has the name, the reason.
-    :ivar unnameable: by application whose name cannot become a Service's name, the reason.
+    :ivar refusal_sentences: by application without a Service because another application has the name, why.
+    :ivar unnameable_sentences: by application whose name cannot become a Service's name, why.
     """
 
     names: Mapping[str, str]
-    refused: Mapping[str, str]
-    unnameable: Mapping[str, str]
+    refusal_sentences: Mapping[str, str]
+    unnameable_sentences: Mapping[str, str]
 
 
 def mirrored_service_name(template: str, application: str) -> str | None:

@@ -99,7 +99,7 @@ def _spec_keys_before(service: Object) -> Mapping[str, Collection[str]]:
 
 
 def service_patch(service: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the patch that brings a Service to the wanted form; additions of others stay.
+    """Return the patch that brings a Service to the wanted form, empty for none; additions of others stay.
 
     Labels and annotations that the mirror's spec no longer gives are None in the patch.
     """

@@ -254,7 +254,7 @@ class Instance:
         )
 
 
-def same_contents(one: Instance, other: Instance) -> bool:
+def same_contents_but_status(one: Instance, other: Instance) -> bool:
     """Return whether two instances ask for the same, apart from the status and the fields that the server
     computes.
 

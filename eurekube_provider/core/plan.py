@@ -13,14 +13,14 @@ from typing import Any
 
 from eurekube_provider.core.enforcement import (
     StackInstancePolicy,
-    needs_status_change,
+    needs_separate_status_request,
     registration_before_status_change,
     status_to_reach,
     status_without_override,
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.model import Instance, InstanceKey, Status, same_contents
+from eurekube_provider.core.model import Instance, InstanceKey, Status, same_contents_but_status
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 
@@ -85,7 +85,7 @@ class Change:
             return head
         if self.actual is None:
             return f"{head} {self.instance.status} {_format_address(self.instance)}"
-        return f"{head} {', '.join(differences(self.instance, self.actual))}"
+        return f"{head} {', '.join(describe_differences(self.instance, self.actual))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +104,17 @@ class Refusal:
         remedy = ""
         if self.reason is RefusalReason.SELF_REGISTERED:
             remedy = f": {self_registration_remedy(self.actual)}, or it would be called twice as often"
-        return f"{self.problem}{remedy}"
+        return f"{self.problem_sentence}{remedy}"
 
     @property
-    def problem(self) -> str:
+    def problem_sentence(self) -> str:
         """The fault, without its remedy."""
         if self.reason is RefusalReason.SELF_REGISTERED:
-            return f"{self.blocking_instance} registered itself"
-        return f"{self.blocking_instance} {describe_owner(self.actual)} and was left as it is"
+            return f"{self.blocking_instance_description} registered itself"
+        return f"{self.blocking_instance_description} {describe_owner(self.actual)} and was left as it is"
 
     @property
-    def blocking_instance(self) -> str:
+    def blocking_instance_description(self) -> str:
         """The name of the instance in the way; with its address where that is what blocks the desired one."""
         there = f"{self.actual.application} {self.actual.instance_id}"
         is_at_address = self.reason is RefusalReason.SELF_REGISTERED or self.actual.key != self.instance.key
@@ -175,7 +175,7 @@ class Plan:
                     "application": change.instance.application,
                     "instanceId": change.instance.instance_id,
                     "differences": (
-                        differences(change.instance, change.actual)
+                        describe_differences(change.instance, change.actual)
                         if change.actual is not None and change.action is not Action.DEREGISTER
                         else []
                     ),
@@ -199,7 +199,7 @@ ChangeError = RegistryError | OwnershipConflict
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedChange:
     """A change that was not carried out, and its error."""
 
     change: Change
@@ -215,7 +215,7 @@ class PlanOutcome:
     """
 
     done: tuple[Change, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedChange, ...] = ()
 
     @classmethod
     def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> PlanOutcome:
@@ -223,7 +223,7 @@ class PlanOutcome:
         pairs = list(zip(changes, errors, strict=True))
         return cls(
             tuple(change for change, error in pairs if error is None),
-            tuple(Failure(change, error) for change, error in pairs if error is not None),
+            tuple(FailedChange(change, error) for change, error in pairs if error is not None),
         )
 
     def __add__(self, other: PlanOutcome) -> PlanOutcome:
@@ -265,7 +265,12 @@ def plan(
     is_ours_alone = not strange and not policies
     for key, want in wanted.items():
         have = there.get(key)
-        if is_ours_alone and have is not None and have.status is want.status and same_contents(want, have):
+        if (
+            is_ours_alone
+            and have is not None
+            and have.status is want.status
+            and same_contents_but_status(want, have)
+        ):
             continue  # as nearly all are, nearly always
         own = policies.get(key)
         occupant = occupants.get(_call_address(want)) if occupants else None
@@ -291,7 +296,7 @@ def plan(
             settled = not stays_out and _needs_no_status_change(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
             contents = _keep_leaving_mark(want, have) if reserved else want
-            if not same_contents(contents, have) or not (settled or reserved):
+            if not same_contents_but_status(contents, have) or not (settled or reserved):
                 steps[Action.UPDATE].append(Change(Action.UPDATE, contents, have))
             if reserved:  # which registering again would not change
                 steps[Action.SET_STATUS].append(Change(Action.SET_STATUS, want, have))
@@ -314,13 +319,13 @@ def _add_changes_by_policy(
     adopts: bool = False,
 ) -> None:
     """Add the changes that register ``want`` by its policy, and set its status where registering does not."""
-    sent = registration_before_status_change(want, own.enforce, have)
+    sent = registration_before_status_change(want, own.enforced_status, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
-    elif not same_contents(sent, have) or sent.status is not status_without_override(have):
+    elif not same_contents_but_status(sent, have) or sent.status is not status_without_override(have):
         steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
-    status = status_to_reach(own.enforce, have)
-    if status is not None and needs_status_change(own.enforce, have):
+    status = status_to_reach(own.enforced_status, have)
+    if status is not None and needs_separate_status_request(own.enforced_status, have):
         steps[Action.ENFORCE].append(Change(Action.ENFORCE, replace(want, status=status), sent))
 
 
@@ -341,7 +346,7 @@ _COMPARED_FIELDS = tuple(
 )
 
 
-def differences(want: Instance, have: Instance) -> list[str]:
+def describe_differences(want: Instance, have: Instance) -> list[str]:
     """Return the fields that differ, each as ``name: actual -> desired``; metadata key by key, sorted."""
     found = []
     if not _needs_no_status_change(want, have):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.model import Port, shared_port
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
@@ -24,17 +24,18 @@ class Ports:
 
     :param health: scheme and number of the health check's own port.
     :param metadata: metadata keys, each with the number of its port.
-    :param missing: the ports that do not exist, each worded for a sentence.
+    :param missing_phrases: the metadata and the health check that lack their port, each worded for a
+        sentence.
     """
 
     plain: Port
     secure: Port = DISABLED_SECURE_PORT
     health: tuple[str, int] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
-    missing: tuple[str, ...] = ()
+    missing_phrases: tuple[str, ...] = ()
 
     @property
-    def enabled(self) -> frozenset[int]:
+    def enabled_numbers(self) -> frozenset[int]:
         """The port numbers that callers may use."""
         return frozenset(one.number for one in (self.plain, self.secure) if one.enabled)
 
@@ -102,7 +103,7 @@ def with_metadata_and_health_ports(
             is_secure = secure or str(found.get("appProtocol")).lower() == "https"
             health = ("https" if is_secure else "http", int(found[number_field]))
     metadata = tuple((key, by_name[name]) for key, name in wanted if name in by_name)
-    return replace(chosen, health=health, metadata=metadata, missing=tuple(missing))
+    return replace(chosen, health=health, metadata=metadata, missing_phrases=tuple(missing))
 
 
 def choose_port_objects(
@@ -120,7 +121,7 @@ def choose_port_objects(
     if isinstance(plain, Problem):
         return plain
     if secure_port is None:
-        return (plain, None) if plain else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
+        return (plain, None) if plain else Problem(SyncerCondition.NO_PORT, f"{where} has no TCP port")
     secure = _find_port(tcp, secure_port, "securePort", where)
     return secure if isinstance(secure, Problem) else (plain, secure)
 
@@ -158,7 +159,7 @@ def _plain_port(
     if has_secure or not tcp:
         return None
     return Problem(
-        ConditionType.AMBIGUOUS_PORT,
+        SyncerCondition.AMBIGUOUS_PORT,
         f"{where} has several ports ({_format_ports(tcp)}) and none is named http",
         "name one in spec.port",
     )
@@ -173,11 +174,11 @@ def _find_port(tcp: list[Object], wanted: PortReference, field: str, where: str)
             return item
     there = f"there are {_format_ports(tcp)}" if tcp else "it has no TCP port"
     return Problem(
-        ConditionType.NO_PORT, f"{where} has no TCP port {wanted}, which spec.{field} names; {there}"
+        SyncerCondition.NO_PORT, f"{where} has no TCP port {wanted}, which spec.{field} names; {there}"
     )
 
 
-_MISSING_NUMBER_REASONS = {
+_MISSING_NUMBER_HINTS = {
     "port": "each port has one",
     "nodePort": "only Services of type NodePort or LoadBalancer do",
     "hostPort": "the pods' containers must give one, at an address that callers can reach",
@@ -187,8 +188,8 @@ _MISSING_NUMBER_REASONS = {
 def _port_number(item: Object, field: PortNumberField, where: str) -> int | Problem:
     if not item.get(field):
         return Problem(
-            ConditionType.NO_PORT,
-            f"{where}: port {item['port']} has no {field}; {_MISSING_NUMBER_REASONS[field]}",
+            SyncerCondition.NO_PORT,
+            f"{where}: port {item['port']} has no {field}; {_MISSING_NUMBER_HINTS[field]}",
         )
     return int(item[field])
 

@@ -19,6 +19,8 @@ from eurekube_provider.core.syncer import READINESS_GATE
 ValueTransform = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
+"""Kubernetes' default of a Deployment's ``progressDeadlineSeconds``."""
+
 SLEEP_COMMAND_PATTERN = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
 """A ``sleep`` in a shell command, after the start or a separator, with the group ``times`` for its
 durations.

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-HIDDEN_TEXT = "[secret]"
+REDACTION_PLACEHOLDER = "[secret]"
+"""The text that stands in place of a credential."""
+
 
 _SECRET_VARIABLE_PATTERN = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 _MIN_SECRET_LENGTH = 6
@@ -48,7 +50,7 @@ def _json_escape(sign: str) -> str:
 
 
 def redact_secrets(text: str, environment: Mapping[str, str]) -> str:
-    """Replace in ``text`` everything that looks like a credential by :data:`HIDDEN_TEXT`.
+    """Replace in ``text`` everything that looks like a credential by :data:`REDACTION_PLACEHOLDER`.
 
     :param environment: the program's environment: values of variables that are named like secrets are hidden.
     """
@@ -60,7 +62,7 @@ def redact_secrets(text: str, environment: Mapping[str, str]) -> str:
         if len(line.strip()) >= _MIN_SECRET_LENGTH
     }
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN_TEXT)
+        text = text.replace(secret, REDACTION_PLACEHOLDER)
     return _AUTHORIZATION_PATTERN.sub(
-        rf"\1\2{HIDDEN_TEXT}", _URL_USER_INFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text)
+        rf"\1\2{REDACTION_PLACEHOLDER}", _URL_USER_INFO_PATTERN.sub(f"{REDACTION_PLACEHOLDER}@", text)
     )

@@ -16,7 +16,7 @@ from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import EurekaLease, Instance, InstanceKey
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Plan, PlanOutcome, Policy
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
 
 REGISTER_BEFORE_READY_ANNOTATION = "eurekube.io/register-before-ready"
@@ -25,7 +25,7 @@ even in a registry whose callers may call instances that are not UP.
 """
 
 
-def adapt_to_registry(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
+def adapt_to_registry(syncer: Syncer, item: Object, registry: RegistryKind) -> Syncer:
     """Return a syncer's spec adapted to the kind of registry that it names.
 
     :param item: the syncer's custom resource.
@@ -137,14 +137,26 @@ def reading_error(condition: RegistryCondition) -> RegistryError | None:
 
 @dataclass(frozen=True, slots=True)
 class RegistryServer:
-    """The state of one server of a registry, as last seen."""
+    """The state of one server of a registry, as last seen. Times are Unix times.
+
+    :ivar is_up: True if the server answered the last request; None before the first one.
+    :ivar state_since_unix: the time since which ``is_up`` and ``error`` are as they are; 0 before the first
+        request.
+    :ivar error: why the server cannot be used; empty while it can.
+    :ivar started_at: when the server's process began, as far as it is known.
+    :ivar request_counts: the number of requests of this process so far, by method and status code.
+    :ivar durations: the durations of these requests.
+    :ivar renewals_last_minute: the renewals that the server counted within the last minute, of all clients;
+        ``renewals_threshold`` is the number at or below which it is in self-preservation.
+    :ivar answered_at: when the server last gave a usable answer; None for never.
+    """
 
     url: str
     is_up: bool | None
-    since: float
+    state_since_unix: float
     error: str
     started_at: float | None
-    requests: Mapping[tuple[str, str], int]
+    request_counts: Mapping[tuple[str, str], int]
     durations: Distribution
     renewals_last_minute: int | None = None
     renewals_threshold: int | None = None
@@ -167,12 +179,13 @@ class Figures:
     :ivar read_at: Unix time of the last complete reading.
     :ivar registered: the number of instances in the registry, and how many of them this process renews
         (``renewed_here``).
+    :ivar renewed_share: the share of these in all instances of the registry, from 0 to 1.
     :ivar renewals_last_minute: this process's renewals that one server accepted, as the mean of all servers;
-        ``renewals_expected`` is the number that a server expects of this process in that time.
+        ``expected_renewals_per_minute`` is the number that a server expects of this process in that time.
     :ivar accepted_renewals: the number of successful renewals so far; ``missing_renewals`` found no instance,
         ``failed_renewals`` no answer.
     :ivar overdue_seconds: for how long the most overdue renewal is due.
-    :ivar refused_renewals: how many instances the registry last refused to renew.
+    :ivar refused_instances: how many instances the registry last refused to renew.
     :ivar share_warning: a warning about this process's share of the instances; empty for none.
     :ivar renewed_for_stacks: the instances that are renewed on behalf of stacks.
     """
@@ -184,12 +197,12 @@ class Figures:
     renewed_share: float = 0.0
     share_warning: str = ""
     renewals_last_minute: float = 0.0
-    renewals_expected: int = 0
+    expected_renewals_per_minute: int = 0
     accepted_renewals: int = 0
     missing_renewals: int = 0
     failed_renewals: int = 0
     overdue_seconds: float = 0.0
-    refused_renewals: int = 0
+    refused_instances: int = 0
     renewed_for_stacks: Sequence[Instance] = field(default=())
 
 
@@ -266,10 +279,10 @@ class Registry(Protocol):
     def let_lapse(self, instance: Instance) -> None:
         """Stop renewing an instance, so that the registry forgets it."""
 
-    def lost_instances(self, owner: str) -> list[Instance]:
+    def instances_lost_by_registry(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that the registry lost when its servers restarted."""
 
-    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
+    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
         """Stop tracking an owner's instances that the registry forgot: the owner's plan registers those that
         it wants.
 

@@ -8,7 +8,7 @@ from eurekube_provider.core.model import Instance
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
+class RegistryKind:
     """The properties of a kind of registry that decisions depend on, or that people ask for.
 
     :ivar name: its name, for people. Instances of a registry other than Eureka have it as their data centre.
@@ -43,7 +43,7 @@ class Capabilities:
     mirrors: bool = False
 
 
-EUREKA = Capabilities(
+EUREKA = RegistryKind(
     "Eureka",
     ("http", "https"),
     "eureka.client.register-with-eureka=false",
@@ -59,7 +59,7 @@ EUREKA = Capabilities(
     mirrors=True,
 )
 
-ZOOKEEPER = Capabilities(
+ZOOKEEPER = RegistryKind(
     "ZooKeeper",
     ("zookeeper", "zookeepers"),
     "spring.cloud.zookeeper.discovery.register=false",
@@ -72,11 +72,11 @@ _KIND_BY_NAME = {one.name: one for one in REGISTRY_KINDS}
 _KIND_BY_SCHEME = {scheme: one for one in REGISTRY_KINDS for scheme in one.schemes}
 
 
-def registry_kind_of_instance(instance: Instance) -> Capabilities:
+def registry_kind_of_instance(instance: Instance) -> RegistryKind:
     """Return the kind of registry that an instance was read from."""
     return _KIND_BY_NAME.get(instance.data_center.name, EUREKA)
 
 
-def registry_kind_of_url(url: str) -> Capabilities:
+def registry_kind_of_url(url: str) -> RegistryKind:
     """Return the kind of registry that a URL leads to; Eureka for a URL with another scheme."""
     return _KIND_BY_SCHEME.get(url.partition("://")[0].strip(), EUREKA)

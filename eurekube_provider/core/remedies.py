@@ -4,52 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
+from eurekube_provider.core.condition_types import Reason, RefreshCondition, RefreshReason, SyncerCondition
 from eurekube_provider.core.registry_kinds import REGISTRY_KINDS
 
 SYNCER_REMEDIES: Mapping[str, str] = {
-    ConditionType.BRAKED: (
+    SyncerCondition.BRAKED: (
         "wait a minute; if the removals are meant, annotate the syncer with eurekube.io/release-brake=now"
     ),
-    ConditionType.CONFLICT: (
+    SyncerCondition.CONFLICT: (
         "delete one of the two syncers, or have the other owner deregister its instance, or set"
         " spec.application to another name; an entry that cannot be read must be removed by its author"
     ),
-    ConditionType.UNREADABLE_INSTANCE: (
+    SyncerCondition.UNREADABLE_INSTANCE: (
         "have the entry's author remove it, or write it in a form that the registry's clients read"
     ),
-    ConditionType.SELF_REGISTERED: (
+    SyncerCondition.SELF_REGISTERED: (
         f"switch the pod's own client off: {' or '.join(one.client_off_setting for one in REGISTRY_KINDS)}"
     ),
-    ConditionType.AMBIGUOUS_SERVICE: (
+    SyncerCondition.AMBIGUOUS_SERVICE: (
         "call one Service as the application, or select it alone by spec.selector.matchLabels"
     ),
-    ConditionType.ENDPOINTS_LEFT_OUT: (
+    SyncerCondition.ENDPOINTS_LEFT_OUT: (
         "nothing where these endpoints need no callers; else give the pods the port, and the endpoints "
         "addresses"
     ),
-    ConditionType.METADATA_LEFT_OUT: (
+    SyncerCondition.METADATA_LEFT_OUT: (
         "give the Service the port or the annotation that the message names, or take it out of the spec"
     ),
-    ConditionType.DEAD_SELF_REGISTERED: (
+    SyncerCondition.DEAD_SELF_REGISTERED: (
         "switch the pods' own client off (eureka.client.register-with-eureka=false); to have such"
         " registrations removed, set spec.removeDeadSelfRegistered to true"
     ),
-    ConditionType.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
-    ConditionType.NO_PORT: "set spec.port to a port of the Service",
-    ConditionType.NO_ADDRESS: "do what the message says, or set spec.advertise to an address that it has",
-    ConditionType.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
-    ConditionType.DRAIN_TOO_SHORT: (
+    SyncerCondition.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
+    SyncerCondition.NO_PORT: "set spec.port to a port of the Service",
+    SyncerCondition.NO_ADDRESS: "do what the message says, or set spec.advertise to an address that it has",
+    SyncerCondition.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
+    SyncerCondition.DRAIN_TOO_SHORT: (
         "run `eurekube doctor`, which says what to change and where; with --fix it prints the patch"
     ),
-    ConditionType.NAME_NOT_RESERVED: (
+    SyncerCondition.NAME_NOT_RESERVED: (
         "have the operator's administrators reserve the name for this namespace, or take another name"
     ),
-    ConditionType.WAITING_FOR_CALLERS: (
+    SyncerCondition.WAITING_FOR_CALLERS: (
         "wait while callers learn of the new pods; if it lasts, correct the cause in the message, or open"
         " the gate by hand: eurekube gate open"
     ),
-    ConditionType.PAUSED: "set spec.paused to false",
+    SyncerCondition.PAUSED: "set spec.paused to false",
     Reason.EUREKA_UNREACHABLE: (
         "start Eureka or correct its URL: eurekube operator --check names what fails; nothing is removed "
         "meanwhile"

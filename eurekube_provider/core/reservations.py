@@ -22,17 +22,18 @@ def lookup_names(application: str, vip_address: str, secure_vip_address: str) ->
 class Reservations:
     """Names that only the syncers of some namespaces may register under.
 
-    :param pairs: namespace and name; ``*`` stands for any letters in either. Of several names that match, the
-        one with the most letters besides ``*`` counts, so that ``*=*`` leaves all other names to everybody.
+    :param namespace_and_name_patterns: namespace and name; ``*`` stands for any letters in either. Of several
+        names that match, the one with the most letters besides ``*`` counts, so that ``*=*`` leaves all other
+        names to everybody.
     """
 
-    pairs: frozenset[tuple[str, str]]
+    namespace_and_name_patterns: frozenset[tuple[str, str]]
 
     def lets_register(self, namespace: str, name: str) -> bool | None:
         """Return whether a namespace may register under ``name``; None where the name is not reserved."""
         fitting = [
             (len(pattern.replace("*", "")), who)
-            for who, pattern in self.pairs
+            for who, pattern in self.namespace_and_name_patterns
             if fnmatchcase(name.lower(), pattern.lower())
         ]
         if not fitting:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.addresses import Address
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.model import shared_port
 from eurekube_provider.core.networks import describe_ambiguous_address
 from eurekube_provider.core.objects import Object
@@ -26,17 +26,17 @@ no caller of an application calls them.
 class Routes:
     """The objects that send requests from outside to Services, as far as they were read.
 
-    :param namespaces: the namespaces that were read; None for all.
+    :param read_namespaces: the namespaces that were read; None for all.
     """
 
     ingresses: Sequence[Object] = ()
     gateways: Sequence[Object] = ()
     http_routes: Sequence[Object] = ()
-    namespaces: Collection[str] | None = None
+    read_namespaces: Collection[str] | None = None
 
     def was_namespace_read(self, namespace: str) -> bool:
         """Return whether the objects of a namespace were read."""
-        return self.namespaces is None or namespace in self.namespaces
+        return self.read_namespaces is None or namespace in self.read_namespaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class RouteCandidate:
 
 def no_address_problem(message: str, remedy: str) -> Problem:
     """Return the problem that callers cannot be given an address."""
-    return Problem(ConditionType.NO_ADDRESS, message, remedy)
+    return Problem(SyncerCondition.NO_ADDRESS, message, remedy)
 
 
 def choose_route(candidates: Iterable[RouteCandidate], otherwise: Problem) -> RouteCandidate | Problem:
@@ -127,7 +127,7 @@ def is_acme_challenge_path(path: str) -> bool:
     return _ACME_CHALLENGE_PATTERN.fullmatch(path) is not None
 
 
-def first_reachable_address(addresses: Iterable[object]) -> str:
+def alphabetically_first_nonlocal_address(addresses: Iterable[object]) -> str:
     """Return the alphabetically first address, since a status may list them in any order; empty for none.
 
     An address that each machine has for itself, such as a loopback one, does not count.

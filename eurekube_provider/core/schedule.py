@@ -20,11 +20,11 @@ class RunLimits:
     """The limits on how often a stack may run.
 
     :param debounce_seconds: a run waits until nothing has changed for this time.
-    :param interval_seconds: the least time between the beginnings of two runs.
+    :param min_interval_seconds: the least time between the beginnings of two runs.
     """
 
     debounce_seconds: float
-    interval_seconds: float
+    min_interval_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,9 @@ class Schedule:
     :ivar served_digest: the digest of the last run that succeeded, if none failed since; else empty.
     :ivar first_change_at: the time since which something may have changed; None when nothing has.
     :ivar running_digest: the digest of the current run; None for no run.
-    :ivar failures: the number of failed runs in a row.
+    :ivar last_change_at: the time of the last possible change; None when nothing is pending.
+    :ivar run_began_at: the time at which the last run began.
+    :ivar consecutive_failures: the number of failed runs in a row.
     :ivar retry_at: the time before which nothing runs.
     :ivar is_last_request_running: True if the last request has not ended, so that the next run only waits for
         it.
@@ -48,7 +50,7 @@ class Schedule:
     last_change_at: float | None = None
     run_began_at: float = -math.inf
     running_digest: str | None = None
-    failures: int = 0
+    consecutive_failures: int = 0
     retry_at: float = -math.inf
     is_last_request_running: bool = False
 
@@ -75,7 +77,7 @@ class Schedule:
             return None
         if self.is_last_request_running:
             return max(debounced, self.retry_at)
-        return max(debounced, self.run_began_at + limits.interval_seconds, self.retry_at)
+        return max(debounced, self.run_began_at + limits.min_interval_seconds, self.retry_at)
 
     def after_change(self, now: float) -> Schedule:
         """Return the schedule after a possible change at ``now``: a comparison is pending."""
@@ -103,7 +105,11 @@ class Schedule:
     def after_success(self) -> Schedule:
         """Return the schedule after a run that succeeded; changes during the run stay pending."""
         return replace(
-            self, served_digest=self.running_digest or "", running_digest=None, failures=0, retry_at=-math.inf
+            self,
+            served_digest=self.running_digest or "",
+            running_digest=None,
+            consecutive_failures=0,
+            retry_at=-math.inf,
         )
 
     def after_giving_up(self, now: float) -> Schedule:
@@ -123,12 +129,12 @@ class Schedule:
 
         :param jitter: 0 to 1, to be drawn again each time.
         """
-        failures = self.failures + 1
+        failures = self.consecutive_failures + 1
         delay = retry_delay_seconds(failures) * (0.5 + jitter / 2)
         return replace(
             self if self.is_pending else self.after_change(self.run_began_at),
             running_digest=None,
-            failures=failures,
+            consecutive_failures=failures,
             retry_at=now + delay,
         )
 

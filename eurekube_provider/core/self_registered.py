@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.endpoint_presence import is_pod_name_in_id
+from eurekube_provider.core.condition_types import SyncerCondition
+from eurekube_provider.core.endpoint_presence import is_name_of_pod
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.objects import Object
@@ -88,7 +88,7 @@ def find_self_registered_instances(
     for want in desired:
         address = want.ip_address
         pod, namespace = pod_and_namespace_of_id(want.instance_id)
-        if not is_pod_name_in_id(pod):
+        if not is_name_of_pod(pod):
             continue
         here = by_address.get(address, ())
         at_place = [one for one in here if one.port.number == want.port.number]
@@ -112,7 +112,7 @@ def find_pods_to_verify(desired: Sequence[Instance], unowned: Sequence[Instance]
     shared = _shared_addresses(desired) if addresses else frozenset()
     here = (one for one in desired if one.ip_address in addresses and one.ip_address not in shared)
     endpoints = ((pod_and_namespace_of_id(one.instance_id)[0], one.ip_address) for one in here)
-    return {one for one in endpoints if is_pod_name_in_id(one[0])}
+    return {one for one in endpoints if is_name_of_pod(one[0])}
 
 
 def merge_self_registrations(
@@ -158,14 +158,14 @@ def dead_registrations_problem(dead: Sequence[SelfRegistration], application: st
     if len(dead) > 1:
         are = "registered themselves, and are endpoints no more"
     message = f"{names} {are}: callers go on calling until the Eureka lease ends"
-    return Problem(ConditionType.DEAD_SELF_REGISTERED, f"{message}; {why_not}" if why_not else message)
+    return Problem(SyncerCondition.DEAD_SELF_REGISTERED, f"{message}; {why_not}" if why_not else message)
 
 
 def unreadable_instances_problem(odd: Sequence[Instance]) -> Problem | None:
     """Return the problem that others' instances of an application cannot be read; None for none."""
     names = [printable(f"{one.application} {one.instance_id} ({one.unreadable})") for one in odd]
     said = f"cannot be read, and left as it was found: {format_list(names, 3)}"
-    return Problem(ConditionType.UNREADABLE_INSTANCE, said) if odd else None
+    return Problem(SyncerCondition.UNREADABLE_INSTANCE, said) if odd else None
 
 
 def read_self_registrations(item: Object) -> tuple[SelfRegistration, ...]:

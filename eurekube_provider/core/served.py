@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
@@ -98,17 +98,17 @@ def not_served_problem(
 
 def status_says_not_served(item: Object) -> bool:
     """Return whether a syncer's status says that no operator serves it."""
-    return conditions_of(item).get(ConditionType.SYNCED, {}).get("reason") == Reason.NOT_SERVED
+    return conditions_of(item).get(SyncerCondition.SYNCED, {}).get("reason") == Reason.NOT_SERVED
 
 
-def not_served_status(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
+def not_served_status_patch(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
     """Return the conditions for a syncer that no operator serves (Ready and Synced become Unknown); None
     where its status says so already.
 
     :param stamp: the time now, as RFC 3339.
     """
     before = conditions_of(item)
-    kinds = (ConditionType.READY, ConditionType.SYNCED)
+    kinds = (SyncerCondition.READY, SyncerCondition.SYNCED)
     if not before or status_says_not_served(item):
         return None
     changed = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
@@ -120,7 +120,7 @@ def _choose_by_name_and_ports(
 def _ambiguous_service_problem(syncer: Syncer, candidates: Sequence[Object]) -> Problem:
     names = format_list([_service_name(one) for one in candidates], _MAX_NAMES_IN_MESSAGE)
     return Problem(
-        ConditionType.AMBIGUOUS_SERVICE,
+        SyncerCondition.AMBIGUOUS_SERVICE,
         f"several Services of namespace {syncer.selector.namespace} have the "
         f"{syncer.selector.labels_in_words}, and their ports or pods differ: {names}; what is registered is "
         "kept, and of the others only pods of the same Service and port are registered",

@@ -41,7 +41,7 @@ class Shortfall:
     """One setting that is too short in a pod's spec.
 
     :ivar container: the container that ends too early, or whose preStop is cut off.
-    :ivar problem: the fault and its effect.
+    :ivar problem_sentence: the fault and its effect.
     :ivar remedy: the change that fixes it, in words.
     :ivar pod_spec_patch: the change as a strategic merge patch of the spec; None where a preStop already does
         something else, which must be kept.
@@ -49,7 +49,7 @@ class Shortfall:
 
     kind: ShortfallKind
     container: str
-    problem: str
+    problem_sentence: str
     remedy: str
     pod_spec_patch: Mapping[str, Any] | None
 
@@ -79,8 +79,8 @@ def find_shortfalls(
             yield Shortfall(
                 ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
                 name,
-                f"container {name} {_describe_ending(prestop, slept)} when its pod is deleted, and callers "
-                f"may call it for {needed_seconds} s more",
+                f"container {name} {_describe_container_ending(prestop, slept)} when its pod is deleted, and "
+                f"callers may call it for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
                 + ("" if prestop_patch else ", after what it does already")
                 + f", and {longer}",
@@ -99,7 +99,7 @@ def find_shortfalls(
             )
 
 
-def _describe_ending(prestop: Object, slept: int) -> str:
+def _describe_container_ending(prestop: Object, slept: int) -> str:
     if slept:
         return f"serves on for {slept} s"
     return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"

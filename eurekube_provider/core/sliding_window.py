@@ -42,17 +42,19 @@ def count_losses(departures: int, arrivals: int, short_lived_keys: int = 0) -> i
 
 @dataclass(slots=True)
 class _SyncerChanges(Generic[KeyT]):
+    """The changes of one syncer within the window; the fields are those of :class:`RecentChanges`."""
+
     left_keys: set[KeyT] = field(default_factory=set)
     arrived_keys: set[KeyT] = field(default_factory=set)
     short_lived_keys: set[KeyT] = field(default_factory=set)
 
     @property
-    def lost(self) -> int:
+    def loss_count(self) -> int:
         """The number of instances that the syncer has lost."""
         return count_losses(len(self.left_keys), len(self.arrived_keys), len(self.short_lived_keys))
 
 
-class SlidingWindow(Generic[SyncerT, KeyT]):
+class SlidingChangeWindow(Generic[SyncerT, KeyT]):
     """A count of recent removals and arrivals; for one thread at a time.
 
     The cost of a query depends on the changes of its syncer only, however many others are counted.
@@ -101,7 +103,7 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
                 self._drop_change(table, oldest)
         keys = self._keys.get(syncer, _SyncerChanges[KeyT]())
         return RecentChanges(
-            self._total_losses - keys.lost,
+            self._total_losses - keys.loss_count,
             frozenset(keys.left_keys),
             frozenset(keys.arrived_keys),
             frozenset(keys.short_lived_keys),
@@ -132,11 +134,11 @@ class SlidingWindow(Generic[SyncerT, KeyT]):
     ) -> None:
         """Update the counts after a key was added to a table or removed from it."""
         keys = self._keys.setdefault(syncer, _SyncerChanges())
-        self._total_losses -= keys.lost
+        self._total_losses -= keys.loss_count
         counted = keys.left_keys if table is self._left else keys.arrived_keys
         (counted.add if key in table else counted.discard)(key)
         if table is self._left:
             (keys.short_lived_keys.add if is_short_lived else keys.short_lived_keys.discard)(key)
-        self._total_losses += keys.lost
+        self._total_losses += keys.loss_count
         if not (keys.left_keys or keys.arrived_keys):
             del self._keys[syncer]

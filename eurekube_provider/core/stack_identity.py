@@ -11,7 +11,7 @@ DEFAULT_ORGANIZATION = "organization"
 
 _FILE_SCHEME = "file://"
 
-PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
+PROJECT_FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
 """The names of Pulumi's project file; a folder with one of them is a project."""
 
 

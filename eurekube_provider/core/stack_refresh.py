@@ -38,7 +38,7 @@ class StackRefresh:
 
     :param selector: selects the Services whose endpoints are followed.
     :param target: the name of the target in the operator's configuration.
-    :param debounce_seconds: None for the default; the same for ``interval_seconds``.
+    :param debounce_seconds: None for the default; the same for ``min_interval_seconds``.
     """
 
     namespace: str
@@ -47,7 +47,7 @@ class StackRefresh:
     action: StackAction
     target: str
     debounce_seconds: int | None = None
-    interval_seconds: int | None = None
+    min_interval_seconds: int | None = None
     is_paused: bool = False
 
     @classmethod
@@ -74,7 +74,7 @@ class StackRefresh:
             action=action,
             target=target,
             debounce_seconds=spec.get("debounceSeconds"),
-            interval_seconds=spec.get("minIntervalSeconds"),
+            min_interval_seconds=spec.get("minIntervalSeconds"),
             is_paused=bool(spec.get("paused")),
         )
 

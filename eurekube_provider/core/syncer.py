@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import (
-    RESERVED_PREFIX,
+    RESERVED_METADATA_PREFIX,
     Cluster,
     ClusterOwner,
     check_metadata_key,
@@ -143,7 +143,7 @@ class WhenEurekaIsAway(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadinessGate:
+class ReadinessGateSettings:
     """A syncer's settings for pods that declare the readiness gate.
 
     :param callers_seconds: how long callers need to learn of a pod that Eureka shows; None to compute it.
@@ -153,7 +153,7 @@ class ReadinessGate:
     when_eureka_is_away: WhenEurekaIsAway = WhenEurekaIsAway.WAIT
 
 
-_DEFAULT_GATE = ReadinessGate()
+_DEFAULT_GATE = ReadinessGateSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Syncer:
     :param port: None for the only TCP port, or the one named ``http``.
     :param secure_port: None for no https.
     :param address: the address for callers in place of the Service's own, in mode service.
-    :param nodes: the number of nodes at which a Service is registered if its node port is advertised.
+    :param node_count: the number of nodes at which a Service is registered if its node port is advertised.
     :param metadata: fixed values, which win over those from labels.
     :param metadata_from_labels: labels of the Service.
     :param metadata_from_ports: by metadata key, the name of the port whose number is the value.
@@ -250,7 +250,7 @@ class Syncer:
     secure_port: PortReference | None = None
     advertise: Advertise = Advertise.AUTO
     address: str = ""
-    nodes: int = DEFAULT_NODE_COUNT
+    node_count: int = DEFAULT_NODE_COUNT
     metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
     metadata_from_labels: tuple[str, ...] = ()
     metadata_from_pod_labels: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ class Syncer:
     on_termination: OnTermination = OnTermination.DEREGISTER
     is_paused: bool = False
     removes_dead_self_registered: bool = False
-    readiness_gate: ReadinessGate = _DEFAULT_GATE
+    readiness_gate: ReadinessGateSettings = _DEFAULT_GATE
     eureka: str = DEFAULT_CONNECTION_NAME
 
     @classmethod
@@ -319,7 +319,7 @@ class Syncer:
         if lives > needed:
             return None
         return Problem(
-            ConditionType.LEASE_TOO_SHORT,
+            SyncerCondition.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
             f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass",
             f"take at least {self.shortest_safe_lease_seconds}",
@@ -377,7 +377,7 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 def _is_in_sync(syncer: Object) -> bool:
     """Return whether the status has the condition Synced for the current generation."""
     generation = syncer["metadata"].get("generation")
-    synced = conditions_of(syncer).get(ConditionType.SYNCED, {})
+    synced = conditions_of(syncer).get(SyncerCondition.SYNCED, {})
     is_current = generation is not None and synced.get("observedGeneration") == generation
     return is_current and synced.get("status") == "True"
 
@@ -432,7 +432,7 @@ class _SyncerReader:
             secure_port=spec.get("securePort"),
             advertise=advertise,
             address=spec.get("address") or "",
-            nodes=spec.get("nodes") or DEFAULT_NODE_COUNT,
+            node_count=spec.get("nodes") or DEFAULT_NODE_COUNT,
             metadata=self._read_metadata_field("metadata"),
             metadata_from_labels=self._read_labels("metadataFromLabels"),
             metadata_from_pod_labels=self._read_labels("metadataFromPodLabels"),
@@ -474,7 +474,7 @@ class _SyncerReader:
             raise self._error(f"spec.{field_name}: {error}") from None
         return written
 
-    def _read_readiness_gate(self) -> ReadinessGate:
+    def _read_readiness_gate(self) -> ReadinessGateSettings:
         written = self._spec.get("readinessGate") or {}
         seconds = written.get("callersSeconds", COMPUTED_SECONDS_WORD)
         is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
@@ -485,7 +485,7 @@ class _SyncerReader:
             )
             raise self._error(sentence)
         when = self._read_choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
-        return ReadinessGate(None if seconds == COMPUTED_SECONDS_WORD else seconds, when)
+        return ReadinessGateSettings(None if seconds == COMPUTED_SECONDS_WORD else seconds, when)
 
     def _read_labels(self, field_name: str) -> tuple[str, ...]:
         labels = tuple(self._spec.get(field_name) or ())
@@ -494,10 +494,10 @@ class _SyncerReader:
         return labels
 
     def _refuse_reserved(self, field_name: str, written: str, key: str) -> None:
-        if key.startswith(RESERVED_PREFIX):
+        if key.startswith(RESERVED_METADATA_PREFIX):
             raise self._error(
-                f"spec.{field_name} has {written!r}: metadata keys that start with {RESERVED_PREFIX} are "
-                "Eurekube's own"
+                f"spec.{field_name} has {written!r}: metadata keys that start with "
+                f"{RESERVED_METADATA_PREFIX} are Eurekube's own"
             )
 
     def _read_choice(

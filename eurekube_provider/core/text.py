@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.identity import RESERVED_PREFIX
+from eurekube_provider.core.identity import RESERVED_METADATA_PREFIX
 
 MAX_METADATA_BYTES = 4096
 """The most bytes, in UTF-8, of all metadata keys and values of one instance; each server and each client
 holds all of them.
 """
 
-MAX_VALUE_LENGTH = 1024
+MAX_METADATA_VALUE_LENGTH = 1024
 """The most characters of one metadata value."""
 
 MAX_NAME_LENGTH_IN_URL = 2048
@@ -57,8 +57,8 @@ def describe_unfit_metadata_value(value: str) -> str:
 
     The bounds are those of ``spec.metadata`` in the CRD.
     """
-    if len(value) > MAX_VALUE_LENGTH:
-        return f"has more than {MAX_VALUE_LENGTH} characters"
+    if len(value) > MAX_METADATA_VALUE_LENGTH:
+        return f"has more than {MAX_METADATA_VALUE_LENGTH} characters"
     if found := _NOT_IN_VALUES_PATTERN.search(value):
         return f"has the control character U+{ord(found[0]):04X}"
     return describe_unreadable_text(value)
@@ -70,7 +70,7 @@ def describe_unfit_name(name: str) -> str:
     """
     found = _CONTROL_CHARACTERS_PATTERN.search(name)
     if found is not None:
-        return _unaddressable_name_problem(found[0])
+        return _describe_unaddressable_part(found[0])
     return (
         describe_unaddressable_name(name) or describe_unreadable_text(name) or _describe_overlong_name(name)
     )
@@ -80,11 +80,11 @@ def describe_unaddressable_name(name: str) -> str:
     """Return why no URL can address an application or an instance of this name; empty where one can."""
     found = _NOT_IN_PATHS_PATTERN.search(name)
     if found is not None:
-        return _unaddressable_name_problem(found[0])
-    return "" if name not in ("", ".", "..") else _unaddressable_name_problem(name)
+        return _describe_unaddressable_part(found[0])
+    return "" if name not in ("", ".", "..") else _describe_unaddressable_part(name)
 
 
-def _unaddressable_name_problem(part: str) -> str:
+def _describe_unaddressable_part(part: str) -> str:
     what = "a slash" if part == "/" else "such a name" if part in ("", ".", "..") else repr(part)
     return (
         f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
@@ -110,7 +110,7 @@ def describe_oversized_metadata(metadata: Mapping[str, str]) -> str:
     size = sum(
         len(f"{key}{value}".encode("utf-8", "surrogatepass"))
         for key, value in metadata.items()
-        if not key.startswith(RESERVED_PREFIX)
+        if not key.startswith(RESERVED_METADATA_PREFIX)
     )
     if size <= MAX_METADATA_BYTES:
         return ""

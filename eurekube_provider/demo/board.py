@@ -27,7 +27,7 @@ from eurekube_provider.kube.reflector import Reflector
 
 _POLL_SECONDS = 0.004
 _SETTLED_POLL_SECONDS = 0.25
-_GONE_ROW_SECONDS = 8.0
+_GONE_ROW_DISPLAY_SECONDS = 8.0
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class EndpointTable:
             if (
                 row.kubernetes_state == "gone"
                 and row.settled_at is not None
-                and now - row.settled_at > _GONE_ROW_SECONDS
+                and now - row.settled_at > _GONE_ROW_DISPLAY_SECONDS
             ):
                 self._rows.pop(row.name, None)
 

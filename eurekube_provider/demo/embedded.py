@@ -25,9 +25,9 @@ from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
-    APPLY_PATCH,
+    APPLY_PATCH_TYPE,
     ENDPOINT_SLICES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     PODS,
     SERVICES,
     KubeAccess,
@@ -44,7 +44,7 @@ RENEWAL_PROOF_SECONDS = 12.0
 """Seconds for which a registration with this lease must stand to prove that it is renewed."""
 
 COMMAND_TIMEOUT_SECONDS = 120.0
-_TERMINATING_SECONDS = 0.1
+_POD_TERMINATION_SECONDS = 0.1
 
 
 def program_directory() -> Path:
@@ -147,7 +147,7 @@ class EmbeddedStage:
                 self.pause(0.05)
                 waited += 0.05
             if running.exit_code != 0:
-                raise StoryFailed(f"eurekube {subcommand} failed:\n{running.text()}")
+                raise StoryFailed(f"eurekube {subcommand} failed:\n{running.read_output()}")
         finally:
             running.kill()
 
@@ -191,7 +191,7 @@ class SimulatedWorkload:
         self._access = access
         self._interruption = interruption
         self._pods: list[_SimulatedPod] = []
-        self._made = 0
+        self._made_pod_count = 0
 
     def start(self, replicas: int) -> None:
         """Make the Service and ``replicas`` pods."""
@@ -222,15 +222,15 @@ class SimulatedWorkload:
             self._create_pod()
             old.is_terminating = True
             self._write_endpoint_slice()
-            self._interruption.pause(_TERMINATING_SECONDS)
+            self._interruption.pause(_POD_TERMINATION_SECONDS)
             self._pods.remove(old)
             self._access.request("DELETE", PODS.path(NAMESPACE, old.name))
             self._write_endpoint_slice()
 
     def _create_pod(self) -> None:
-        self._made += 1
+        self._made_pod_count += 1
         suffix = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))  # noqa: S311 - no secret
-        pod = _SimulatedPod(f"{APP}-7c9d8f6b5-{suffix}", f"10.0.0.{self._made}")
+        pod = _SimulatedPod(f"{APP}-7c9d8f6b5-{suffix}", f"10.0.0.{self._made_pod_count}")
         container = {"name": "main", "image": f"example.invalid/{APP}:1"}
         metadata = {"name": pod.name, "labels": {"app": APP}}
         body = {"metadata": metadata, "spec": {"containers": [container]}}
@@ -243,7 +243,7 @@ class SimulatedWorkload:
         condition = {"type": "Ready", "status": str(pod.is_ready)}
         status = {"phase": "Running", "podIP": pod.address, "conditions": [condition]}
         path = PODS.path(NAMESPACE, pod.name, "status")
-        self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
 
     def _write_endpoint_slice(self) -> None:
         """Write the EndpointSlice as its controller does."""
@@ -255,4 +255,4 @@ class SimulatedWorkload:
         }
         query = {"fieldManager": "eurekube-demo", "force": "true"}
         path = ENDPOINT_SLICES.path(NAMESPACE, f"{APP}-1")
-        self._access.request("PATCH", path, query, body, APPLY_PATCH)
+        self._access.request("PATCH", path, query, body, APPLY_PATCH_TYPE)

@@ -11,7 +11,7 @@ _POLL_SECONDS = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
-    """A person or the system asked the demo to end."""
+    """Raised where a person or the system has asked the demo to end."""
 
 
 class InterruptionHandler:

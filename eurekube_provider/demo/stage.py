@@ -15,7 +15,7 @@ NAMESPACE, APP, PORT = "shop", "rating", 8080
 
 
 class StoryFailed(Exception):
-    """A check of the story failed, or the story could not go on."""
+    """Raised where a check of the story failed, or the story cannot go on."""
 
 
 class Workload(Protocol):
@@ -41,7 +41,7 @@ class OperatorProcess(Protocol):
     def exit_code(self) -> int | None:
         """Return the process's exit code; None while it runs."""
 
-    def text(self) -> str:
+    def read_output(self) -> str:
         """Return the operator's log so far."""
 
     def stop(self) -> None:

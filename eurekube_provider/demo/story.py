@@ -32,7 +32,7 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 
-OPERATOR_NAMESPACE, OPERATOR_ACCOUNT = "eurekube-system", "eurekube-operator"
+OPERATOR_NAMESPACE, OPERATOR_SERVICE_ACCOUNT = "eurekube-system", "eurekube-operator"
 _SERVICE_ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
 _POLL_SECONDS = 0.02
 _RENEWAL_POLL_SECONDS = 0.5
@@ -68,11 +68,11 @@ class Story:
     """The demo's steps on one stage.
 
     :param picture: the file for the table of the third step, as an SVG; None for none.
-    :ivar checks: the number of checks that have held so far.
+    :ivar check_count: the number of checks that have held so far.
     """
 
     def __init__(self, stage: Stage, picture: Path | None = None) -> None:
-        self.checks = 0
+        self.check_count = 0
         self._stage = stage
         self._picture = picture
         self._access = KubeAccess.load(stage.kubeconfig)
@@ -198,13 +198,15 @@ class Story:
 
     def operator_port(self) -> int | None:
         """The port of the operator's web server; None until it listens."""
-        found = re.search(r'"web is served", "port": (\d+)', self._operator.text() if self._operator else "")
+        found = re.search(
+            r'"web is served", "port": (\d+)', self._operator.read_output() if self._operator else ""
+        )
         return int(found[1]) if found else None
 
     def _write_operator_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig that has only the token of the ServiceAccount that the program made."""
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        account = _SERVICE_ACCOUNTS.path(OPERATOR_NAMESPACE, OPERATOR_ACCOUNT, "token")
+        account = _SERVICE_ACCOUNTS.path(OPERATOR_NAMESPACE, OPERATOR_SERVICE_ACCOUNT, "token")
         token = self._access.request("POST", account, body=request)["status"]["token"]
         document = yaml.safe_load(self._stage.kubeconfig.read_text(encoding="utf-8"))
         document["users"] = [{"name": user["name"], "user": {"token": token}} for user in document["users"]]
@@ -219,7 +221,7 @@ class Story:
         """
         if self._operator is None or self._operator.exit_code is not None:
             raise StoryFailed(f"the operator has ended\n{self._operator_log_end()}")
-        if "operator is ready" in self._operator.text():
+        if "operator is ready" in self._operator.read_output():
             return True
         if self._billing is not None and time.monotonic() - self._renewed_at > _RENEW_INTERVAL_SECONDS:
             self._peers.renew(self._billing)  # a lease of seconds may be shorter than the operator's start
@@ -265,7 +267,7 @@ class Story:
 
     def _check_eventually(self, what: str, holds: _Probe, observe: _Probe = str) -> None:
         self._wait_until(holds, what, observe)
-        self.checks += 1
+        self.check_count += 1
         self._print_line(f"  ok  {what}")
 
     def _wait_until(self, holds: _Probe, what: str, observe: _Probe = str) -> None:
@@ -280,7 +282,7 @@ class Story:
 
     def _operator_log_end(self) -> str:
         """Return the end of the operator's log."""
-        lines = self._operator.text().splitlines()[-_MAX_LOG_LINES:] if self._operator else []
+        lines = self._operator.read_output().splitlines()[-_MAX_LOG_LINES:] if self._operator else []
         return (
             "\n".join(["the end of the operator's log:", *(f"  {line}" for line in lines)]) if lines else ""
         )

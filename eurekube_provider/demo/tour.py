@@ -36,7 +36,7 @@ def run_demo(*, keep: bool, picture: Path | None) -> int:
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
     with InterruptionHandler() as interruption:
         try:
-            checks = _run_story(interruption, keep=keep, picture=picture)
+            check_count = _run_story(interruption, keep=keep, picture=picture)
         except (StoryFailed, EurekubeError) as error:
             print(f"demo FAILED: {error}", file=sys.stderr)
             return 1
@@ -48,7 +48,7 @@ def run_demo(*, keep: bool, picture: Path | None) -> int:
                 raise
             return 130  # the terminal is closed
     sys.stdout.write(
-        f"\ndemo passed: {checks} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING_TEXT}\n"
+        f"\ndemo passed: {check_count} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING_TEXT}\n"
     )
     return 0
 
@@ -72,7 +72,7 @@ def _run_story(interruption: InterruptionHandler, *, keep: bool, picture: Path |
         else:
             story.take_program_down()
         story.print_summary()
-        return story.checks
+        return story.check_count
 
 
 def _keep_running_until_interrupted(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eurekube_provider.comparison.comparing import has_own_row
+from eurekube_provider.comparison.comparing import has_own_status_row
 from eurekube_provider.comparison.findings import Severity
 from eurekube_provider.comparison.operators import findings_about_operators
 from eurekube_provider.comparison.reported_state import reported_state_of_object
-from eurekube_provider.core.derived_syncer import is_namespace_syncer, parent_of_derived_syncer
+from eurekube_provider.core.derived_syncer import is_namespace_syncer, name_and_uid_of_parent_syncer
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
@@ -134,7 +134,7 @@ def _parse_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]]
     for item in items:
         if is_namespace_syncer(item):
             # Otherwise the syncers that are derived from this one report the problem.
-            if has_own_row(item) and (problem := reported_state_of_object(item).problem) is not None:
+            if has_own_status_row(item) and (problem := reported_state_of_object(item).problem) is not None:
                 subject = f"EurekaSyncer {qualified_name(item)}"
                 found.append(Finding(Fault.SYNCER_TROUBLE, subject, problem.message, problem.remedy))
             continue
@@ -153,7 +153,7 @@ def _without_derived_syncer_patch(item: Object, finding: Finding) -> Finding:
     """Return a finding whose remedy names the parent of a derived syncer; a patch of the derived syncer
     itself is left out, since the operator would revert it.
     """
-    patch, (parent, _) = finding.patch, parent_of_derived_syncer(item)
+    patch, (parent, _) = finding.patch, name_and_uid_of_parent_syncer(item)
     if patch is None or not parent or patch.resource != syncers.SYNCER_RESOURCE:
         return finding
     where = f"EurekaSyncer {patch.namespace}/{parent}, or by an annotation of the Service"

@@ -24,7 +24,7 @@ from eurekube_provider.core.mapping import DesiredInstances, desired_instances
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance
 from eurekube_provider.core.objects import Object, is_mirrored, pod_name_of_endpoint
 from eurekube_provider.core.registry import adapt_to_registry
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_name
 from eurekube_provider.doctor.operators_reader import read_operators
@@ -70,7 +70,7 @@ class EurekaListing:
     server_count: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    registry_kind: Capabilities = EUREKA
+    registry_kind: RegistryKind = EUREKA
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,10 @@ class InventoryReader:
         self._settings = settings
         self._progress: ReportProgress = _ignore_progress
         self._missing: list[str] = []
-        self._capabilities = {name: one.capabilities for name, one in settings.connections.items()}
+        self._kinds_by_connection = {name: one.registry_kind for name, one in settings.connections.items()}
         # An ensemble answers whatever is asked of Peers here.
         self.peers: dict[str, Peers] = {
-            name: Peers(one) if one.capabilities == EUREKA else cast("Peers", zookeeper_servers(one))
+            name: Peers(one) if one.registry_kind == EUREKA else cast("Peers", zookeeper_servers(one))
             for name, one in settings.connections.items()
         }
         if not self.peers:
@@ -184,7 +184,7 @@ class InventoryReader:
         )
 
     def _read_eureka(self, name: str, peers: Peers, unread_parts: list[str]) -> EurekaListing:
-        kind = self._capabilities[name]
+        kind = self._kinds_by_connection[name]
         self._progress(f"reading {kind.name} {name}")
         try:
             instances, failures = peers.list_everywhere()
@@ -220,7 +220,7 @@ class InventoryReader:
         reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
-        wanted = [try_parse_syncer(one, self._capabilities) for one in syncers]
+        wanted = [try_parse_syncer(one, self._kinds_by_connection) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
@@ -233,7 +233,7 @@ class InventoryReader:
         names = cluster_names_by_syncer(cluster, instances)
         kubernetes = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
-            key: _desired_of_syncer(syncer, kubernetes.cluster_of_syncer(key), index, reader)
+            key: _desired_instances_of_syncer(syncer, kubernetes.cluster_of_syncer(key), index, reader)
             for syncer in wanted
             if syncer is not None and reader.has_read_services(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
@@ -311,7 +311,7 @@ class _ClusterObjectReader:
                 name: list_objects(self._access, self._watched, self._unread, kind)
                 for name, kind in ROUTE_KINDS[advertise].items()
             }
-            routes = Routes(**found, namespaces=self._watched or None)
+            routes = Routes(**found, read_namespaces=self._watched or None)
             self._routes[advertise] = routes if len(self._unread) == before else None
         return self._routes[advertise]
 
@@ -340,7 +340,7 @@ class _ClusterObjectReader:
         return self._on_hosts[namespace]
 
 
-def _desired_of_syncer(
+def _desired_instances_of_syncer(
     syncer: Syncer, cluster: Cluster, index: ServiceIndex, reader: _ClusterObjectReader
 ) -> DesiredInstances:
     services, slices = index.services_and_slices(syncer.selector)
@@ -360,18 +360,20 @@ def _desired_of_syncer(
 
 def _pod_on_host_finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
     """Return the function that finds one of these pods by name and address."""
-    return lambda name, address: pod.at(address) if (pod := pods.get(name)) else None
+    return lambda name, address: pod.if_at_address(address) if (pod := pods.get(name)) else None
 
 
-def try_parse_syncer(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY_MAPPING) -> Syncer | None:
+def try_parse_syncer(
+    item: Object, kinds_by_connection: Mapping[str, RegistryKind] = EMPTY_MAPPING
+) -> Syncer | None:
     """Return a syncer's parsed spec; None for a syncer that is being deleted, or whose spec cannot be served.
 
-    :param capabilities: the registries' capabilities by connection; a missing one is Eureka's.
+    :param kinds_by_connection: the kinds of the registries by connection; a missing one is Eureka's.
     """
     if item["metadata"].get("deletionTimestamp"):
         return None
     try:
-        kind = capabilities.get(connection_name(item), EUREKA)
+        kind = kinds_by_connection.get(connection_name(item), EUREKA)
         return adapt_to_registry(Syncer.from_object(item), item, kind)
     except ConfigurationError:
         return None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eurekube_provider.comparison.mirror_state import STALE_STATUS_SECONDS, MirrorState, mirror_states
-from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS
+from eurekube_provider.core.condition_types import PROGRESS_CONDITION_TYPES
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
@@ -28,7 +28,7 @@ _CONDITIONS_WITHOUT_FINDING = frozenset(
         MirrorCondition.NO_NAME,
         MirrorCondition.REMOVALS_HELD,
         MirrorCondition.PAUSED,
-        *PROGRESS_CONDITIONS,
+        *PROGRESS_CONDITION_TYPES,
     }
 )
 """Mirror conditions from which no finding is made: other checks report them, they end by themselves, or a
@@ -127,10 +127,10 @@ def _name_conflict_findings(
             _applications_to_mirror(mirror, instances.get(mirror.eureka, ()), cluster),
             existing,
         )
-        for sentence in assigned.unnameable.values():
+        for sentence in assigned.unnameable_sentences.values():
             remedy = MIRROR_REMEDIES[MirrorCondition.NO_NAME]
             yield Finding(Fault.MIRROR_TROUBLE, subject, sentence, remedy)
-        for sentence in assigned.refused.values():
+        for sentence in assigned.refusal_sentences.values():
             yield Finding(
                 Fault.MIRROR_NAME_TAKEN, subject, sentence, "mirror one of them by a mirror of its own"
             )

@@ -22,7 +22,8 @@ DEFAULT_LEASE_NAME = "eurekube-leader"
 SECOND_LEASE_READ_SECONDS = 4.0
 """Seconds between two reads of a Lease: its holder renews it every two seconds."""
 
-MAX_INSTANCES_READ = 3
+MAX_INSTANCES_READ_PAST_CACHES = 3
+"""The number of instances of each Eureka that are read one by one, to find the last renewal."""
 
 
 def read_operators(
@@ -83,7 +84,7 @@ def _read_last_renewal(
     for peers, listed in eurekas:
         ours = [one for one in listed if _is_registered_by_cluster(one, uid, namespaces)]
         ours.sort(key=lambda one: one.lease_ends_ms or 0, reverse=True)
-        for one in ours[:MAX_INSTANCES_READ]:
+        for one in ours[:MAX_INSTANCES_READ_PAST_CACHES]:
             with suppress(RegistryError):
                 found = peers.read(*one.key)
                 if found is not None and (at := last_renewed_unix(found)) is not None:

@@ -153,7 +153,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
     with ExitStack() as stack:
         peers, eurekas = dict[str, Peers](), dict[str, EurekaSnapshot]()
         for name, connection in settings.connections.items():
-            if connection.capabilities == EUREKA:
+            if connection.registry_kind == EUREKA:
                 peers[name] = stack.enter_context(closing(Peers(connection)))
                 eurekas[name] = read_eureka(name, peers[name], unread_parts)
             else:
@@ -299,7 +299,7 @@ def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnaps
     :param unread_parts: gets a sentence where no server answers.
     """
     server_problems = tuple(
-        (finding.subject.removeprefix(f"{name} "), finding.explanation)
+        (finding.subject.removeprefix(f"{name} "), finding.detail)
         for finding in check_eureka(name, peers)
         if finding.verdict is CheckVerdict.WARNING
     )
@@ -330,9 +330,7 @@ def read_zookeeper(
         unread_parts.append(f"the ZooKeeper {name}: {error}")
         return EurekaSnapshot(name)
     found = check_zookeeper(name, servers, pods)
-    server_problems = tuple(
-        (one.subject, one.explanation) for one in found if one.verdict is CheckVerdict.WARNING
-    )
+    server_problems = tuple((one.subject, one.detail) for one in found if one.verdict is CheckVerdict.WARNING)
     return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, server_count=1)
 
 

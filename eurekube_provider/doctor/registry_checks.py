@@ -17,14 +17,14 @@ from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import syncer_spec_patch
 from eurekube_provider.doctor.workload_checks import Workload, environment_patch
-from eurekube_provider.eureka.self_preservation import RENEWALS_PER_MINUTE, FrontPage
+from eurekube_provider.eureka.self_preservation import RENEWALS_PER_INSTANCE_AND_MINUTE, FrontPage
 
 REGISTER_WITH_EUREKA_VARIABLE = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
 """The environment variable of Spring's ``eureka.client.register-with-eureka``."""
 
 PREFER_IP_ADDRESS_VARIABLE = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
 
-FULLY_COUNTED_AFTER_SECONDS = 240
+INSTANCE_FULLY_COUNTED_AFTER_SECONDS = 240
 """Seconds after which an instance counts fully in a server's renewals of the last minute."""
 
 _RENEWAL_THRESHOLD_SHARE = 0.85
@@ -220,14 +220,14 @@ def self_preservation_findings(
 ) -> Iterator[Finding]:
     """Yield a finding about a server that gets too few renewals, or would if one more were missing.
 
-    A server expects renewals of instances younger than :data:`FULLY_COUNTED_AFTER_SECONDS` too early, so that
-    every rollout would cause a finding: only missing renewals of older instances count.
+    A server expects renewals of instances younger than :data:`INSTANCE_FULLY_COUNTED_AFTER_SECONDS` too
+    early, so that every rollout would cause a finding: only missing renewals of older instances count.
 
     :param now_seconds: Unix time.
     """
-    oldest = (now_seconds - FULLY_COUNTED_AFTER_SECONDS) * 1000
+    oldest = (now_seconds - INSTANCE_FULLY_COUNTED_AFTER_SECONDS) * 1000
     settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
-    expected = RENEWALS_PER_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
+    expected = RENEWALS_PER_INSTANCE_AND_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
     if front_page.is_in_or_near_self_preservation and front_page.renewals_last_minute < expected:
         yield Finding(
             Fault.SELF_PRESERVATION_NEAR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS, ConditionType
+from eurekube_provider.core.condition_types import PROGRESS_CONDITION_TYPES, SyncerCondition
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.ports import choose_ports
@@ -19,15 +19,15 @@ from eurekube_provider.doctor.workload_checks import Workload, is_probed_by_http
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
     {
-        ConditionType.READY,
-        ConditionType.SYNCED,
-        ConditionType.LEASE_TOO_SHORT,
-        ConditionType.DRAIN_TOO_SHORT,
-        ConditionType.SELF_REGISTERED,
-        ConditionType.UNREADABLE_INSTANCE,
-        ConditionType.AMBIGUOUS_SERVICE,
-        ConditionType.PAUSED,
-        *PROGRESS_CONDITIONS,
+        SyncerCondition.READY,
+        SyncerCondition.SYNCED,
+        SyncerCondition.LEASE_TOO_SHORT,
+        SyncerCondition.DRAIN_TOO_SHORT,
+        SyncerCondition.SELF_REGISTERED,
+        SyncerCondition.UNREADABLE_INSTANCE,
+        SyncerCondition.AMBIGUOUS_SERVICE,
+        SyncerCondition.PAUSED,
+        *PROGRESS_CONDITION_TYPES,
     }
 )
 """Syncer conditions from which no finding is made: other checks report them, or a person may want them."""
@@ -189,7 +189,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     :param item: the EurekaSyncer.
     """
     conditions = conditions_of(item)
-    if ConditionType.READY not in conditions:
+    if SyncerCondition.READY not in conditions:
         yield Finding(
             Fault.SYNCER_TROUBLE,
             describe_syncer(syncer),
@@ -202,10 +202,10 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         for kind, one in conditions.items()
         if kind not in _CONDITIONS_WITHOUT_FINDING and _is_condition_true(one)
     ]
-    left_out = [one for one in reported if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
+    left_out = [one for one in reported if one["type"] == SyncerCondition.ENDPOINTS_LEFT_OUT]
     reported = [one for one in reported if one not in left_out]
-    ready = conditions[ConditionType.READY]
-    synced = conditions.get(ConditionType.SYNCED, ready)
+    ready = conditions[SyncerCondition.READY]
+    synced = conditions.get(SyncerCondition.SYNCED, ready)
     if not reported and synced["status"] == "False" and synced["reason"] not in _CONDITIONS_WITHOUT_FINDING:
         reported = [synced]
     if not (reported or left_out) and synced["status"] == "True" and ready["status"] == "False":

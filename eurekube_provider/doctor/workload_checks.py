@@ -128,7 +128,7 @@ def drain_findings(
     written = list(find_shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
     for one in written:
         patch = workload.build_patch(one.pod_spec_patch) if one.pod_spec_patch is not None else None
-        yield Finding(Fault(one.kind), workload.subject, one.problem, one.remedy, patch)
+        yield Finding(Fault(one.kind), workload.subject, one.problem_sentence, one.remedy, patch)
     live = workload.live_pod
     if live is not None:
         spec: Object = live.get("spec") or {}
@@ -157,7 +157,7 @@ def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iter
         where = "change that webhook or policy, or replace the pods (kubectl rollout restart)"
     else:
         return
-    problem = f"pod {pod}: {lacking.problem}; {why}"
+    problem = f"pod {pod}: {lacking.problem_sentence}; {why}"
     yield Finding(Fault(lacking.kind), workload.subject, problem, f"{lacking.remedy}: {where}")
 
 

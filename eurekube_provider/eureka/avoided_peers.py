@@ -55,7 +55,8 @@ class AvoidedPeers:
             )
 
     def silent_since(self, url: str) -> float:
-        """Return the time since which a server has been silent; now for one that is not.
+        """Return the time since which a server has been silent; now for one that is not. Seconds of
+        time.monotonic.
 
         Only failed requests that follow each other soon count as one silence: between two distant ones the
         server may have answered others.
@@ -65,9 +66,9 @@ class AvoidedPeers:
             first, last = self._silent.get(url, (now, now))
         return first if now - last <= windows.SAME_SILENCE_SECONDS else now
 
-    def callers_away_until_by_url(self) -> dict[str, float]:
+    def callers_may_be_away_until_by_url(self) -> dict[str, float]:
         """Return, by server that was silent for a while, the time until which its callers may not have come
-        back.
+        back. Seconds of time.monotonic.
 
         While a server hangs, Spring's client doubles its interval: it comes back later by as long as the
         server was silent.

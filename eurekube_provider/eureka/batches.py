@@ -23,7 +23,13 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, newest, same_contents
+from eurekube_provider.core.model import (
+    EMPTY_MAPPING,
+    Instance,
+    InstanceKey,
+    newest,
+    same_contents_but_status,
+)
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
@@ -228,7 +234,8 @@ def _send_where_missing(
 
     def is_everywhere(one: Instance) -> bool:
         return all(
-            _is_up_to_date(reads.instances_by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers
+            _needs_no_replica(reads.instances_by_url.get(peer.url, {}).get(one.key), one)
+            for peer in peers.peers
         )
 
     def is_due(one: Instance) -> bool:
@@ -379,14 +386,14 @@ def _remove_at_and_return_kept(
     return held
 
 
-def _is_up_to_date(held: Instance | None, replica: Instance) -> bool:
+def _needs_no_replica(held: Instance | None, replica: Instance) -> bool:
     """Return whether a server that holds ``held`` need not be sent ``replica``."""
     return (
         held is not None
         and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms
         and held.status is replica.status
         and held.overridden_status is replica.overridden_status
-        and same_contents(held, replica)
+        and same_contents_but_status(held, replica)
     )
 
 

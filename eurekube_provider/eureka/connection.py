@@ -15,13 +15,13 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities, registry_kind_of_url
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind, registry_kind_of_url
 from eurekube_provider.eureka import windows
 
 DEFAULT_MAX_ANSWER_MIB, LARGEST_MAX_ANSWER_MIB = windows.LARGEST_ANSWER_BYTES // 2**20, 4096
 """The default of ``max_answer_mib``, and the largest value that it may have."""
 
-GetSetting = Callable[[str], str | None]
+SettingGetter = Callable[[str], str | None]
 """A function that returns the setting of a name such as ``ca-file``; None where it is not set."""
 
 
@@ -71,7 +71,7 @@ class Connection:
     connect_timeout_seconds: float = windows.CONNECT_TIMEOUT_SECONDS
     read_timeout_seconds: float = windows.READ_TIMEOUT_SECONDS
 
-    capabilities: ClassVar[Capabilities] = EUREKA
+    registry_kind: ClassVar[RegistryKind] = EUREKA
     max_answer_mib: int = DEFAULT_MAX_ANSWER_MIB
 
     @property
@@ -162,7 +162,7 @@ class Connection:
         )
 
     @classmethod
-    def from_settings(cls, get_setting: GetSetting) -> Connection:
+    def from_settings(cls, get_setting: SettingGetter) -> Connection:
         """Build a connection from the settings under :data:`SETTING_NAMES`.
 
         The operator's flags and file, a stack's configuration and the environment all use these names.
@@ -198,12 +198,12 @@ def setting_from_environment(
     :raises ConfigurationError: the file with the password or token cannot be read.
     """
     variable = f"{prefix}{name.upper().replace('-', '_')}"
-    if name in SECRET_SETTINGS and environment.get(f"{variable}_FILE"):
+    if name in SECRET_SETTING_NAMES and environment.get(f"{variable}_FILE"):
         return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
     return environment.get(variable) or None
 
 
-SECRET_SETTINGS = ("password", "token")
+SECRET_SETTING_NAMES = ("password", "token")
 """The settings that may be read from a file: ``EUREKA_PASSWORD_FILE`` wins over ``EUREKA_PASSWORD``."""
 
 

@@ -27,7 +27,7 @@ from eurekube_provider.eureka.registry.reader import Reader
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import StackRegistrations
+from eurekube_provider.eureka.registry.stacks import RenewedStackRegistrations
 from eurekube_provider.eureka.rules import Ownership, is_owned_by_stack
 from eurekube_provider.eureka.self_preservation import RenewalShare
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
@@ -35,7 +35,7 @@ from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-PARALLEL_CHANGES = 8
+MOST_PARALLEL_CHANGES = 8
 """The number of changes of one kind that are made at the same time."""
 
 
@@ -69,7 +69,7 @@ class EurekaRegistry:
             self.table, self.renewals, self.reachability, self.restarts, ownership
         )
         self.writer = Writer(peers, self.instances)
-        self.stacks = StackRegistrations(self.writer, self.renewals, self.restarts, ownership)
+        self.stacks = RenewedStackRegistrations(self.writer, self.renewals, self.restarts, ownership)
         self.repair = Repair(peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership)
         self.reader = Reader(
             peers,
@@ -86,7 +86,7 @@ class EurekaRegistry:
         self._share = RenewalShare(0, 0, 0.0)
         self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
-        self._executor = ThreadPoolExecutor(PARALLEL_CHANGES, thread_name_prefix="apply")
+        self._executor = ThreadPoolExecutor(MOST_PARALLEL_CHANGES, thread_name_prefix="apply")
         self._coalescer = PlanCoalescer(self.writer, self._executor)
 
     @classmethod
@@ -157,7 +157,7 @@ class EurekaRegistry:
 
     def owners(self, *, lookup_name: str = "") -> set[str]:
         """Return the owners of instances, or only of those that callers find by this name."""
-        return set(self.table.owners_by_name(lookup_name)) if lookup_name else self.table.owners()
+        return set(self.table.owners_found_under_name(lookup_name)) if lookup_name else self.table.owners()
 
     def cluster_names(self) -> set[str]:
         """Return the names of the clusters whose syncers have instances."""
@@ -187,7 +187,7 @@ class EurekaRegistry:
         return UncachedReading(
             answers,
             {url: self.peers.silent_since(url) for url in hang},
-            self.peers.callers_away_until_by_url(),
+            self.peers.callers_may_be_away_until_by_url(),
         )
 
     def keep_registered(self, instance: Instance) -> None:
@@ -202,13 +202,13 @@ class EurekaRegistry:
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
-    def lost_instances(self, owner: str) -> list[Instance]:
+    def instances_lost_by_registry(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that Eureka lost when its servers restarted."""
-        return self.table.lost_instances(owner)
+        return self.table.instances_lost_by_registry(owner)
 
-    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
+    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
         """Stop tracking an owner's instances that Eureka forgot."""
-        self.table.drop_lost_instances(owner, wanted)
+        self.table.stop_tracking_lost_instances(owner, wanted)
 
     def call_after_reads(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading. Call this before :meth:`start`."""
@@ -236,15 +236,15 @@ class EurekaRegistry:
             read_at=self.reachability.read_at,
             registered=share.registered,
             renewed_here=held,
-            renewed_share=share.share,
-            share_warning=share.warning,
+            renewed_share=share.share_of_instances,
+            share_warning=share.warning_sentence,
             renewals_last_minute=share.renewals_last_minute,
-            renewals_expected=share.renewals_expected,
+            expected_renewals_per_minute=share.expected_renewals_per_minute,
             accepted_renewals=counts.accepted,
             missing_renewals=counts.missing,
             failed_renewals=counts.failed,
             overdue_seconds=counts.overdue_seconds,
-            refused_renewals=counts.refused_instances,
+            refused_instances=counts.refused_instances,
             renewed_for_stacks=[one for one in self.renewals.renewed_instances() if is_owned_by_stack(one)]
             if in_full
             else [],
@@ -297,16 +297,16 @@ class EurekaRegistry:
         :param registered: how many instances were listed.
         """
         self.table.forget_departures_of_registered()
-        count, before = len(self.renewals), self._share.warning
+        count, before = len(self.renewals), self._share.warning_sentence
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
         self._share = share = RenewalShare(
             count, registered, self.renewals.counts.accepted_last_minute / servers
         )
-        if share.warning and not before:
+        if share.warning_sentence and not before:
             _log.warning(
                 "renewing a large share of Eureka's instances, going on: Eureka keeps them if this process "
                 "stops",
-                extra={"hint": share.warning},
+                extra={"hint": share.warning_sentence},
             )
         for was_read in self._followers:
             was_read()

@@ -29,7 +29,7 @@ def seconds_to_wait(answer_seconds: Collection[float], grace_seconds: float) -> 
 class FanOut(Generic[T]):
     """A question that is put to each server on a thread of that server's own.
 
-    :ivar answers: by URL; complete only after :meth:`wait`.
+    :ivar answers: by URL; complete only after :meth:`wait_and_return_unanswered`.
     :ivar failures: by URL of each server that gave no answer.
     """
 
@@ -59,7 +59,7 @@ class FanOut(Generic[T]):
                     self.failures[peer.url] = error
                 self._ended.notify_all()
             return error
-        except BaseException as error:  # noqa: BLE001 - raised again for who asked, see wait()
+        except BaseException as error:  # noqa: BLE001 - raised again for who asked
             with self._ended:
                 self._errors[peer.url] = error
                 self._ended.notify_all()
@@ -77,7 +77,7 @@ class FanOut(Generic[T]):
         with self._ended:
             self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)
 
-    def wait(
+    def wait_and_return_unanswered(
         self,
         peers: Collection[Peer],
         avoided: Collection[Peer],

@@ -94,7 +94,7 @@ class Peers:
             peer.close()
 
     @property
-    def preferred_peers(self) -> tuple[Peer, ...]:
+    def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
         return tuple(peer for peer in self.peers if not self._avoided.is_avoided(peer))
 
@@ -104,9 +104,11 @@ class Peers:
         """
         return self._avoided.silent_since(url)
 
-    def callers_away_until_by_url(self) -> dict[str, float]:
-        """Return, by server that was silent, the time until which its callers may not have come back."""
-        return self._avoided.callers_away_until_by_url()
+    def callers_may_be_away_until_by_url(self) -> dict[str, float]:
+        """Return, by server that was silent, the time until which its callers may not have come back. Seconds
+        of time.monotonic.
+        """
+        return self._avoided.callers_may_be_away_until_by_url()
 
     def stop_avoiding(self, peer: Peer) -> None:
         """Stop avoiding a server that answered a question of its own."""
@@ -277,7 +279,7 @@ class Peers:
         if len(self.peers) == 1 or is_executor_thread():
             for peer in self.peers:
                 self._ask_one(fan_out, peer)
-            fan_out.wait(self.peers, (), for_all=True)
+            fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
         avoided = (
             []
@@ -292,7 +294,7 @@ class Peers:
                 partial(self._ask_one, fan_out, peer)
             ):
                 fan_out.note_not_asked(peer)
-        left_behind = fan_out.wait(
+        left_behind = fan_out.wait_and_return_unanswered(
             needed,
             avoided if asks_avoided else (),
             for_all=self._waits_for_all_servers,

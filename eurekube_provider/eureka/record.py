@@ -60,7 +60,7 @@ class PlannedCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedRegistration:
+class DroppedStackRegistration:
     """A stack's registration that is not renewed, since it was removed.
 
     :ivar asked_at: when the servers were last asked for it.
@@ -136,7 +136,7 @@ class InstanceRecord:
     renewed_at_by_url: dict[str, float] | None = None
     lacking_since_by_url: dict[str, float] | None = None
     spreading: SpreadingRegistration | None = None
-    dropped: DroppedRegistration | None = None
+    dropped: DroppedStackRegistration | None = None
     left_at: float | None = None
     evicted_at: float | None = None
     departure_asked_at: float | None = None

@@ -185,5 +185,5 @@ class RemovalChecks:
             self._removed.setdefault(again.urls_and_key, again)
 
 
-REMOVAL_CHECKS = RemovalChecks()
+SHARED_REMOVAL_CHECKS = RemovalChecks()
 """The checks of this process, so that all removals of one update are checked together."""

@@ -44,10 +44,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, Cluster, StackOwner, parse_owner
-from eurekube_provider.core.model import Instance, Status, newest, same_contents
+from eurekube_provider.core.model import Instance, Status, newest, same_contents_but_status
 from eurekube_provider.core.plan import with_current_leaving_mark
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.record import DroppedRegistration, InstanceRecord, PlannedCheck
+from eurekube_provider.eureka.record import DroppedStackRegistration, InstanceRecord, PlannedCheck
 
 
 class ListVerdict(Enum):
@@ -117,7 +117,7 @@ def add_leaving_mark(instance: Instance) -> Instance:
     return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
 
 
-def newest_version_sent(record: InstanceRecord, removed: Instance, now: float) -> Instance:
+def newest_version_that_may_come(record: InstanceRecord, removed: Instance, now: float) -> Instance:
     """Return the removed instance, or a later version that its owner sent and that may still come."""
     late = (
         record.unanswered_registration.instance
@@ -148,7 +148,12 @@ def registration_to_send(
         it froze before the others heard of it: it tells them when it is back, and older versions give way.
     """
     latest = newest([have, known])
-    if have is not None and latest is have and have.status is want.status and same_contents(have, want):
+    if (
+        have is not None
+        and latest is have
+        and have.status is want.status
+        and same_contents_but_status(have, want)
+    ):
         return None
     return replace(
         want,
@@ -360,7 +365,7 @@ def is_status_other_than_written_everywhere(
 
 
 def _are_equal(one: Instance, other: Instance) -> bool:
-    return one.owner == other.owner and one.status is other.status and same_contents(one, other)
+    return one.owner == other.owner and one.status is other.status and same_contents_but_status(one, other)
 
 
 class InstanceVerdict(Enum):
@@ -429,9 +434,8 @@ class Ownership:
     def is_owned_under_any_name_of_this_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance, under whatever name of the cluster."""
         uid = instance.metadata.get(CLUSTER_UID_KEY)
-        return self.is_owned_by_syncer_of_this_cluster(instance) or self.cluster.owns_under_another_name(
-            instance.owner, uid
-        )
+        is_under_present_name = self.is_owned_by_syncer_of_this_cluster(instance)
+        return is_under_present_name or self.cluster.has_syncer_under_another_name(instance.owner, uid)
 
     def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""
@@ -635,7 +639,9 @@ def does_list_suggest_renewal(record: InstanceRecord, listed: Instance, now: flo
 
 
 def is_registered_again(
-    dropped: DroppedRegistration, found: Instance, held_by_url: Mapping[str, Instance | None] | None = None
+    dropped: DroppedStackRegistration,
+    found: Instance,
+    held_by_url: Mapping[str, Instance | None] | None = None,
 ) -> bool:
     """Return whether a registration is newer than the dropped one: by its time, or because a server
     holds it that had removed the dropped one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-RENEWALS_PER_MINUTE = 2
+RENEWALS_PER_INSTANCE_AND_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
 """The largest share of a registry that an operator can stop renewing without taking Eureka into
 self-preservation.
@@ -55,24 +55,24 @@ class RenewalShare:
     renewals_last_minute: float
 
     @property
-    def renewals_expected(self) -> int:
+    def expected_renewals_per_minute(self) -> int:
         """The renewals a minute that a server expects of this process's instances."""
-        return RENEWALS_PER_MINUTE * self.renewed_here
+        return RENEWALS_PER_INSTANCE_AND_MINUTE * self.renewed_here
 
     @property
-    def share(self) -> float:
+    def share_of_instances(self) -> float:
         """The share of the registry's instances that this process renews, 0 to 1."""
         return self.renewed_here / self.registered if self.registered else 0.0
 
     @property
-    def warning(self) -> str:
+    def warning_sentence(self) -> str:
         """A warning for a person; empty for none."""
-        if self.share <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_INSTANCES_TO_WARN:
+        if self.share_of_instances <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_INSTANCES_TO_WARN:
             return ""
         return (
-            f"this operator renews {self.renewed_here} of {self.registered} instances ({self.share:.0%}): "
-            "should it stop for long, Eureka goes into self-preservation (over "
-            f"{LARGEST_HARMLESS_SHARE:.0%}) and forgets none of them"
+            f"this operator renews {self.renewed_here} of {self.registered} instances "
+            f"({self.share_of_instances:.0%}): should it stop for long, Eureka goes into self-preservation "
+            f"(over {LARGEST_HARMLESS_SHARE:.0%}) and forgets none of them"
         )
 
 

@@ -21,7 +21,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 _verified_peers: WeakSet[Peer] = WeakSet()
 
 
-def require_one_eureka_server(what: str, peers: Peers) -> dict[str, RegistryError]:
+def require_one_eureka_and_return_errors(what: str, peers: Peers) -> dict[str, RegistryError]:
     """Return, by URL, the error of each server that is no Eureka or does not answer; at least one must
     be a Eureka.
 

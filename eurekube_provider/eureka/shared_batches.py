@@ -30,6 +30,9 @@ class _ThreadItems:
     """The items of one thread, and the answers to them.
 
     :ivar wake_up: set when the items were answered, or when the thread must send the waiting ones.
+    :ivar error: raised by the request that had the items; None where it was answered.
+    :ivar is_shared: True if that request had other threads' items, too.
+    :ivar is_answered: True once that request has ended, be it with an error.
     """
 
     items: Sequence[bytes]

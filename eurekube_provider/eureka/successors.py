@@ -26,11 +26,13 @@ from eurekube_provider.eureka.table import InstanceTable
 
 _log = logging.getLogger(__name__)
 
-BlockedRemovals = Mapping[str, RegistryError]
+BlockingErrorByUrl = Mapping[str, RegistryError]
 """The servers, by URL, at which instances must not be removed yet, and the reason."""
 
 
-def ensure_successors(peers: Peers, table: InstanceTable, leaving: Collection[Instance]) -> BlockedRemovals:
+def ensure_successors(
+    peers: Peers, table: InstanceTable, leaving: Collection[Instance]
+) -> BlockingErrorByUrl:
     """Make sure that each server holds a successor of these instances: register the successors where none is
     known to be. Return the servers where that failed, with the reason.
 
@@ -55,7 +57,7 @@ def ensure_successors(peers: Peers, table: InstanceTable, leaving: Collection[In
 
 def ensure_successors_by_application(
     peers: Peers, table: InstanceTable, leaving: Iterable[Instance]
-) -> dict[str, BlockedRemovals]:
+) -> dict[str, BlockingErrorByUrl]:
     """Make sure that each server holds successors of these instances; return, by application, the result of
     :func:`ensure_successors`, without applications for which it succeeded everywhere.
     """
@@ -101,6 +103,6 @@ def _ensure_successor_at(
         )
 
 
-def blocking_error(blocked: BlockedRemovals) -> RegistryError | None:
+def blocking_error(blocked: BlockingErrorByUrl) -> RegistryError | None:
     """Return why a removal must be tried again; None where each server that answers may carry it out."""
     return next((error for error in blocked.values() if not isinstance(error, RegistryUnreachable)), None)

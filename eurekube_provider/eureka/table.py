@@ -22,7 +22,7 @@ from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.registry import RegistryListener
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.record import (
-    DroppedRegistration,
+    DroppedStackRegistration,
     InstanceRecord,
     PlannedCheck,
     SpreadingRegistration,
@@ -127,10 +127,13 @@ class InstanceTable:
         :param is_certain: True if it could come back only by a write of this process that got no answer.
         """
         with self._locked_record(instance.key) as record:
-            newest, former = rules.newest_version_sent(record, instance, self.clock()), record.former_owners
+            newest, former = (
+                rules.newest_version_that_may_come(record, instance, self.clock()),
+                record.former_owners,
+            )
             record.former_owners = frozenset()
             self._forget_lost_override(record)
-            self._forget_lost_instances(record)
+            self._stop_restoring_lost_instance(record)
             if instance.is_leaving and len(self._urls) > 1:
                 record.override_changed_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
             self._store_confirmed_absence(record)
@@ -150,7 +153,7 @@ class InstanceTable:
                 record.lost_by_owner = {**(record.lost_by_owner or {}), lost.owner: lost}
                 self._lost_by_owner[lost.owner].add(record.key)
 
-    def lost_instances(self, owner: str) -> list[Instance]:
+    def instances_lost_by_registry(self, owner: str) -> list[Instance]:
         """Return the instances of an owner that the servers forgot."""
         with self._lock:
             keys = self._lost_by_owner.get(owner, ())
@@ -163,14 +166,14 @@ class InstanceTable:
             lost = record.lost_overridden_instance if record is not None else None
             return Status.UNKNOWN if lost is None else lost.overridden_status
 
-    def drop_lost_instances(self, owner: str, wanted: Collection[InstanceKey]) -> None:
+    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey]) -> None:
         """Drop an owner's forgotten instances, and keep lost overrides only for the instances that it wants.
 
         A pod that takes the name of an ended one is another pod, and does not inherit the override.
         """
         with self._lock:
             for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
-                self._forget_lost_instances(record, owner)
+                self._stop_restoring_lost_instance(record, owner)
                 self._drop_if_empty(record)
             for record in [self._records[key] for key in self._lost_overrides]:
                 lost = record.lost_overridden_instance
@@ -426,7 +429,7 @@ class InstanceTable:
             before = record.dropped
             if before is not None and before.instance.written_at_ms == instance.written_at_ms:
                 lacking_urls = lacking_urls | before.lacking_urls
-            record.dropped = DroppedRegistration(instance, self.clock(), lacking_urls)
+            record.dropped = DroppedStackRegistration(instance, self.clock(), lacking_urls)
 
     def forget_dropped_registration(self, key: InstanceKey) -> None:
         """Note that a stack's registration is renewed again."""
@@ -475,7 +478,7 @@ class InstanceTable:
             for record in list(self._records.values()):
                 record.former_owners = frozenset()
                 self._forget_lost_override(record)
-                self._forget_lost_instances(record)
+                self._stop_restoring_lost_instance(record)
                 self._drop_if_empty(record)
 
     def get(self, key: InstanceKey) -> Instance | None:
@@ -536,7 +539,7 @@ class InstanceTable:
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
-    def owners_by_name(self, name: str) -> list[str]:
+    def owners_found_under_name(self, name: str) -> list[str]:
         """Return the owners of instances that callers find under a name: an application's or a VIP address.
 
         The empty owner stands for instances that Eurekube did not register.
@@ -619,7 +622,7 @@ class InstanceTable:
         """Store an instance that was written, or read past the caches."""
         if former_owner:
             record.former_owners |= {former_owner}
-        self._forget_lost_instances(record)
+        self._stop_restoring_lost_instance(record)
         self._set_instance(record, instance)
         record.is_confirmed, record.confirmed_at = True, self.clock()
 
@@ -659,7 +662,7 @@ class InstanceTable:
             oldest.checks_by_url = None
             self._drop_if_empty(oldest)
 
-    def _forget_lost_instances(self, record: InstanceRecord, owner: str = "") -> None:
+    def _stop_restoring_lost_instance(self, record: InstanceRecord, owner: str = "") -> None:
         """Forget the lost instance of an owner, by default of any owner, so that it is not restored."""
         if record.lost_by_owner is None:
             return

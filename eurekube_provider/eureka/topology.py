@@ -17,7 +17,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-NO_SERVER_ANSWERS = "no server answers"
+NO_SERVER_ANSWERS_OBSTACLE = "no server answers"
 """The reason for which it is not known whether batches can be used."""
 
 ReplicaUrls = tuple[str, ...]
@@ -56,7 +56,7 @@ class Topology:
 
     def _refresh(self) -> None:
         obstacle = self.find_batch_obstacle()
-        if obstacle == NO_SERVER_ANSWERS:
+        if obstacle == NO_SERVER_ANSWERS_OBSTACLE:
             self._believed_until = time.monotonic() + windows.AVOID_SERVER_SECONDS
             return
         works = obstacle is None
@@ -76,7 +76,7 @@ class Topology:
 
     def find_batch_obstacle(self) -> str | None:
         """Ask the servers, and return why batches cannot be used; None where they can, or
-        :data:`NO_SERVER_ANSWERS`.
+        :data:`NO_SERVER_ANSWERS_OBSTACLE`.
         """
         known = set(map(_normalised_url, self._urls))
 
@@ -100,14 +100,14 @@ class Topology:
                     " servers may be behind it; or it takes itself for another one, since its"
                     " eureka.instance.hostname is not what its service URL says"
                 )
-        return None if named else NO_SERVER_ANSWERS
+        return None if named else NO_SERVER_ANSWERS_OBSTACLE
 
 
 def find_duplicate_urls(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
     """Return the URLs that lead to the same server as another URL, each with that other URL.
 
     :param identities: the identity of the server at each URL, see
-        :class:`~eurekube_provider.eureka.protocol.server_status.ServerStatus`.
+        :class:`~eurekube_provider.eureka.protocol.server_status.StatusPage`.
     """
     first: dict[tuple[str, ...], str] = {}
     found = {url: first.setdefault(identity, url) for url, identity in identities.items() if identity}

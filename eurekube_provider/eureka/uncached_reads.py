@@ -18,7 +18,7 @@ from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 
-PARALLEL_READS = 8
+MOST_PARALLEL_READS = 8
 """The number of reads at once from one server; its connections are pooled."""
 
 RefusalByKey = dict[InstanceKey, RegistryRejected]
@@ -81,7 +81,7 @@ def read_instances(
 
     if len(wanted) < 2:
         return {key: read(key) for key in wanted}
-    pool = ThreadPoolExecutor(min(PARALLEL_READS, len(wanted)), thread_name_prefix="reads")
+    pool = ThreadPoolExecutor(min(MOST_PARALLEL_READS, len(wanted)), thread_name_prefix="reads")
     try:
         return dict(zip(wanted, pool.map(read, wanted), strict=True))
     finally:

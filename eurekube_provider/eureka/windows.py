@@ -84,7 +84,7 @@ unless its ``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-
 otherwise.
 """
 
-UNCHANGED_DELTA_SECONDS = 60.0
+DOUBT_UNCHANGED_DELTA_AFTER_SECONDS = 60.0
 """Seconds after which a delta that stays the same is compared with the list: two rounds of the server's
 cache.
 """
@@ -99,7 +99,7 @@ FREQUENT_READ_INTERVAL_SECONDS, FREQUENT_READS_AFTER_CHANGE_SECONDS = 5.0, 60.0
 readings go on so.
 """
 
-LONGEST_READ_SECONDS = 600.0
+READING_STUCK_AFTER_SECONDS = 600.0
 """Seconds after which a reading counts as stuck: a large registry, and many doubts that are settled one by
 one, take their time.
 """
@@ -206,7 +206,7 @@ RENEWAL_INTERVAL_SECONDS = 25.0
 RENEWAL_TICK_SECONDS = 0.5
 """Seconds between two checks for due renewals."""
 
-LONGEST_RENEWAL_TICK_SECONDS = 120.0
+RENEWAL_TICK_STUCK_AFTER_SECONDS = 120.0
 """Seconds after which a tick counts as stuck: it may have to ask every server for its peers."""
 
 FIRST_RENEWAL_SECONDS = 5.0
@@ -243,7 +243,7 @@ REMOVAL_CHECKS_AFTER_SECONDS = (WRITE_REPLICATION_SECONDS, REPLICATION_GIVEN_UP_
 arrived, and once no server tells others of any more.
 """
 
-ONE_URL_REMOVAL_CHECKS_AFTER_SECONDS = (*REMOVAL_CHECKS_AFTER_SECONDS, 50.0, 65.0, 95.0)
+BALANCED_URL_REMOVAL_CHECKS_AFTER_SECONDS = (*REMOVAL_CHECKS_AFTER_SECONDS, 50.0, 65.0, 95.0)
 """Seconds after a removal at which servers are checked if several answer at one URL: nobody notices there
 that one was frozen, and is back with the removed instance.
 """

@@ -39,7 +39,7 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents
+from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents_but_status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import (
@@ -52,7 +52,7 @@ from eurekube_provider.eureka.notes import (
 from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
 from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
 from eurekube_provider.eureka.successors import (
-    BlockedRemovals,
+    BlockingErrorByUrl,
     blocking_error,
     ensure_successors_by_application,
 )
@@ -174,7 +174,7 @@ class Writer:
         return errors
 
     def _apply_one(
-        self, order: ChangeOrder, *, blocked: Mapping[str, BlockedRemovals], is_from_uncached_reads: bool
+        self, order: ChangeOrder, *, blocked: Mapping[str, BlockingErrorByUrl], is_from_uncached_reads: bool
     ) -> ChangeError | LeadershipLost | None:
         """Carry out one change; return the error instead of raising it."""
         action = order.change.action
@@ -271,7 +271,7 @@ class Writer:
             self.register(have)
 
     def _deregister(
-        self, order: ChangeOrder, blocked: BlockedRemovals, *, is_from_uncached_reads: bool
+        self, order: ChangeOrder, blocked: BlockingErrorByUrl, *, is_from_uncached_reads: bool
     ) -> None:
         instance, have = order.change.instance, order.change.actual
         if not is_from_uncached_reads:
@@ -288,7 +288,7 @@ class Writer:
             self.remove(instance, blocked)
         self.notes.note_removed(have or instance)
 
-    def remove(self, instance: Instance, blocked: BlockedRemovals = MappingProxyType({})) -> None:
+    def remove(self, instance: Instance, blocked: BlockingErrorByUrl = MappingProxyType({})) -> None:
         """Remove ``instance`` from every server that can be reached.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking one
@@ -367,7 +367,7 @@ class Writer:
             if len(self.peers.peers) > 1:
                 self.notes.table.note_registered_at(peer.url, [instance])
 
-        self.peers.ask_in_turn(self._remember_if_unanswered(instance, ask))
+        self.peers.ask_in_turn(self._extended_to_remember_unanswered(instance, ask))
 
     def _replace_old_incarnations(self, instance: Instance) -> None:
         """Register an instance at each server that holds another incarnation of it.
@@ -382,9 +382,11 @@ class Writer:
             if held is not None and held.incarnation != instance.incarnation:
                 peer.register(instance)
 
-        self.peers.ask_all(self._remember_if_unanswered(instance, ask))
+        self.peers.ask_all(self._extended_to_remember_unanswered(instance, ask))
 
-    def _remember_if_unanswered(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
+    def _extended_to_remember_unanswered(
+        self, sent: Instance, ask: Callable[[Peer], _T]
+    ) -> Callable[[Peer], _T]:
         """Return ``ask`` extended to note a write that gets no answer: a frozen server may carry it out
         later.
         """
@@ -438,7 +440,7 @@ class Writer:
             return peer.set_status(instance, status)
 
         sent = replace(instance, status=status, overridden_status=status)
-        return self.peers.ask_in_turn(self._remember_if_unanswered(sent, ask), is_found=bool)
+        return self.peers.ask_in_turn(self._extended_to_remember_unanswered(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Clear the instance's override, at each server that holds the instance.
@@ -552,7 +554,7 @@ class Writer:
         """
         for attempt in range(_READ_BACK_ATTEMPTS):
             held = self.peers.read(*want.key)
-            if held is not None and same_contents(want, held) and status in (None, held.status):
+            if held is not None and same_contents_but_status(want, held) and status in (None, held.status):
                 return held
             time.sleep(windows.READ_BACK_DELAY_SECONDS * (attempt + 1))
         holds = "does not hold it" if held is None else "holds something else"

@@ -19,7 +19,7 @@ from kubernetes import client, config
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pools
+from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_TIMEOUT_SECONDS = 5.0
@@ -28,7 +28,7 @@ _TCP_KEEPALIVE_OPTIONS = tcp_keepalive_socket_options(idle=15, interval=5, count
 longest silence of a watch.
 """
 
-_IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_IN_CLUSTER_NAMESPACE_PATH = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 PAGE_SIZE = 500
 
@@ -37,9 +37,9 @@ _LARGEST_ANSWER_BYTES = 512 * 2**20
 accepts.
 """
 
-MERGE_PATCH = "application/merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+MERGE_PATCH_TYPE = "application/merge-patch+json"
+APPLY_PATCH_TYPE = "application/apply-patch+yaml"
+STRATEGIC_MERGE_PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class KubeAccess:
                 )
             elif in_cluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-                if _IN_CLUSTER_NAMESPACE.is_file():
-                    namespace = _IN_CLUSTER_NAMESPACE.read_text("utf-8").strip()
+                if _IN_CLUSTER_NAMESPACE_PATH.is_file():
+                    namespace = _IN_CLUSTER_NAMESPACE_PATH.read_text("utf-8").strip()
             else:
                 path = str(kubeconfig) if kubeconfig is not None else None
                 if path is not None and not Path(path).is_file():
@@ -177,7 +177,9 @@ class KubeAccess:
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
         api_client = client.ApiClient(configuration)
-        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pools(_LARGEST_ANSWER_BYTES)
+        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pool_classes(
+            _LARGEST_ANSWER_BYTES
+        )
         access = cls(api_client, namespace or "default")
         access.is_in_cluster = in_cluster
         return access

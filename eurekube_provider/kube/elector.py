@@ -27,12 +27,16 @@ from eurekube_provider.runtime.clock import boot_clock_seconds
 _log = logging.getLogger(__name__)
 
 LEASE_WATCH_SECONDS = 240
-LONGEST_SILENCE_SECONDS = 60.0
+"""Seconds after which a watch of the Lease is asked to end."""
+
+LONGEST_WATCH_SILENCE_SECONDS = 60.0
 """The longest silence of the Lease's watch: the holder writes every few seconds, so that a longer one
 means a dead watch, or no holder.
 """
 
 _RELEASED_LEASE_SECONDS = 1
+"""The duration, in seconds, that a released Lease gets."""
+
 _JITTER_FRACTION = 0.2
 _RBAC_VERB_BY_METHOD = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
 
@@ -159,7 +163,7 @@ class Elector:
         return is_free and failure is not None and is_api_unavailable(failure)
 
     @property
-    def lease_losses(self) -> int:
+    def lease_loss_count(self) -> int:
         """The number of times that this replica found that another one had taken the Lease from it."""
         with self._lock:
             return self._losses
@@ -249,7 +253,9 @@ class Elector:
         is_logged = False
         while not self._stopped.is_set():
             try:
-                for event in self._access.watch(LEASES.path(self._namespace), query, LONGEST_SILENCE_SECONDS):
+                for event in self._access.watch(
+                    LEASES.path(self._namespace), query, LONGEST_WATCH_SILENCE_SECONDS
+                ):
                     if self._stopped.is_set():
                         return
                     is_logged = False
@@ -258,7 +264,7 @@ class Elector:
             except KubernetesError as error:
                 if not is_logged and error.status_code is not None:
                     is_logged = True
-                    about = {"error": str(self._name_missing_permission("watch", error))}
+                    about = {"error": str(self._add_missing_permission_to_error("watch", error))}
                     _log.warning(
                         "failed to watch the Lease, retrying: it is read at intervals meanwhile", extra=about
                     )
@@ -415,9 +421,9 @@ class Elector:
                 method, path, body=body, timeout_seconds=self._timing.renew_deadline_seconds / 2
             )
         except KubernetesError as error:
-            raise self._name_missing_permission(method, error) from None
+            raise self._add_missing_permission_to_error(method, error) from None
 
-    def _name_missing_permission(self, method: str, error: KubernetesError) -> KubernetesError:
+    def _add_missing_permission_to_error(self, method: str, error: KubernetesError) -> KubernetesError:
         """Return the error, with the missing permission in its text if it is a 403."""
         if error.status_code != 403:
             return error

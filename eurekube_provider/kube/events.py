@@ -111,7 +111,7 @@ class EventRecorder:
             self._written[key] = now
         self._queue_event(regarding, kind, reason, note)
 
-    def record_count(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
+    def record_instance_count(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
         """Queue a normal Event with a count of instances, or add the count to the next Event; return at once.
 
         :param text: the text after ``3 instances``, e.g. ``of RATING registered``.
@@ -193,7 +193,7 @@ class EventRecorder:
                 break
             latest_at, event = item
             if not self._is_stopping:
-                self._limiter.wait_for_urgent_work(latest_at)
+                self._limiter.wait_until_no_urgent_work(latest_at)
             started = time.monotonic()
             self._post_event(event)
             if not self._is_stopping:

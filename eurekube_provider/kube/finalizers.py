@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.objects import Object
-from eurekube_provider.kube.access import MERGE_PATCH, ApiResource, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, ApiResource, KubeAccess
 
 _MAX_ATTEMPTS = 3
 
@@ -35,7 +35,7 @@ def set_finalizer(
                 return True
             finalizers = [*before, finalizer] if present else [one for one in before if one != finalizer]
             body = {"metadata": {"resourceVersion": current["resourceVersion"], "finalizers": finalizers}}
-            access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
         except KubernetesError as error:
             if error.status_code == 404:
                 return False

@@ -63,7 +63,7 @@ class RateLimiter(Generic[K]):
         self._turn_at: dict[K, float] = {}  # the turn that counts, of several of one key
         self._turn_number = 0
 
-    def wait_for_urgent_work(self, latest_at: float) -> None:
+    def wait_until_no_urgent_work(self, latest_at: float) -> None:
         """Wait, before a write, until no more urgent work is left, but no longer than until ``latest_at``."""
         patience = latest_at - time.monotonic()
         if patience > 0:

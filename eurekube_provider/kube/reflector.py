@@ -2,8 +2,8 @@
 
 The copy has only the parts of each object that a :data:`TrimFunction` keeps. A reflector never ends by
 itself: bookmarks carry it over quiet times, a silent connection is given up after
-:data:`LONGEST_SILENCE_SECONDS`, an expired watch leads to a new list, and an API server that is away is asked
-again with a jittered back-off.
+:data:`LONGEST_WATCH_SILENCE_SECONDS`, an expired watch leads to a new list, and an API server that is away
+is asked again with a jittered back-off.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.kube.access import ApiResource, KubeAccess
-from eurekube_provider.runtime.backoff import backoff
+from eurekube_provider.runtime.backoff import backoff_seconds
 
 _log = logging.getLogger(__name__)
 
-LONGEST_SILENCE_SECONDS = 100.0
+LONGEST_WATCH_SILENCE_SECONDS = 100.0
 """The longest silence of a watch, in seconds: bookmarks come about once a minute, and a watch that is
 silent for longer is considered dead.
 """
@@ -40,7 +40,7 @@ the reason.
 
 _DENIAL_STATUS_CODES = (401, 403, 404)
 
-_TOO_MANY_REQUESTS = 429
+_TOO_MANY_REQUESTS_STATUS_CODE = 429
 """The status code of an overloaded API server, which a list would load even more."""
 
 WATCH_SETTLE_SECONDS = 1.0
@@ -51,7 +51,9 @@ arrived.
 STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
 
-FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
+FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.1, 30.0
+"""The range of the seconds that a reflector waits after a failure."""
+
 RELIST_AFTER_FAILURES = 3
 """The number of refusals in a row after which a new list is read, since the API may not know the version;
 the next lists follow after twice as many each.
@@ -143,7 +145,7 @@ class Reflector:
         """True if the copy shows the present objects: it was listed, and a watch has followed since.
 
         The reflector notices a server that has vanished after 30 s, and a watch that a proxy holds open
-        without a server behind it after :data:`LONGEST_SILENCE_SECONDS`.
+        without a server behind it after :data:`LONGEST_WATCH_SILENCE_SECONDS`.
         """
         current_from = self._current_from
         return current_from is not None and time.monotonic() >= current_from
@@ -185,7 +187,9 @@ class Reflector:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reflector's thread; bookmarks show that a watch is alive."""
-        return liveness_of([self._thread], time.monotonic() - self._active_at, STUCK_AFTER_SECONDS)
+        return liveness_of_started_threads(
+            [self._thread], time.monotonic() - self._active_at, STUCK_AFTER_SECONDS
+        )
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return one object, None where it does not exist."""
@@ -288,7 +292,7 @@ class Reflector:
                 failures += 1  # a server, or a proxy before it, that ends every watch at once
             except KubernetesError as error:
                 self.restarts["expired" if error.status_code == 410 else "failed"] += 1
-                if time.monotonic() - started > LONGEST_DELAY_SECONDS:
+                if time.monotonic() - started > LONGEST_RETRY_DELAY_SECONDS:
                     failures = 0
                 failures += 1
                 is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
@@ -307,7 +311,9 @@ class Reflector:
                         "failed to list or watch objects, keeping the old copy and retrying",
                         extra={"path": self._path, "error": str(error)},
                     )
-                    if error.status_code not in (None, _TOO_MANY_REQUESTS) and _must_relist_after(failures):
+                    if error.status_code not in (None, _TOO_MANY_REQUESTS_STATUS_CODE) and _must_relist_after(
+                        failures
+                    ):
                         # E.g. a version from before the API's storage was restored.
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
@@ -321,7 +327,7 @@ class Reflector:
                 )
                 self._version = None
             self._current_from = None
-            delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+            delay = backoff_seconds(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
 
@@ -338,7 +344,9 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS_RANGE)),  # noqa: S311 - jitter, no secret
         }
-        for event in self._access.watch(self._path, query, LONGEST_SILENCE_SECONDS, self._on_watch_opened):
+        for event in self._access.watch(
+            self._path, query, LONGEST_WATCH_SILENCE_SECONDS, self._on_watch_opened
+        ):
             if self._stopped.is_set():
                 break
             self.failure = None

@@ -75,7 +75,7 @@ MIRROR_CLUSTER_RULES = (
 )
 """The operator's rules for the whole cluster, if it serves mirrors."""
 
-ROUTE_NAMESPACE_RULES: Mapping[Advertise, Rule] = {
+ROUTE_NAMESPACE_RULE_BY_ADVERTISE: Mapping[Advertise, Rule] = {
     # watched only while a syncer advertises an address from there
     Advertise.INGRESS: Rule(("networking.k8s.io",), ("ingresses",), ("list", "watch")),
     Advertise.GATEWAY: Rule(("gateway.networking.k8s.io",), ("gateways", "httproutes"), ("list", "watch")),
@@ -84,13 +84,15 @@ ROUTE_NAMESPACE_RULES: Mapping[Advertise, Rule] = {
 names.
 """
 
-_EUREKUBE_RESOURCES = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
+_EUREKUBE_RESOURCE_NAMES = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
 
-USER_ROLE_RULES = {
-    "view": Rule(("eurekube.io",), _EUREKUBE_RESOURCES, ("get", "list", "watch")),
+USER_RULE_BY_ROLE = {
+    "view": Rule(("eurekube.io",), _EUREKUBE_RESOURCE_NAMES, ("get", "list", "watch")),
     # Not their status: the operator reads there which names a namespace has had
     "edit": Rule(
-        ("eurekube.io",), _EUREKUBE_RESOURCES, ("create", "update", "patch", "delete", "deletecollection")
+        ("eurekube.io",),
+        _EUREKUBE_RESOURCE_NAMES,
+        ("create", "update", "patch", "delete", "deletecollection"),
     ),
 }
 """Rules for people, by the Kubernetes role to which they are added; edit includes those of view, admin

@@ -38,7 +38,7 @@ delete.
 """
 
 _RESOURCE_BY_KIND = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
-_OUTCOME_WITHOUT_OPERATOR = {
+_OUTCOME_WITHOUT_OPERATOR_BY_KIND = {
     "EurekaSyncers": "their instances would leave Eureka",
     "EurekaMirrors": "their Services would be gone, or show for ever what Eureka held last",
 }
@@ -111,8 +111,8 @@ def refuse_removal_while_needed(
     if foreign:
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
         details = " ".join(
-            f"{len(names)} {kind} that this stack does not own {what}, and {_OUTCOME_WITHOUT_OPERATOR[kind]}:"
-            f" {format_list(names, _MAX_LISTED_NAMES)}."
+            f"{len(names)} {kind} that this stack does not own {what}, and"
+            f" {_OUTCOME_WITHOUT_OPERATOR_BY_KIND[kind]}: {format_list(names, _MAX_LISTED_NAMES)}."
             for kind, names in foreign.items()
         )
         raise OperatorStillNeeded(

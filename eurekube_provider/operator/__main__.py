@@ -19,7 +19,7 @@ try:
         from eurekube_provider.kube.access import KubeAccess
         from eurekube_provider.kube.syncer_guard import uninstall_refusal
         from eurekube_provider.operator import selfcheck
-        from eurekube_provider.operator.dry_run import RunReport, as_json
+        from eurekube_provider.operator.dry_run import RunReport, to_json_text
         from eurekube_provider.operator.run import run
         from eurekube_provider.operator.settings import Settings, add_setting_flags, load_settings
 except MissingExtra as missing:
@@ -101,13 +101,13 @@ def run_with_options(options: argparse.Namespace) -> int:
     if options.check:
         findings = selfcheck.run_checks(settings)
         sys.stdout.write(
-            as_json([asdict(finding) for finding in findings])
+            to_json_text([asdict(finding) for finding in findings])
             if options.output == "json"
             else printable_lines(selfcheck.format_results(findings))
         )
         return int(any(finding.verdict is selfcheck.CheckVerdict.WARNING for finding in findings))
     if options.check_removal:
-        return _check_uninstall(settings)
+        return _print_reason_not_to_uninstall(settings)
     if options.without_lease:
         if not options.once:
             print("eurekube operator: --without-lease is for --once alone", file=sys.stderr)
@@ -127,7 +127,7 @@ def run_with_options(options: argparse.Namespace) -> int:
     return int(run_report is not None and run_report.is_once and run_report.has_failed)
 
 
-def _check_uninstall(settings: Settings) -> int:
+def _print_reason_not_to_uninstall(settings: Settings) -> int:
     """Print the reason not to uninstall the operator, if there is one; return the exit code."""
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)

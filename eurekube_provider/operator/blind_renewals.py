@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from eurekube_provider.core.identity import Cluster, cluster_name_of_owner
 from eurekube_provider.core.registry import NeverRead, Registry
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
+from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class RenewalsWithoutKubernetes:
                 return
             cluster = Cluster(settings.cluster_name, "")
             self._registries = {
-                name: REGISTRY_BY_CONNECTION_CLASS[type(connection).__name__](
+                name: REGISTRY_FACTORY_BY_CONNECTION_CLASS[type(connection).__name__](
                     connection,
                     cluster,
                     settings.operator_name,
@@ -109,7 +109,7 @@ class RenewalsWithoutKubernetes:
             _log.info("stopped renewing without the Kubernetes API: an operator leads, or this process ends")
 
     @property
-    def instance_count(self) -> int:
+    def renewed_instance_count(self) -> int:
         """Number of instances that are renewed without the Kubernetes API."""
         with self._lock:
             registries = list(self._registries.values())
@@ -124,7 +124,7 @@ class RenewalsWithoutKubernetes:
             return ""
         return (
             "the Kubernetes API has not answered since this process began: "
-            f"{format_count(self.instance_count)} that Eureka"
+            f"{format_count(self.renewed_instance_count)} that Eureka"
             f" shows as the cluster {self._settings.cluster_name}'s are renewed, and nothing is changed"
         )
 

@@ -17,7 +17,7 @@ from eurekube_provider.core.brake import (
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.sliding_window import SlidingWindow
+from eurekube_provider.core.sliding_window import SlidingChangeWindow
 from eurekube_provider.operator.index import SyncerKey
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class _DerivedSyncerGroup:
     """
 
     def __init__(self) -> None:
-        self.window: SlidingWindow[SyncerKey, InstanceKey] = SlidingWindow(
+        self.window: SlidingChangeWindow[SyncerKey, InstanceKey] = SlidingChangeWindow(
             LOSS_WINDOW_SECONDS, counts_short_lived=True
         )
         self.up_counts: dict[SyncerKey, int] = {}
@@ -56,7 +56,7 @@ class BrakeMemory:
         self._registries = registries
         self._lock = threading.Lock()
         self._held: dict[SyncerKey, HeldRemovals] = {}
-        self._window: SlidingWindow[SyncerKey, InstanceKey] = SlidingWindow(LOSS_WINDOW_SECONDS)
+        self._window: SlidingChangeWindow[SyncerKey, InstanceKey] = SlidingChangeWindow(LOSS_WINDOW_SECONDS)
         self._groups: dict[SyncerKey, _DerivedSyncerGroup] = {}
         self._parents: dict[SyncerKey, SyncerKey] = {}
 
@@ -73,10 +73,10 @@ class BrakeMemory:
         )
         with self._lock:
             recent_changes, held = self._window.recent_changes(now, key), self._held.get(key)
-            siblings = self._update_siblings(key, parent, up, now)
+            siblings = self._update_sibling_totals(key, parent, up, now)
         return BrakeHistory(up, cluster_up, recent_changes, held, is_released, siblings)
 
-    def _update_siblings(
+    def _update_sibling_totals(
         self, key: SyncerKey, parent: SyncerKey | None, up: int, now: float
     ) -> SiblingTotals | None:
         """Update a derived syncer's count, and return the totals of its namespace's syncers; the caller holds
@@ -107,7 +107,7 @@ class BrakeMemory:
             self._held.pop(key, None)
             self._remove_from_group(key)
 
-    def record_if_current(
+    def record_judgement_if_current(
         self, key: SyncerKey, now: float, judgement: BrakeJudgement, siblings: SiblingTotals | None = None
     ) -> bool:
         """Record the brake's judgement on a syncer, unless it is outdated: the instances that leave and come,

@@ -2,8 +2,9 @@
 
 *Synced* says whether Eureka holds the instances that the syncer wants. *Ready* says whether callers find an
 instance that is UP or, where a Service is scaled to zero, correctly find none. Every other condition comes
-from one of the :data:`CHECKS`. A new condition needs a function, a line in :data:`CHECKS`, a name in
-:class:`~eurekube_provider.core.condition_types.ConditionType`, and a remedy in
+from one of the :data:`CONDITION_CHECKS`. A new condition needs a function, a line in
+:data:`CONDITION_CHECKS`, a name in
+:class:`~eurekube_provider.core.condition_types.SyncerCondition`, and a remedy in
 :data:`~eurekube_provider.core.remedies.SYNCER_REMEDIES`. A condition that leaves a syncer synced is in
     ``_TYPES_COMPATIBLE_WITH_SYNCED``.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from eurekube_provider.comparison.reported_state import ReportedState
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.derived_syncer import MemberServiceCounts
 from eurekube_provider.core.errors import (
     EurekubeError,
@@ -35,7 +36,7 @@ from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list, join_sentences
 
-REASONS_TO_CHANGE_NOTHING = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
+REASONS_TO_CHANGE_NOTHING = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, SyncerCondition.CONFLICT})
 """Reasons for which the operator changes nothing for a syncer, except that it deregisters endpoints that
 it saw terminating.
 """
@@ -44,17 +45,21 @@ EUREKA_ERROR_REASONS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIE
 """Reasons that :func:`problem_of` gives to errors of a registry."""
 
 _EUREKA_UNREADABLE_REASONS = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
+"""Reasons for which Eureka's instances are not known at the moment."""
+
 _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
     {
-        ConditionType.NAME_NOT_RESERVED,
-        ConditionType.LEASE_TOO_SHORT,
-        ConditionType.DRAIN_TOO_SHORT,
-        ConditionType.ENDPOINTS_LEFT_OUT,
-        ConditionType.METADATA_LEFT_OUT,
-        ConditionType.UNREADABLE_INSTANCE,
-        ConditionType.WAITING_FOR_CALLERS,
+        SyncerCondition.NAME_NOT_RESERVED,
+        SyncerCondition.LEASE_TOO_SHORT,
+        SyncerCondition.DRAIN_TOO_SHORT,
+        SyncerCondition.ENDPOINTS_LEFT_OUT,
+        SyncerCondition.METADATA_LEFT_OUT,
+        SyncerCondition.UNREADABLE_INSTANCE,
+        SyncerCondition.WAITING_FOR_CALLERS,
     }
 )
+"""Types of conditions that may hold while Synced holds, too."""
+
 _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 """Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
 
@@ -71,8 +76,8 @@ class ConditionInput:
     :param eureka_instances: the syncer's instances in Eureka after the reconcile.
     :param desired_count: number of desired instances; after a reconcile that ended early, the last known
         number.
-    :param drain_problem: why callers lose calls when pods end; empty where they lose none, None while the
-        drain check has no finding.
+    :param drain_problem_sentence: why callers lose calls when pods end; empty where they lose none, None
+        while the drain check has no finding.
     :param failure: the error that ended the reconcile early: nothing was changed, except that endpoints seen
         terminating were deregistered. The fields below have their defaults then.
     :param last_known_registered_count: the last known number of instances in Eureka, where this process never
@@ -93,7 +98,7 @@ class ConditionInput:
     application: str
     eureka_instances: Collection[Instance]
     desired_count: int
-    drain_problem: str | None = ""
+    drain_problem_sentence: str | None = ""
     failure: Problem | None = None
     last_known_registered_count: int | None = None
     syncer: Syncer | None = None
@@ -139,6 +144,8 @@ class ConditionInput:
 class SyncerReport(ReportedState):
     """The content of a syncer's next status.
 
+    :param application: the syncer's application in upper case; empty where it is not known.
+    :param desired: number of desired instances.
     :param problems: faults and mere notes, by condition type.
     :param unchecked_condition_types: condition types without a finding yet: the status keeps its present
         conditions.
@@ -166,13 +173,13 @@ class SyncerReport(ReportedState):
 def build_report(found: ConditionInput) -> SyncerReport:
     """Return the conditions and counts of a syncer after a reconcile."""
     by_reason: dict[str, Problem] = {}
-    for check in CHECKS:
+    for check in CONDITION_CHECKS:
         for one in check(found):
             by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
     notes = (
         _TYPES_COMPATIBLE_WITH_SYNCED
         if found.waiting_change_count
-        else _TYPES_COMPATIBLE_WITH_SYNCED | {ConditionType.PAUSED}
+        else _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
     )
     problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
     is_ready, ready = next(said for rule in READY_RULES if (said := rule(found, problems)) is not None)
@@ -184,7 +191,7 @@ def build_report(found: ConditionInput) -> SyncerReport:
         is_ready,
         ready,
         not problems,
-        next(iter(problems.values()), Problem(ConditionType.SYNCED, found.summary)),
+        next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary)),
         application=found.application,
         desired=found.desired_count,
         registered=registered
@@ -195,7 +202,7 @@ def build_report(found: ConditionInput) -> SyncerReport:
         + len(_describe_self_registered(found)),
         problems=by_reason,
         unchecked_condition_types=frozenset(
-            {ConditionType.DRAIN_TOO_SHORT} if found.drain_problem is None else ()
+            {SyncerCondition.DRAIN_TOO_SHORT} if found.drain_problem_sentence is None else ()
         ),
         claimed_names=names,
         self_registered=found.self_registered if found.syncer is not None else None,
@@ -228,18 +235,19 @@ def check_mapping(found: ConditionInput) -> Iterator[Problem]:
 
 def check_endpoints_left_out(found: ConditionInput) -> Iterator[Problem]:
     """Yield a problem that lists the endpoints which cannot be registered."""
-    if found.desired.endpoints_left_out:
+    if found.desired.left_out_endpoint_sentences:
         yield Problem(
-            ConditionType.ENDPOINTS_LEFT_OUT,
-            f"not registered: {join_sentences(found.desired.endpoints_left_out)}",
+            SyncerCondition.ENDPOINTS_LEFT_OUT,
+            f"not registered: {join_sentences(found.desired.left_out_endpoint_sentences)}",
         )
 
 
 def check_metadata_left_out(found: ConditionInput) -> Iterator[Problem]:
     """Yield a problem that lists the metadata left out of instances."""
-    if found.desired.metadata_left_out:
+    if found.desired.left_out_metadata_sentences:
         yield Problem(
-            ConditionType.METADATA_LEFT_OUT, f"left out: {join_sentences(found.desired.metadata_left_out)}"
+            SyncerCondition.METADATA_LEFT_OUT,
+            f"left out: {join_sentences(found.desired.left_out_metadata_sentences)}",
         )
 
 
@@ -253,7 +261,7 @@ def check_ownership_conflicts(found: ConditionInput) -> Iterator[Problem]:
             printable(", ".join(names)),
         )
         yield Problem(
-            ConditionType.CONFLICT,
+            SyncerCondition.CONFLICT,
             f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
             " as they are, and those of its endpoints are renewed",
             "if the cluster was called so before, start its operator with --previous-cluster-name "
@@ -261,7 +269,7 @@ def check_ownership_conflicts(found: ConditionInput) -> Iterator[Problem]:
             "end one of the two",
         )
     elif conflict := _describe_conflicts(found):
-        yield Problem(ConditionType.CONFLICT, join_sentences(conflict))
+        yield Problem(SyncerCondition.CONFLICT, join_sentences(conflict))
 
 
 def check_other_owners(found: ConditionInput) -> Iterator[Problem]:
@@ -273,7 +281,7 @@ def check_self_registered_pods(found: ConditionInput) -> Iterator[Problem]:
     """Yield a problem that lists pods which registered themselves beside the operator."""
     if there := _describe_self_registered(found):
         verb = "registered itself" if len(there) == 1 else "registered themselves"
-        yield Problem(ConditionType.SELF_REGISTERED, f"{format_list(there, 3)} {verb}")
+        yield Problem(SyncerCondition.SELF_REGISTERED, f"{format_list(there, 3)} {verb}")
 
 
 def check_pause(found: ConditionInput) -> Iterator[Problem]:
@@ -286,7 +294,7 @@ def check_pause(found: ConditionInput) -> Iterator[Problem]:
         ]
         lapses = f" but for {format_list(taken, 3)}" if taken else ""
         message = f"spec.paused is true: nothing is changed, what is registered is renewed{lapses}{waits}"
-        yield Problem(ConditionType.PAUSED, message)
+        yield Problem(SyncerCondition.PAUSED, message)
 
 
 def check_eureka_lease_time(found: ConditionInput) -> Iterator[Problem]:
@@ -297,8 +305,8 @@ def check_eureka_lease_time(found: ConditionInput) -> Iterator[Problem]:
 
 def check_drain_time(found: ConditionInput) -> Iterator[Problem]:
     """Yield the problem of pods that end while callers still call them."""
-    if found.drain_problem:
-        yield Problem(ConditionType.DRAIN_TOO_SHORT, found.drain_problem)
+    if found.drain_problem_sentence:
+        yield Problem(SyncerCondition.DRAIN_TOO_SHORT, found.drain_problem_sentence)
 
 
 def check_readiness_gates(found: ConditionInput) -> Iterator[Problem]:
@@ -307,7 +315,7 @@ def check_readiness_gates(found: ConditionInput) -> Iterator[Problem]:
         yield found.gate_problem
 
 
-CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
+CONDITION_CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
     check_reconcile_failure,
     check_eureka_errors,
     check_brake,
@@ -384,7 +392,7 @@ def _ready_while_braked(found: ConditionInput, problems: ProblemsByReason) -> Re
     message = (
         f"no endpoint is ready; {describe_instances(found.eureka_instances)}, {found.brake_problem.message}"
     )
-    return None, replace(problems[ConditionType.BRAKED], message=message)
+    return None, replace(problems[SyncerCondition.BRAKED], message=message)
 
 
 def _ready_with_instance_up(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
@@ -392,7 +400,7 @@ def _ready_with_instance_up(found: ConditionInput, problems: ProblemsByReason) -
     if not found.up_count:
         return None
     if not problems:
-        return True, Problem(ConditionType.SYNCED, found.summary)
+        return True, Problem(SyncerCondition.SYNCED, found.summary)
     first = next(iter(problems.values()))
     message = f"{format_count(found.up_count)} of {found.application} UP; {first.message}"
     return True, replace(first, reason=Reason.INSTANCES_UP, message=message)
@@ -420,7 +428,7 @@ def _ready_without_desired_instance(found: ConditionInput) -> ReadyCondition | N
 
 def _ready_like_synced(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
     """Return Ready with the status and reason of Synced."""
-    said = next(iter(problems.values()), Problem(ConditionType.SYNCED, found.summary))
+    said = next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary))
     return not problems, said
 
 
@@ -445,7 +453,7 @@ def _describe_conflicts(found: ConditionInput) -> list[str]:
     """Return a sentence for each conflict with an instance of another owner."""
     own = _refusals_by_own_instances(found)
     refusals = [one for one in found.plan.refusals if one not in own]
-    planned = [one.problem for one in refusals if one.reason is RefusalReason.CONFLICT]
+    planned = [one.problem_sentence for one in refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
     return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
 
@@ -461,7 +469,7 @@ def _refusals_by_own_instances(found: ConditionInput) -> list[Refusal]:
 def _describe_self_registered(found: ConditionInput) -> list[str]:
     """Return a description of each instance that a pod registered itself."""
     refused = [one for one in found.plan.refusals if one.reason is RefusalReason.SELF_REGISTERED]
-    return [one.blocking_instance for one in (*refused, *found.plan.duplicates)]
+    return [one.blocking_instance_description for one in (*refused, *found.plan.duplicates)]
 
 
 def problem_of(error: EurekubeError) -> Problem:

@@ -12,17 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from eurekube_provider.core.derived_syncer import split_derived_name
+from eurekube_provider.core.derived_syncer import split_derived_syncer_name
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.registry import Misconfigured, Registry, reading_error
 from eurekube_provider.core.syncer import connection_name, is_being_deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS, STUCK_REASONS, is_stalled
+from eurekube_provider.operator.progress import (
+    STALLED_RECHECK_SECONDS,
+    STUCK_SYNCER_REASONS,
+    is_stalled_for_reason,
+)
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
@@ -56,7 +60,7 @@ class Controller:
 
     :param registries: the registries by the name that ``spec.eureka`` may give.
     :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
-    :param previous_names: returns the former names of the cluster.
+    :param previous_cluster_names: returns the former names of the cluster.
     :param gates: opens readiness gates by each decision; None where no readiness gate is served.
     """
 
@@ -70,7 +74,7 @@ class Controller:
         publisher: StatusPublisher,
         drain_check: DrainCheck,
         queue: WorkQueue[SyncerKey],
-        previous_names: Callable[[], Collection[str]] = tuple,
+        previous_cluster_names: Callable[[], Collection[str]] = tuple,
         gates: GateOpener | None = None,
     ) -> None:
         self.history = ReconcileHistory()
@@ -82,10 +86,10 @@ class Controller:
         self._reconciler = reconciler
         self._publisher = publisher
         self._queue = queue
-        self._previous_names = previous_names
+        self._previous_names = previous_cluster_names
         self._gates = gates
         self._unresponsive = UnresponsiveEurekaWatch(
-            registries, self._report_unresponsive, self.enqueue_syncers_of_eureka
+            registries, self._report_unresponsive_eureka, self.enqueue_syncers_of_eureka
         )
         self._busy_since: dict[str, float] = {}
         self._workers = [
@@ -116,7 +120,7 @@ class Controller:
         """Return the name of the Eureka whose workers reconcile a syncer: the Eureka that its spec names, or
         else one that holds its instances.
         """
-        syncers, parent = self._sources.syncers, split_derived_name(key[1])[0]
+        syncers, parent = self._sources.syncers, split_derived_syncer_name(key[1])[0]
         syncer = syncers.get(*key) or syncers.get(key[0], parent)
         if syncer is not None and (named := connection_name(syncer)) in self._registries:
             return named
@@ -140,7 +144,7 @@ class Controller:
         Each Eureka has a thread of its own, so that a Eureka that does not answer delays no other.
         """
         self._sources.retry_now()
-        wanted = self._sources.count_wanted_by_eureka()
+        wanted = self._sources.estimate_wanted_by_eureka()
         with self._terms:
             self._term += 1
             self._leads = self._stands_by = False
@@ -202,7 +206,7 @@ class Controller:
         """Begin to reconcile the syncers of a Eureka, also deleted syncers that have instances there."""
         self._queue.resume(name)
         for owner in self._registries[name].owners():
-            self.enqueue_owner(owner)
+            self.enqueue_syncer_of_owner(owner)
 
     @property
     def is_idle(self) -> bool:
@@ -235,7 +239,7 @@ class Controller:
         for registry, worker in self._workers:
             fails = reading_error(registry.condition()) is not None
             busy_seconds = 0.0 if fails else now - self._busy_since.get(worker.name, now)
-            workers += liveness_of([worker], busy_seconds, LONGEST_RECONCILE_SECONDS)
+            workers += liveness_of_started_threads([worker], busy_seconds, LONGEST_RECONCILE_SECONDS)
         gates = self._gates.liveness() if self._gates is not None else ()
         return [*workers, *self._unresponsive.liveness(), *self.drain_check.liveness(), *gates]
 
@@ -251,7 +255,7 @@ class Controller:
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def enqueue_owner(self, owner: str) -> None:
+    def enqueue_syncer_of_owner(self, owner: str) -> None:
         """Queue the syncer of an owner, since its instances changed in Eureka; do nothing for an owner of
         another cluster. Former names of this cluster count as this cluster.
         """
@@ -270,10 +274,10 @@ class Controller:
         """Queue each syncer that registers at a Eureka or has instances there, since this Eureka was read, or
         cannot be read any more.
         """
-        for key in self._sources.syncers_at_eureka(name):
+        for key in self._sources.syncers_at_eureka_or_being_deleted(name):
             self._queue.add(key)
         for owner in self._registries[name].owners():
-            self.enqueue_owner(owner)
+            self.enqueue_syncer_of_owner(owner)
 
     def _run_worker(self, group: str) -> None:
         """Reconcile the queued syncers of one Eureka, until the queue is closed."""
@@ -310,7 +314,9 @@ class Controller:
         with self._unresponsive.report_while_waiting(
             key,
             [group],
-            lambda error: self._publish_report(key, reports.result_while_unresponsive(key, group, error)),
+            lambda error: self._publish_report_while_waiting(
+                key, reports.result_while_unresponsive(key, group, error)
+            ),
         ):
             decided = self._reconciler.decide(key, group)
         if isinstance(decided, DecidedSituation):
@@ -318,13 +324,15 @@ class Controller:
                 self._gates.record_decision(decided.situation, decided.decision)
             with self._unresponsive.report_while_waiting(
                 key,
-                decided.changed_registries,
-                lambda error: self._publish_report(key, reports.result_while_changes_wait(decided, error)),
+                decided.changed_registry_names,
+                lambda error: self._publish_report_while_waiting(
+                    key, reports.result_while_changes_wait(decided, error)
+                ),
             ):
                 result = self._reconciler.carry_out(decided)
         else:
             result = decided
-        self._apply_result(key, result, time.monotonic() - started)
+        self._queue_and_publish_result(key, result, time.monotonic() - started)
         if result.error is None:
             self._queue.forget_failures(key)
         else:
@@ -335,50 +343,54 @@ class Controller:
             )
         return result.error is not None
 
-    def _apply_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
+    def _queue_and_publish_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
         """Queue the syncers that a reconcile's result names, and publish its status and Events."""
         for other in result.syncers_to_reconcile:
             self._queue.add(other)
         if result.requeue_after_seconds is not None:
             self._queue.add_after(key, result.requeue_after_seconds)
-        if result.ended is not None:
-            if result.syncer is not None:
-                self._publisher.publish_deletion(result.syncer, result.ended)
+        if result.completed_deletion is not None:
+            if result.syncer_object is not None:
+                self._publisher.publish_deletion(result.syncer_object, result.completed_deletion)
             self._publisher.forget(key)
             self.drain_check.forget(key)
             if self._gates is not None:
                 self._gates.forget(key)
-            self.history.forget(key, result.ended.instances)
-        if result.report is not None and result.syncer is not None:
-            self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
+            self.history.forget(key, result.completed_deletion.instances)
+        if result.report is not None and result.syncer_object is not None:
+            self._publisher.publish_reconcile(result.syncer_object, result.report, result.outcome, seconds)
             why = result.report.synced
-            if why.reason in STUCK_REASONS and not is_stalled(result.syncer, why):
+            if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(result.syncer_object, why):
                 self._queue.add_after(key, STALLED_RECHECK_SECONDS)
-            self.history.record(key, result.report, result.all_differences, result.outcome, result.held_back)
+            self.history.record_reconcile(
+                key, result.report, result.all_differences, result.outcome, result.held_removals
+            )
         if result.applied_spec is not None:
             self.drain_check.check_soon(result.applied_spec)
 
-    def _report_unresponsive(self, name: str, error: RegistryError) -> None:
+    def _report_unresponsive_eureka(self, name: str, error: RegistryError) -> None:
         """Report in the status of a Eureka's syncers that it does not answer, while its renewals have not
         begun and nobody reconciles these syncers.
         """
         with self._terms:
             waits = self._leads and name not in self._taken_over
-        for key in self._sources.syncers_at_eureka(name) if waits else ():
+        for key in self._sources.syncers_at_eureka_or_being_deleted(name) if waits else ():
             with self._terms:  # held, so that no reconcile is overtaken
                 if not self._leads or name in self._taken_over:
                     return
                 if key not in self._reported_unresponsive:
                     self._reported_unresponsive.add(key)
-                    self._publish_report(
+                    self._publish_report_while_waiting(
                         key, self._reconciler.reports.result_while_unresponsive(key, name, error)
                     )
 
-    def _publish_report(self, key: SyncerKey, result: SyncerResult) -> None:
+    def _publish_report_while_waiting(self, key: SyncerKey, result: SyncerResult) -> None:
         """Publish the status of a syncer whose reconcile waits for Eureka."""
-        if result.report is not None and result.syncer is not None:
-            self._publisher.publish(result.syncer, result.report)
-            self.history.record(key, result.report, result.all_differences, result.outcome, result.held_back)
+        if result.report is not None and result.syncer_object is not None:
+            self._publisher.publish(result.syncer_object, result.report)
+            self.history.record_reconcile(
+                key, result.report, result.all_differences, result.outcome, result.held_removals
+            )
 
     def _owner_name(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

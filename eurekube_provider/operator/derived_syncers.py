@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS, RELEASE_BRAKE_ANNOTATION
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.derived_syncer import (
     INHERITED_METADATA_KEYS,
     MemberServiceCounts,
     MemberServiceState,
     Membership,
-    derived_name,
     derived_syncer,
+    derived_syncer_name,
     inherited_metadata,
     is_namespace_syncer,
-    membership_of,
-    parent_of_derived_syncer,
+    membership_of_service,
+    name_and_uid_of_parent_syncer,
     read_member_service_state,
-    split_derived_name,
+    split_derived_syncer_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.objects import Object, conditions_of, qualified_name
@@ -43,7 +43,13 @@ from eurekube_provider.core.syncer import (
     is_being_deleted,
 )
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, list_objects_by_name
+from eurekube_provider.kube.access import (
+    MERGE_PATCH_TYPE,
+    SERVICES,
+    SYNCERS,
+    KubeAccess,
+    list_objects_by_name,
+)
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -80,7 +86,7 @@ _SAFEGUARD_FIELDS = ("paused", "policy")
 _ORPHAN_FINALIZER = "orphan"
 """The finalizer of ``kubectl delete --cascade=orphan``: derived syncers then stay as ordinary syncers."""
 
-ReportRefusal = Callable[[Object, Problem], None]
+RefusalReporter = Callable[[Object, Problem], None]
 """Callback that gets a refused Service and the reason."""
 
 
@@ -108,7 +114,7 @@ class DerivedSyncerController:
         self,
         access: KubeAccess,
         sources: ClusterCache,
-        report: ReportRefusal = lambda *_: None,
+        report: RefusalReporter = lambda *_: None,
         *,
         waits: bool = False,
     ) -> None:
@@ -169,14 +175,14 @@ class DerivedSyncerController:
             return None
 
     def _sync_with_service(self, key: SyncerKey) -> SyncerResult | None:
-        parent_name, service_name = split_derived_name(key[1])
+        parent_name, service_name = split_derived_syncer_name(key[1])
         parent = self._sources.syncers.get(key[0], parent_name) if parent_name else None
         item = self._sources.syncers.get(*key)
         # The CRD's rules let no syncer become or stop being a namespace's: a missing field says that an older
         # CRD drops it, and nothing may leave because of that.
         if parent is None or not is_namespace_syncer(parent):
             return None
-        is_ours = item is not None and parent_of_derived_syncer(item) == (
+        is_ours = item is not None and name_and_uid_of_parent_syncer(item) == (
             parent_name,
             parent["metadata"].get("uid"),
         )
@@ -186,7 +192,7 @@ class DerivedSyncerController:
                 and self._must_copy_force_delete_annotation(item, parent)
                 and self._may_write_or_enqueue_later(key)
             ):
-                self._annotate(item, FORCE_DELETE_ANNOTATION)
+                self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_being_deleted(parent):
             if (
@@ -194,18 +200,18 @@ class DerivedSyncerController:
                 and item is not None
                 and _ORPHAN_FINALIZER not in parent["metadata"].get("finalizers", ())
             ):
-                return self._delete(item, parent) if self._may_write_or_enqueue_later(key) else None
+                return self._delete_syncer(item, parent) if self._may_write_or_enqueue_later(key) else None
             return None
         if not self._has_finalizer_or_is_dry_run(parent) or not self._sources.knows_services_of(key[0]):
             return _empty_result_if_missing(item)
         service = self._sources.service(key[0], service_name)
-        membership = membership_of(parent, service)
+        membership = membership_of_service(parent, service)
         if membership is Membership.MEMBER and service is not None:
             with self._lock:
                 self._leaving.pop(key, None)
-            return self._sync_member_service(key, parent, service, item, is_ours=is_ours)
+            return self._sync_syncer_of_member_service(key, parent, service, item, is_ours=is_ours)
         if is_ours and item is not None:
-            return self._remove_non_member(key, parent, item, membership)
+            return self._delete_syncer_of_non_member(key, parent, item, membership)
         self._clear_refusal(key)
         return None
 
@@ -215,7 +221,7 @@ class DerivedSyncerController:
         """
         return has_finalizer(parent) or not self._access.sends_writes
 
-    def _sync_member_service(
+    def _sync_syncer_of_member_service(
         self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
     ) -> SyncerResult | None:
         """Create or update the syncer of a Service that joins; return None if it must be reconciled as it
@@ -225,7 +231,7 @@ class DerivedSyncerController:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
             if is_ours and item is not None:
-                self._copy_safeguards(key, item, parent)
+                self._copy_safeguard_fields(key, item, parent)
             return self._report_refusal(
                 key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error)))
             )
@@ -237,12 +243,12 @@ class DerivedSyncerController:
             remedy = "rename or delete that one, or annotate the Service with eurekube.io/sync=false"
             problem = Problem(Reason.SERVICE_REFUSED, why, remedy)
             return self._report_refusal(key, service, item, _Refusal(problem))
-        if item is not None and _is_up_to_date(item, wanted):
+        if item is not None and _has_wanted_spec_and_metadata(item, wanted):
             self._clear_refusal(key)
             return None
         if not self._may_write_or_enqueue_later(key, wanted):
             if item is not None:
-                self._copy_safeguards(key, item, parent)
+                self._copy_safeguard_fields(key, item, parent)
             return _empty_result_if_missing(item)
         try:
             answer = self._create_or_patch(item, wanted)
@@ -250,11 +256,11 @@ class DerivedSyncerController:
             is_refused = error.status_code == 422
             result = self._refuse_spec(key, service, item, wanted, str(error)) if is_refused else None
             if item is not None and not _is_server_failure(error):
-                self._copy_safeguards(key, item, parent)
+                self._copy_safeguard_fields(key, item, parent)
             if not is_refused:
                 raise
             return result
-        if answer is not None and not _is_up_to_date(answer, wanted):
+        if answer is not None and not _has_wanted_spec_and_metadata(answer, wanted):
             why = "the API server stores another spec of its EurekaSyncer: a webhook or an old CRD changes it"
             remedy = "exempt EurekaSyncers from that webhook, or upgrade the CRD"
             return self._refuse_spec(key, service, item, wanted, why, remedy)
@@ -286,7 +292,7 @@ class DerivedSyncerController:
             self._sources.enqueue_later(key, wait_seconds)
         return wait_seconds <= 0
 
-    def _send(
+    def _send_syncer_write(
         self, method: str, key: tuple[str] | SyncerKey, body: Object, content_type: str = "application/json"
     ) -> Object:
         """Send one write with a short time-out, since a worker of a registry waits for the answer.
@@ -306,7 +312,7 @@ class DerivedSyncerController:
         self._end_write_pause(namespace)
         return answer
 
-    def _patch(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
+    def _patch_syncer(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
         """Patch a syncer, unless another object has its name by now.
 
         :raises KubernetesError: the write failed.
@@ -314,14 +320,14 @@ class DerivedSyncerController:
         body: dict[str, Any] = {"metadata": {"uid": item["metadata"].get("uid"), **metadata}}
         if spec is not None:
             body["spec"] = spec
-        return self._send("PATCH", key_of(item), body, MERGE_PATCH)
+        return self._send_syncer_write("PATCH", key_of(item), body, MERGE_PATCH_TYPE)
 
     def _end_write_pause(self, namespace: str) -> None:
         """Let the derived syncers of a namespace be written again."""
         with self._lock:
             self._writes_paused_until.pop(namespace, None)
 
-    def _copy_safeguards(self, key: SyncerKey, item: Object, parent: Object) -> None:
+    def _copy_safeguard_fields(self, key: SyncerKey, item: Object, parent: Object) -> None:
         """Copy ``paused`` and ``policy`` from the namespace's syncer to a derived syncer, also while its
         Service is refused or leaves. Raise no error.
         """
@@ -331,7 +337,7 @@ class DerivedSyncerController:
         if not changes or not self._may_write_or_enqueue_later(key):
             return
         try:
-            self._patch(item, {}, changes)
+            self._patch_syncer(item, {}, changes)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
             _log.warning(
@@ -346,7 +352,7 @@ class DerivedSyncerController:
         extra = {"syncer": "/".join(key)}
         if item is None:
             try:
-                answer = self._send("POST", key[:1], wanted)
+                answer = self._send_syncer_write("POST", key[:1], wanted)
             except KubernetesError as error:
                 if error.status_code != 409:
                     raise
@@ -356,7 +362,7 @@ class DerivedSyncerController:
             else:
                 _log.info("created a derived syncer, reconciling it next", extra=extra)
             return answer
-        answer = self._patch(
+        answer = self._patch_syncer(
             item, _inherited_metadata_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
         )
         if is_dry:
@@ -371,7 +377,7 @@ class DerivedSyncerController:
 
         def is_in_watch() -> bool:
             item = self._sources.syncers.get(*key)
-            return item is not None and _is_up_to_date(item, wanted)
+            return item is not None and _has_wanted_spec_and_metadata(item, wanted)
 
         return self._wait_for_watch(is_in_watch)
 
@@ -417,7 +423,7 @@ class DerivedSyncerController:
         if was_refused:
             self._enqueue_parent(key)
 
-    def _remove_non_member(
+    def _delete_syncer_of_non_member(
         self, key: SyncerKey, parent: Object, item: Object, membership: Membership
     ) -> SyncerResult | None:
         """Delete the syncer of a Service that does not join any more: at once if a person opted out,
@@ -425,7 +431,7 @@ class DerivedSyncerController:
 
         Delete none while the namespace's syncer is paused, or under UpsertOnly unless a person opted out.
         """
-        self._copy_safeguards(key, item, parent)
+        self._copy_safeguard_fields(key, item, parent)
         is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_BRAKE_ANNOTATION)
         removes = is_meant or parent["spec"].get("policy") != Policy.UPSERT_ONLY
         if parent["spec"].get("paused") or not removes:
@@ -452,8 +458,8 @@ class DerivedSyncerController:
         if not self._may_write_or_enqueue_later(key):
             return None
         # Instances are about to leave: the Service is read once more from the API server.
-        services = list_objects_by_name(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
-        if membership_of(parent, services[0] if services else None) is not membership:
+        services = list_objects_by_name(self._access, SERVICES, split_derived_syncer_name(key[1])[1], key[0])
+        if membership_of_service(parent, services[0] if services else None) is not membership:
             _log.warning(
                 "kept a derived syncer, checking again later: the API server's Service differs from the "
                 "watched one",
@@ -462,9 +468,9 @@ class DerivedSyncerController:
             self._end_write_pause(key[0])
             self._sources.enqueue_later(key, DELETION_DELAY_SECONDS)
             return None
-        return self._delete(item, parent)
+        return self._delete_syncer(item, parent)
 
-    def _delete(self, item: Object, parent: Object) -> SyncerResult | None:
+    def _delete_syncer(self, item: Object, parent: Object) -> SyncerResult | None:
         """Delete a derived syncer; its finalizer goes after its instances have left."""
         key = key_of(item)
         if not self._access.sends_writes:
@@ -472,9 +478,9 @@ class DerivedSyncerController:
             return None
         try:
             if self._must_copy_force_delete_annotation(item, parent):
-                self._annotate(item, FORCE_DELETE_ANNOTATION)
+                self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
-            self._send("DELETE", key, body)
+            self._send_syncer_write("DELETE", key, body)
         except KubernetesError as error:
             if error.status_code not in (404, 409):
                 raise
@@ -496,7 +502,7 @@ class DerivedSyncerController:
         there, here = (has_annotation(one, FORCE_DELETE_ANNOTATION) for one in (parent, item))
         return there and not here
 
-    def reconcile(self, parent: Object) -> SyncerResult:
+    def reconcile_namespace_syncer(self, parent: Object) -> SyncerResult:
         """Compute the status of a namespace's syncer from all its Services.
 
         :raises KubernetesError: the syncer, or one that is derived from it, cannot be written.
@@ -547,10 +553,10 @@ class DerivedSyncerController:
         namespace, name = key_of(parent)
         left = dict(derived)
         for service in self._sources.services.objects(namespace):
-            if membership_of(parent, service) is not Membership.MEMBER:
+            if membership_of_service(parent, service) is not Membership.MEMBER:
                 continue
             service_name = str(service["metadata"]["name"])
-            key = (namespace, derived_name(name, service_name))
+            key = (namespace, derived_syncer_name(name, service_name))
             item = left.pop(key, None)
             with self._lock:
                 refusal = self._refused.get(key)
@@ -579,12 +585,12 @@ class DerivedSyncerController:
                 problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
             else:
                 problem = None  # kept: its own conditions tell
-            yield read_member_service_state(split_derived_name(key[1])[1], item, problem)
+            yield read_member_service_state(split_derived_syncer_name(key[1])[1], item, problem)
 
     @staticmethod
     def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
         try:
-            return item is not None and _is_up_to_date(item, derived_syncer(parent, service))
+            return item is not None and _has_wanted_spec_and_metadata(item, derived_syncer(parent, service))
         except ConfigurationError:
             return False
 
@@ -593,22 +599,22 @@ class DerivedSyncerController:
         for key, item in derived.items():
             if item is None:
                 continue
-            braked = conditions_of(item).get(ConditionType.BRAKED) or {}
+            braked = conditions_of(item).get(SyncerCondition.BRAKED) or {}
             with self._lock:
                 if key in self._leaving:
                     self._leaving[key] = time.monotonic()
             if braked.get("status") == "True":
-                self._annotate(item, RELEASE_BRAKE_ANNOTATION)
-        self._patch(parent, {"annotations": {RELEASE_BRAKE_ANNOTATION: None}})
+                self._annotate_with_now(item, RELEASE_BRAKE_ANNOTATION)
+        self._patch_syncer(parent, {"annotations": {RELEASE_BRAKE_ANNOTATION: None}})
 
-    def _annotate(self, item: Object, annotation: str) -> None:
+    def _annotate_with_now(self, item: Object, annotation: str) -> None:
         """Set an annotation of a syncer to ``now``."""
-        self._patch(item, {"annotations": {annotation: "now"}})
+        self._patch_syncer(item, {"annotations": {annotation: "now"}})
 
     def _finish_deletion(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
         """Remove the finalizer of a deleted namespace's syncer once no derived syncer is left."""
         if not has_finalizer(parent):
-            return SyncerResult(ended=SyncerDeletion())
+            return SyncerResult(completed_deletion=SyncerDeletion())
         if derived:
             # A single pass takes a deleted syncer that has a report for one that was not released.
             report = (
@@ -623,10 +629,12 @@ class DerivedSyncerController:
                 requeue_after_seconds=DELETION_DELAY_SECONDS,
             )
         set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=False)
-        return SyncerResult(parent, ended=SyncerDeletion())
+        return SyncerResult(parent, completed_deletion=SyncerDeletion())
 
     def _enqueue_parent(self, key: SyncerKey) -> None:
-        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), NAMESPACE_SYNCER_DELAY_SECONDS)
+        self._sources.enqueue_later(
+            (key[0], split_derived_syncer_name(key[1])[0]), NAMESPACE_SYNCER_DELAY_SECONDS
+        )
 
 
 def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) -> SyncerReport:
@@ -634,7 +642,9 @@ def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) ->
     namespace, _ = key_of(parent)
     counts = MemberServiceCounts.of(states)
     summary = f"{counts.ready} of {format_count(counts.total, 'Service')} of namespace {namespace} ready"
-    well = Problem(ConditionType.SYNCED, summary if states else f"no Service of namespace {namespace} joins")
+    well = Problem(
+        SyncerCondition.SYNCED, summary if states else f"no Service of namespace {namespace} joins"
+    )
     first = counts.worst_services[0] if counts.worst_services else None
     synced = ready = well
     if first is not None and first.problem is not None:
@@ -673,7 +683,7 @@ def _is_server_failure(error: KubernetesError) -> bool:
     return error.status_code is None or error.status_code >= 500
 
 
-def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:
+def _has_wanted_spec_and_metadata(item: Object, wanted: Mapping[str, Any]) -> bool:
     """Return True if a derived syncer has the desired spec, label and annotation."""
     return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds_after_deletion
 from eurekube_provider.core.service_choice import choose_services
@@ -35,7 +35,7 @@ CHECK_DELAY_SECONDS = 5.0
 RETRY_SECONDS = 300.0
 """Seconds until the next check after a pod that could not be read."""
 
-SECONDS_BETWEEN_PODS = 0.1
+SECONDS_BETWEEN_POD_READS = 0.1
 """Seconds between two reads of pods: a start with a thousand syncers reads ten pods a second."""
 
 MOST_WORKLOADS_PER_SYNCER = 4
@@ -49,12 +49,12 @@ PodNameAndAddress = tuple[str, str]
 class PodDrainFinding:
     """The finding on how long a pod serves after its deletion began, from the pod's spec.
 
-    :ivar problem: why callers lose calls when the pod ends; empty where they lose none.
+    :ivar problem_sentence: why callers lose calls when the pod ends; empty where they lose none.
     :ivar applies_to_whole_workload: True if all pods of the workload have the same spec, as those of a
         ReplicaSet have.
     """
 
-    problem: str = ""
+    problem_sentence: str = ""
     applies_to_whole_workload: bool = True
 
 
@@ -99,7 +99,7 @@ class DrainCheck:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the checking thread."""
-        return liveness_of([self._thread])
+        return liveness_of_started_threads([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
         """Schedule a check of a syncer's pods, since its endpoints may have changed; return at once."""
@@ -112,7 +112,7 @@ class DrainCheck:
             at, _ = self._due.get(key, (time.monotonic() + CHECK_DELAY_SECONDS, None))
             self._due[key] = (at, syncer)
 
-    def check(self, syncer: Syncer) -> None:
+    def check_now(self, syncer: Syncer) -> None:
         """Check the pods behind a syncer now.
 
         :raises KubernetesError: a pod cannot be read.
@@ -121,7 +121,9 @@ class DrainCheck:
         pods: list[tuple[PodNameAndAddress, PodNameAndAddress]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
             selected = self._sources.select_services(syncer.selector)
-            pods, has_others = sample_pods(choose_services(syncer, *selected).meant_slices)
+            pods, has_others = first_and_last_pods_of_workloads(
+                choose_services(syncer, *selected).meant_slices
+            )
             if not pods and not has_others:
                 return  # scaled to zero, say: nothing new is known
         known: dict[PodNameAndAddress, PodDrainFinding] = {}
@@ -129,7 +131,8 @@ class DrainCheck:
             known[first] = self._finding_of_pod(key, first, syncer)
             if last != first and not known[first].applies_to_whole_workload:
                 known[last] = self._finding_of_pod(key, last, syncer)
-        problem = join_sentences(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
+        found = (one.problem_sentence for one in known.values())
+        problem = join_sentences(list(dict.fromkeys(filter(None, found))))
         if self._sources.syncers.get(*key) is None:
             return
         with self._condition:
@@ -138,7 +141,7 @@ class DrainCheck:
         if problem != before:
             self._changed(key)
 
-    def problem(self, key: SyncerKey) -> str | None:
+    def problem_sentence(self, key: SyncerKey) -> str | None:
         """Return why callers lose calls when the pods behind a syncer end: empty where they lose none, None
         before the first check.
         """
@@ -161,7 +164,7 @@ class DrainCheck:
         while (syncer := self._wait_for_due_syncer()) is not None:
             key = (syncer.namespace, syncer.name)
             try:
-                self.check(syncer)
+                self.check_now(syncer)
             except KubernetesError as error:
                 _log.warning(
                     "failed to check how long a syncer's pods serve after their deletion began, retrying",
@@ -209,11 +212,13 @@ class DrainCheck:
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
         found = list_objects_by_name(self._access, PODS, name, namespace)
         with self._condition:
-            self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_PODS)
+            self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_POD_READS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
 
 
-def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[PodNameAndAddress, PodNameAndAddress]], bool]:
+def first_and_last_pods_of_workloads(
+    slices: Iterable[Object],
+) -> tuple[list[tuple[PodNameAndAddress, PodNameAndAddress]], bool]:
     """Return the first and the last pod of each workload in EndpointSlices, and whether endpoints exist that
     are no pods.
 
@@ -250,7 +255,7 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
     serves = serving_seconds_after_deletion(spec)
     if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
         return PodDrainFinding("", applies_to_whole_workload)
-    found = [f"{one.problem}: {one.remedy}" for one in find_shortfalls(spec, needed_seconds)]
+    found = [f"{one.problem_sentence}: {one.remedy}" for one in find_shortfalls(spec, needed_seconds)]
     return PodDrainFinding(
         f"a rolling update loses calls: pods of {subject} serve for {serves} s after their deletion began,"
         f" and {needed_seconds} s are needed; {join_sentences(found)}",

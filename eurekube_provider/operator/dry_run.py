@@ -35,12 +35,12 @@ _log = logging.getLogger(__name__)
 LONGEST_READ_WAIT_SECONDS = 15.0
 """Most seconds that ``--once`` waits until Eureka and the cluster have been read."""
 
-READ_EACH_INSTANCE_SECONDS = 60.0
+UNCACHED_READS_AFTER_START_SECONDS = 60.0
 """Seconds after the start in which ``--dry-run`` reads each instance instead of trusting Eureka's cached
 lists: other replicas may just have changed something.
 """
 
-LONGEST_STATUS_WAIT_SECONDS = 60.0
+LONGEST_FINAL_WRITE_SECONDS_OF_ONCE = 60.0
 """Most seconds that ``--once`` waits at its end until its statuses and Events are written: nobody writes them
 later.
 """
@@ -56,7 +56,7 @@ _FAILURE_REASONS = frozenset(
 )
 """Reasons of Synced after a reconcile that failed; every other reason describes the syncer itself."""
 
-_NOT_RECONCILED = Problem("NotLookedAt", "it could not be looked at; the log says why")
+_NOT_RECONCILED_PROBLEM = Problem("NotLookedAt", "it could not be looked at; the log says why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RecordedMirror:
     def problem(self) -> Problem | None:
         """The mirror's problem; None for a synced mirror."""
         if not self.was_reconciled:
-            return _NOT_RECONCILED
+            return _NOT_RECONCILED_PROBLEM
         is_synced, problem = self.report.synced_condition if self.report else (True, None)
         return None if is_synced else problem
 
@@ -103,7 +103,11 @@ class RecordedMirror:
         from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
 
         problem = self.problem
-        failures = (_NOT_RECONCILED.reason, Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
+        failures = (
+            _NOT_RECONCILED_PROBLEM.reason,
+            Reason.KUBERNETES_ERROR,
+            MirrorCondition.SOURCE_UNREACHABLE,
+        )
         return problem is not None and problem.reason in failures
 
 
@@ -152,7 +156,7 @@ class RunReport:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
             _log.info("dry run: planned a mirror's writes, making none", extra=extra)
 
-    def status_writer(self, access: KubeAccess) -> StatusWriter:
+    def make_recording_status_writer(self, access: KubeAccess) -> StatusWriter:
         """Return a status writer that also records each status in this report."""
         return _RecordingStatusWriter(access, self)
 
@@ -193,7 +197,7 @@ class RunReport:
             for key in mirrors:
                 self._mirrors.setdefault(key, RecordedMirror())
             if self._output == "json":
-                text = as_json(
+                text = to_json_text(
                     {
                         "dryRun": self.is_dry,
                         "syncers": [self._owner_as_dict(owner) for owner in every],
@@ -262,7 +266,7 @@ class RunReport:
         if report is None and self._is_recorded_owner(owner):
             return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
-            return _NOT_RECONCILED
+            return _NOT_RECONCILED_PROBLEM
         return None if report.is_synced else report.synced
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
@@ -303,7 +307,7 @@ class RecordingRegistry:
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
         self._registry, self._name, self._run_report = registry, name, run_report
-        self._reads_each_until = time.monotonic() + READ_EACH_INSTANCE_SECONDS
+        self._reads_each_until = time.monotonic() + UNCACHED_READS_AFTER_START_SECONDS
         self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
         self.condition, self.figures = registry.condition, registry.figures
         self.known_instances, self.get = registry.known_instances, registry.get
@@ -313,7 +317,8 @@ class RecordingRegistry:
             registry.cluster_names,
             registry.count_up_instances,
         )
-        self.lost_instances, self.drop_lost_instances = registry.lost_instances, registry.drop_lost_instances
+        self.instances_lost_by_registry = registry.instances_lost_by_registry
+        self.stop_tracking_lost_instances = registry.stop_tracking_lost_instances
         if isinstance(registry, MirrorSource):
             self.call_after_reads, self.look_up_unlisted = (
                 registry.call_after_reads,
@@ -348,6 +353,8 @@ def _do_nothing(*_: object) -> None:
 
 
 class _RecordingStatusWriter(StatusWriter):
+    """A status writer that also records each syncer's report in a run report."""
+
     def __init__(self, access: KubeAccess, run_report: RunReport) -> None:
         super().__init__(access)
         self._run_report = run_report
@@ -360,7 +367,7 @@ class _RecordingStatusWriter(StatusWriter):
         super().queue_report(syncer, report)
 
 
-def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
+def to_json_text(value: Mapping[str, Any] | Iterable[Any]) -> str:
     """Return a value as indented JSON with a newline at its end."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 

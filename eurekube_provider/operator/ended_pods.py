@@ -14,7 +14,7 @@ from eurekube_provider.core.endpoint_presence import (
     find_address_takers,
     find_instances_of_vanished_pods,
     find_instances_to_restore,
-    is_pod_name_in_id,
+    is_name_of_pod,
     pods_in_slices,
 )
 from eurekube_provider.core.errors import KubernetesError
@@ -26,7 +26,7 @@ from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import ClusterCache
 
-MOST_PODS_READ = 20
+MOST_PODS_READ_PER_RECONCILE = 20
 """Most pods that one reconcile reads from the API server; the next reconcile reads the rest."""
 
 
@@ -52,7 +52,7 @@ class EndedPodSearch:
         """
         near = pods_in_slices(self._sources.slices_of_syncer(key))
         places = (pod_and_namespace_of_id(one.instance_id) for one in registered)
-        if all((namespace, name) in near or not is_pod_name_in_id(name) for name, namespace in places):
+        if all((namespace, name) in near or not is_name_of_pod(name) for name, namespace in places):
             self.forget(key)
             return frozenset()  # as a rule, and without going through the slices of whole namespaces
         namespaces = self._namespaces_of(registered)
@@ -61,7 +61,7 @@ class EndedPodSearch:
         missing = find_instances_of_vanished_pods(registered, self._slices_in(namespaces))
         before = self._existing_in_last_search.get(key, frozenset())
         rest = [one for one in missing if one.instance_id not in before]
-        asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ]}
+        asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ_PER_RECONCILE]}
         try:
             there = frozenset(one for one in asked if self._pod_exists(one))
         except KubernetesError:
@@ -89,18 +89,18 @@ class EndedPodSearch:
         found = find_address_takers(missing.values(), own, self._sources.slices.objects())
         proven: dict[str, str] = {}
         with suppress(KubernetesError):
-            for instance_id, place in list(found.items())[:MOST_PODS_READ]:
-                if self._pod_has_address(*place, missing[instance_id].ip_address):
+            for instance_id, place in list(found.items())[:MOST_PODS_READ_PER_RECONCILE]:
+                if self._pod_alone_has_address(*place, missing[instance_id].ip_address):
                     proven[instance_id] = "/".join(place)
         return proven
 
-    def lost_instances_with_ready_endpoints(
+    def instances_lost_by_registry_to_restore(
         self, key: SyncerKey, registry: Registry, owner: str
     ) -> list[Instance]:
         """Return the instances of a syncer that a registry lost and whose endpoints are ready, as they were
         registered.
         """
-        forgotten = registry.lost_instances(owner)
+        forgotten = registry.instances_lost_by_registry(owner)
         lost = [one for one in forgotten if not self._sources.was_instance_seen_terminating(one.instance_id)]
         if not lost:
             return []
@@ -113,7 +113,7 @@ class EndedPodSearch:
         name, namespace = pod_and_namespace_of_id(instance_id)
         return bool(list_objects_by_name(self._access, PODS, name, namespace))
 
-    def _pod_has_address(self, namespace: str, name: str, address: str) -> bool:
+    def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
         """Return whether the API server has a pod of this name that alone has this address and is not
         being deleted.
         """

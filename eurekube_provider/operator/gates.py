@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.decision import Decision, SyncerSituation, SyncerState
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.event_reasons import PodEvent
@@ -31,7 +31,7 @@ from eurekube_provider.core.gate import (
     parse_shown_by,
 )
 from eurekube_provider.core.identity import pod_and_namespace_of_id
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.objects import is_ready, pod_name_of_endpoint
@@ -40,7 +40,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead, Registry, UncachedReading
 from eurekube_provider.core.syncer import Mode, Syncer, connection_name, is_being_deleted
 from eurekube_provider.core.wording import format_count, format_list
-from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
+from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
 from eurekube_provider.operator.sources import ClusterCache
@@ -58,7 +58,7 @@ SECONDS_BETWEEN_SHOWN_POD_READS = 5.0
 LONGEST_SILENCE_SECONDS = 7.0
 """Most seconds without an answer after which a server still counts as not restarted."""
 
-CONCURRENT_WRITES = 4
+MOST_CONCURRENT_WRITES = 4
 """Number of conditions that are written at once, on threads of their own, so that a slow API delays no check.
 """
 
@@ -78,14 +78,14 @@ class _LastDecision:
 
     :ivar is_registration_uncertain: True if the syncer's desired instances are uncertain, or the brake holds
         removals.
-    :ivar wanted_by_pod: the instance that the syncer's registry must show, by pod name.
-    :ivar newly_up: the instances that this replica made UP and that callers did not find before.
+    :ivar wanted_instance_by_pod_name: the instance that the syncer's registry must show, by pod name.
+    :ivar newly_up_keys: the instances that this replica made UP and that callers did not find before.
     """
 
     situation: SyncerSituation
     is_registration_uncertain: bool
-    wanted_by_pod: Mapping[str, Instance]
-    newly_up: frozenset[InstanceKey]
+    wanted_instance_by_pod_name: Mapping[str, Instance]
+    newly_up_keys: frozenset[InstanceKey]
 
 
 @dataclass(slots=True)
@@ -98,9 +98,9 @@ class _PodReadings:
     :ivar answered_at: the time of the last answer, by server.
     :ivar last_answers: True for a server that showed the instance in the last reading, by server that
         answered.
-    :ivar silent_servers: the time since which a server is silent, by server that did not answer the last
-        reading.
-    :ivar read_at: the time at which the last reading began; None before the first.
+    :ivar silent_since_by_server: the time since which a server is silent, by server that did not answer the
+        last reading.
+    :ivar last_reading_began_at: the time at which the last reading began; None before the first.
     :ivar silent_since: the beginning of the first of the latest readings that no server answered; None after
         an answer.
     """
@@ -110,8 +110,8 @@ class _PodReadings:
     shown_since: dict[str, float] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
     last_answers: dict[str, bool] = field(default_factory=dict)
-    silent_servers: Mapping[str, float] = field(default_factory=dict)
-    read_at: float | None = None
+    silent_since_by_server: Mapping[str, float] = field(default_factory=dict)
+    last_reading_began_at: float | None = None
     silent_since: float | None = None
 
     def record_reading(self, reading: UncachedReading, began: float, ended: float) -> None:
@@ -128,7 +128,8 @@ class _PodReadings:
                 self.shown_since.setdefault(server, max(ended, reading.unasked_until.get(server, ended)))
             else:
                 self.shown_since.pop(server, None)
-        self.last_answers, self.silent_servers, self.read_at = answers, reading.silent_since, began
+        self.last_answers, self.silent_since_by_server = answers, reading.silent_since
+        self.last_reading_began_at = began
         if answers:
             self.silent_since = None
         elif self.silent_since is None:
@@ -144,10 +145,11 @@ class _PodReadings:
     def is_read_due(self, now: float) -> bool:
         """Return whether this pod's instance must be read now."""
         times = [self.shown_since.get(server) for server in self.last_answers]
-        if self.read_at is None or not times or None in times:
+        began = self.last_reading_began_at
+        if began is None or not times or None in times:
             return True
         opens_at = max(one for one in times if one is not None) + self.required_shown_seconds
-        return now - self.read_at >= SECONDS_BETWEEN_SHOWN_POD_READS or self.read_at < opens_at <= now
+        return now - began >= SECONDS_BETWEEN_SHOWN_POD_READS or began < opens_at <= now
 
     @property
     def shown_since_of_last_answers(self) -> dict[str, float | None]:
@@ -204,7 +206,7 @@ class GateOpener:
         self._stopped = threading.Event()
         self._active_at = time.monotonic()
         self._executor = ThreadPoolExecutor(max(1, len(registries)), thread_name_prefix="gates-read")
-        self._writers = ThreadPoolExecutor(CONCURRENT_WRITES, thread_name_prefix="gates-write")
+        self._writers = ThreadPoolExecutor(MOST_CONCURRENT_WRITES, thread_name_prefix="gates-write")
         self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
 
     def start(self) -> None:
@@ -220,7 +222,9 @@ class GateOpener:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the deciding thread."""
-        return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS)
+        return liveness_of_started_threads(
+            [self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS
+        )
 
     def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
         """Record the last decision on a syncer."""
@@ -234,13 +238,15 @@ class GateOpener:
             for one in situation.desired.instances
         }
         is_registration_uncertain = (
-            situation.desired.may_be_incomplete or decision.brake.held_removals is not None
+            situation.desired.may_be_incomplete or decision.brake_judgement.held_removals is not None
         )
         steps = decision.steps_by_registry.get(situation.home_registry)
         begun = {one.instance.key for one in steps.plan.changes if _makes_newly_up(one)} if steps else set()
         with self._lock:
             before = self._asked.get(situation.key)
-            lasting = {*begun, *(before.newly_up if before else ())} & {one.key for one in wanted.values()}
+            lasting = {*begun, *(before.newly_up_keys if before else ())} & {
+                one.key for one in wanted.values()
+            }
             self._asked[situation.key] = _LastDecision(
                 situation, is_registration_uncertain, wanted, frozenset(lasting)
             )
@@ -300,7 +306,7 @@ class GateOpener:
                 del self._refused[gone]
         for pod in waiting:
             if key_of(pod) not in views:
-                self._write_condition(pod, _NODE_NOT_READY_DECISION, None)
+                self._start_write_of_changed_condition(pod, _NODE_NOT_READY_DECISION, None)
         waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
         unread = self._sources.unread_namespaces()
         for pod, held_seconds in held:
@@ -308,10 +314,11 @@ class GateOpener:
                 continue  # a syncer that wants it may be in a namespace that was not read
             seen = [self._with_reading(view, reading_key) for view, reading_key in views[key_of(pod)]]
             step = decide_gate(seen, held_seconds)
-            self._write_condition(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
+            view = next((one for one in seen if one.syncer == step.syncer), None)
+            self._start_write_of_changed_condition(pod, step, view)
             if step.syncer is not None and not step.reason.opens_gate:
                 waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
-        self._record_problems(
+        self._replace_problems_and_report_changes(
             {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
         )
 
@@ -376,7 +383,7 @@ class GateOpener:
         name, situation = key_of(pod)[1], asked.situation
         syncer: Syncer | None = self._sources.parse_spec_or_none(item) or situation.syncer
         view = self._view_of_endpoints(key, services, pod)
-        instance = asked.wanted_by_pod.get(name)
+        instance = asked.wanted_instance_by_pod_name.get(name)
         is_registration_uncertain = asked.is_registration_uncertain
         has_instances = bool(situation.all_instances)
         if (
@@ -409,7 +416,7 @@ class GateOpener:
         view = replace(
             view,
             mode=syncer.mode,
-            gate=syncer.readiness_gate,
+            gate_settings=syncer.readiness_gate,
             required_shown_seconds=self._computed_seconds if seconds is None else seconds,
         )
         if instance is None or syncer.eureka not in self._registries or syncer.mode is Mode.SERVICE:
@@ -417,7 +424,7 @@ class GateOpener:
         reading_key = (syncer.eureka, str(pod["metadata"]["uid"]), instance.key)
         with self._lock:
             if reading_key not in self._shown:
-                begins = reading_key[1] in self._lapsed or instance.key in asked.newly_up
+                begins = reading_key[1] in self._lapsed or instance.key in asked.newly_up_keys
                 self._shown[reading_key] = (
                     _PodReadings(instance, 0.0) if begins else _readings_from_condition(key, pod, instance)
                 )
@@ -455,7 +462,7 @@ class GateOpener:
         condition = self._registries[reading_key[0]].condition()
         with self._lock:
             shown = self._shown.get(reading_key)
-            if shown is None or shown.read_at is None:
+            if shown is None or shown.last_reading_began_at is None:
                 return replace(view, state=None)
             is_silent = shown.silent_since is not None
             is_silent = (
@@ -467,8 +474,8 @@ class GateOpener:
                 view,
                 is_eureka_away=is_lasting,
                 shown_since=shown.shown_since_of_last_answers,
-                silent_since=shown.silent_servers,
-                read_at=shown.read_at,
+                silent_since=shown.silent_since_by_server,
+                read_at=shown.last_reading_began_at,
             )
 
     def _start_due_readings(self, reading_keys: Collection[ReadingKey]) -> None:
@@ -512,11 +519,15 @@ class GateOpener:
                     one.record_reading(reading, began, time.monotonic())
                 self._readings.discard(name)
 
-    def _write_condition(self, pod: Object, step: GateDecision, view: GateView | None) -> None:
-        """Write a pod's gate condition on another thread, if it differs from the present condition."""
+    def _start_write_of_changed_condition(
+        self, pod: Object, step: GateDecision, view: GateView | None
+    ) -> None:
+        """Write a pod's gate condition on another thread, if it differs from the present condition; return at
+        once.
+        """
         message = step.message
-        if step.since is not None and view is not None:
-            unix = time.time() - (time.monotonic() - step.since)
+        if step.shown_since is not None and view is not None:
+            unix = time.time() - (time.monotonic() - step.shown_since)
             message = f"{message}; {format_shown_by(view.shown_since, unix)}"
         before = pod["condition"]
         if before and step.reason is GateReason.NOT_READ:
@@ -525,8 +536,8 @@ class GateOpener:
         wanted = build_gate_condition(step, message, before, max(time.time(), pod["held_from"]))
         same = (
             ("status", "reason")
-            if step.since is not None and _has_same_servers_and_time(before, message)
-            else _CONDITION_FIELDS
+            if step.shown_since is not None and _has_same_servers_and_time(before, message)
+            else _COMPARED_CONDITION_FIELDS
         )
         if all(before.get(key) == wanted[key] for key in same):
             return
@@ -540,9 +551,11 @@ class GateOpener:
             if key_of(pod) in self._writing or time.monotonic() - refused_at < RETRY_SECONDS:
                 return
             self._writing.add(key_of(pod))
-        self._writers.submit(self._send_condition, pod, step, body, time.monotonic())
+        self._writers.submit(self._send_condition_unless_outdated, pod, step, body, time.monotonic())
 
-    def _send_condition(self, pod: Object, step: GateDecision, body: Object, decided_at: float) -> None:
+    def _send_condition_unless_outdated(
+        self, pod: Object, step: GateDecision, body: Object, decided_at: float
+    ) -> None:
         """Send a pod's gate condition, unless it has waited so long that the decision may be outdated."""
         namespace, name = key_of(pod)
         try:
@@ -551,13 +564,13 @@ class GateOpener:
                     "PATCH",
                     PODS.path(namespace, name, "status"),
                     body=body,
-                    content_type=STRATEGIC_MERGE_PATCH,
+                    content_type=STRATEGIC_MERGE_PATCH_TYPE,
                 )
                 self._report_written_condition(pod, step)
         except LeadershipLost:
             pass  # the new leader continues
         except KubernetesError as error:
-            self._record_write_failure(pod, error)
+            self._log_write_failure_once(pod, error)
         except Exception:  # noqa: BLE001 - it is tried again at the next look
             _log.exception(
                 "failed to write a pod's readiness gate, retrying: the gate stays as it is until then",
@@ -582,7 +595,7 @@ class GateOpener:
             )
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
 
-    def _record_write_failure(self, pod: Object, error: EurekubeError) -> None:
+    def _log_write_failure_once(self, pod: Object, error: EurekubeError) -> None:
         """Log once for each pod that its condition cannot be written; a later check writes it again."""
         status, key = getattr(error, "status_code", None), key_of(pod)
         if status in (404, 409):
@@ -596,7 +609,7 @@ class GateOpener:
                 extra={"pod": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
 
-    def _record_problems(self, problems: Mapping[SyncerKey, Problem]) -> None:
+    def _replace_problems_and_report_changes(self, problems: Mapping[SyncerKey, Problem]) -> None:
         """Replace the problems of waiting pods, and report each syncer whose problem has changed."""
         with self._lock:
             before, self._problems = self._problems, dict(problems)
@@ -607,9 +620,11 @@ class GateOpener:
 
 _NODE_NOT_READY_DECISION = GateDecision(GateReason.NODE_NOT_READY, "the pod's node is not ready")
 
-_CONDITION_FIELDS = ("status", "reason", "message")
+_COMPARED_CONDITION_FIELDS = ("status", "reason", "message")
+"""Fields of a pod's gate condition by which a new condition is told from the present one."""
 
 _REGISTERING_STATES = (SyncerState.COMPLETE, SyncerState.INCOMPLETE)
+"""States of a syncer in which new instances are registered."""
 
 
 def _makes_newly_up(change: Change) -> bool:
@@ -650,6 +665,6 @@ def _problem_of_waiting_pods(steps: list[tuple[str, GateDecision]]) -> Problem:
     alike = [name for name, step in steps if step.reason is first.reason]
     why = first.message.partition(": ")[2]
     return Problem(
-        ConditionType.WAITING_FOR_CALLERS,
+        SyncerCondition.WAITING_FOR_CALLERS,
         f"the readiness gate holds {format_count(len(steps), 'pod')}; {format_list(alike, 3)}: {why}",
     )

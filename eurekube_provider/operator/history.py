@@ -23,7 +23,7 @@ from eurekube_provider.comparison.discrepancy import (
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, differences
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, describe_differences
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
@@ -55,14 +55,14 @@ class LastReconcile:
     :param ended_at: Unix time at which the reconcile ended.
     :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
     :param differing_count: number of instances that differ, including refused ones.
-    :param differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
+    :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
     """
 
     ended_at: float
     report: SyncerReport
     removals_held_since: float | None = None
     differing_count: int = 0
-    differences: tuple[Difference, ...] = ()
+    first_differences: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,13 @@ class RecentChange:
     cause: str
 
 
-_ACTION_NAMES = {
+_RECENT_CHANGE_ACTION_BY_ACTION = {
     Action.REGISTER: "registered",
     Action.UPDATE: "updated",
     Action.SET_STATUS: "updated",
     Action.DEREGISTER: "deregistered",
 }
+"""Values of :attr:`RecentChange.action`, by the action of a plan."""
 
 
 class ReconcileHistory:
@@ -104,7 +105,7 @@ class ReconcileHistory:
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
 
-    def record(
+    def record_reconcile(
         self,
         key: SyncerKey,
         report: SyncerReport,
@@ -132,10 +133,12 @@ class ReconcileHistory:
             self._refused[key] = frozenset(refused)
             for change in outcome.done[-MOST_RECENT_CHANGES:]:
                 instance = change.instance
-                why = _reason_of_change(change)
+                why = _explain_change(change)
                 cause = mask_instance_names(instance, why)
                 self._recent.append(
-                    RecentChange(now, _ACTION_NAMES[change.action], *instance.key, key, why, cause)
+                    RecentChange(
+                        now, _RECENT_CHANGE_ACTION_BY_ACTION[change.action], *instance.key, key, why, cause
+                    )
                 )
             for refused_key, one in refused.items():
                 if refused_key not in before:
@@ -147,7 +150,7 @@ class ReconcileHistory:
                 report=report,
                 removals_held_since=now - held.held_seconds if held else None,
                 differing_count=len(rest),
-                differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
+                first_differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
             )
 
     def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
@@ -190,7 +193,7 @@ class ReconcileHistory:
         with self._lock:
             return Counter(self._results)
 
-    def succeeded_at(self) -> dict[SyncerKey, float]:
+    def last_success_times(self) -> dict[SyncerKey, float]:
         """Return the Unix time of each syncer's last reconcile that ended as synced."""
         with self._lock:
             return dict(self._succeeded_at)
@@ -208,9 +211,9 @@ def _remaining_differences(plan: Plan, outcome: PlanOutcome, why_held: str) -> l
     return list(rest.values())
 
 
-def _reason_of_change(change: Change) -> str:
+def _explain_change(change: Change) -> str:
     if change.action is Action.REGISTER:
         return f"{status_and_address(change.instance)} was not in Eureka"
     if change.action is Action.DEREGISTER or change.actual is None:
         return "no longer in Kubernetes"
-    return ", ".join(differences(change.instance, change.actual))
+    return ", ".join(describe_differences(change.instance, change.actual))

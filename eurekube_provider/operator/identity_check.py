@@ -48,7 +48,7 @@ class NameFinding:
 
     :ivar check: ``name`` for the cluster's or an operator's name, or ``namespace``.
     :ivar subject: the name that the finding is about.
-    :ivar detail: the present state, and the remedy.
+    :ivar state_and_remedy: the present state, and the remedy.
     :ivar is_warning: True for a warning, False for a mere note.
     """
 
@@ -76,7 +76,7 @@ def cluster_name_findings(
         one for one in owners if isinstance(one, ClusterOwner) and settings.watches_namespace(one.namespace)
     ]
     counts = Counter(one.cluster for one in ours)
-    previous = {*notes.with_cluster_name(name, settings.previous_cluster_names).previous_names}
+    previous = {*notes.with_cluster_name(name, settings.previous_cluster_names).previous_cluster_names}
     for other in sorted(counts.keys() - {name}):
         count, called = format_count(counts[other]), printable(other)
         if other in previous:
@@ -127,7 +127,7 @@ def unrenewed_registration_findings(
             yield NameFinding("name", printable(renewer), said)
 
 
-def check_names(
+def name_and_namespace_findings(
     settings: Settings,
     access: KubeAccess,
     lease: tuple[str, str],

@@ -152,15 +152,15 @@ class Leadership:
         self._elector.start()
         is_settled = False
         while not stop.is_set():
-            self.step(self._elector, tasks)
+            self.apply_election_state(self._elector, tasks)
             if not is_settled and (self._term or self._elector.is_renewed_by_another):
                 is_settled = True
                 on_leader_known()
             stop.wait(POLL_SECONDS)
 
-    def step(self, elector: Elector, tasks: LeaderTasks) -> None:
+    def apply_election_state(self, elector: Elector, tasks: LeaderTasks) -> None:
         """Begin, pause or end the leader's tasks by the elector's present state."""
-        losses, term = elector.lease_losses, elector.term
+        losses, term = elector.lease_loss_count, elector.term
         if losses != self._losses:
             if tasks.pause_and_check_idle():
                 tasks.stand_by()
@@ -252,7 +252,7 @@ class DuplicateOperatorCheck:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="duplicate-operator", daemon=True)
 
-    def check(self) -> None:
+    def require_no_duplicate(self) -> None:
         """Check once for another operator of this name.
 
         :raises ConfigurationError: another operator runs, or the Leases may not be listed.
@@ -278,7 +278,7 @@ class DuplicateOperatorCheck:
             ) from None
         for lease in listed:
             namespace = str(lease["metadata"]["namespace"])
-            if namespace != self._namespace and self._note_and_check_alive(
+            if namespace != self._namespace and self._note_renew_time_and_check_alive(
                 namespace, lease.get("spec") or {}
             ):
                 raise ConfigurationError(
@@ -302,7 +302,7 @@ class DuplicateOperatorCheck:
         # Of two that began in the same moment only the one that checks first shall give way.
         while not self._stopped.wait(self._period_seconds * random.uniform(0.5, 1.5)):  # noqa: S311
             try:
-                self.check()
+                self.require_no_duplicate()
             except ConfigurationError as error:
                 self.refusal = error
                 self._found()
@@ -331,7 +331,7 @@ class DuplicateOperatorCheck:
             return False
         return True
 
-    def _note_and_check_alive(self, namespace: str, spec: Mapping[str, Any]) -> bool:
+    def _note_renew_time_and_check_alive(self, namespace: str, spec: Mapping[str, Any]) -> bool:
         """Note the renew time of a Lease; return whether a process renews it: the time is recent, or has
         changed since the last check.
         """

@@ -21,7 +21,7 @@ from eurekube_provider.core.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.runtime.clock import format_utc_time
 
-MOST_ERROR_LETTERS = 200
+MOST_NOTED_ERROR_LETTERS = 200
 """Number of letters of a server's error that the notes keep."""
 
 
@@ -46,12 +46,12 @@ class LeaseMemory:
         self._registries = registries
         self._is_long_running = is_long_running
         self._lock = threading.Lock()
-        self._notes = self._with_settings(LeaseNotes())
+        self._notes = self._complete_from_settings(LeaseNotes())
 
-    def previous_names(self) -> tuple[str, ...]:
+    def previous_cluster_names(self) -> tuple[str, ...]:
         """Return the former names of the cluster, from the settings and the Lease."""
         with self._lock:
-            return self._notes.previous_names
+            return self._notes.previous_cluster_names
 
     def dropped_namespaces(self) -> frozenset[str]:
         """Return the namespaces that this operator watched before and does not any more."""
@@ -60,18 +60,20 @@ class LeaseMemory:
 
     def load_notes(self, metadata: Object) -> None:
         """Replace the copy by the notes in a Lease's metadata, completed from the settings."""
-        notes = self._with_settings(parse_lease_notes(metadata))
+        notes = self._complete_from_settings(parse_lease_notes(metadata))
         with self._lock:
             self._notes = notes
 
     def add_notes(self, metadata: Object) -> Object:
-        """Return a Lease's metadata with this operator's notes added, for the holder to write."""
+        """Replace the copy by the notes in a Lease's metadata; return the metadata with this operator's notes
+        added, for the holder to write.
+        """
         self.load_notes(metadata)
         with self._lock:
             notes = self._notes
         return add_lease_notes(metadata, notes)
 
-    def _with_settings(self, found: LeaseNotes) -> LeaseNotes:
+    def _complete_from_settings(self, found: LeaseNotes) -> LeaseNotes:
         """Return the notes of the Lease, completed from this operator's settings and registries."""
         settings = self._settings
         with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
@@ -82,7 +84,7 @@ class LeaseMemory:
             # A label has no more letters; a longer name is found by the Lease's own.
             operator=re.sub(r"[^A-Za-z0-9._-]", "-", settings.operator_name)[:63].strip("-._"),
             is_cluster_name_given=settings.cluster_name is not None,
-            servers=tuple(self._server_notes()),
+            server_notes=tuple(self._server_notes()),
         )
 
     def _server_notes(self) -> list[ServerNote]:
@@ -92,5 +94,6 @@ class LeaseMemory:
             read_at = "" if figures.read_at is None else format_utc_time(figures.read_at)
             for one in figures.servers:
                 answered_at = "" if one.answered_at is None else format_utc_time(one.answered_at)
-                found.append(ServerNote(name, one.url, read_at, answered_at, one.error[:MOST_ERROR_LETTERS]))
+                error = one.error[:MOST_NOTED_ERROR_LETTERS]
+                found.append(ServerNote(name, one.url, read_at, answered_at, error))
         return found

@@ -116,7 +116,7 @@ class SourcedText:
     where: str
 
 
-def environment_variable(name: str) -> str:
+def environment_variable_name(name: str) -> str:
     """Return the environment variable of an option."""
     return name.upper().replace("-", "_")
 
@@ -132,7 +132,7 @@ def help_of(option: Option) -> str:
     argparse.
     """
     default = f" [{option.default_in_help}]" if option.default_in_help else ""
-    also = f"; {environment_variable(option.name)}" if option.has_environment_variable else ""
+    also = f"; {environment_variable_name(option.name)}" if option.has_environment_variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")
 
 
@@ -148,11 +148,13 @@ def flag_or_environment_texts(
     found: dict[str, SourcedText] = {}
     for option in options:
         from_environment = (
-            environment.get(environment_variable(option.name)) if option.has_environment_variable else None
+            environment.get(environment_variable_name(option.name))
+            if option.has_environment_variable
+            else None
         )
         for text, where in (
             (flags.get(option.name.replace("-", "_")), f"--{option.name}"),
-            (from_environment, environment_variable(option.name)),
+            (from_environment, environment_variable_name(option.name)),
         ):
             if text is not None and (text.strip() or option.value_if_empty is not None):
                 found[option.name] = SourcedText(text.strip(), where)
@@ -160,7 +162,7 @@ def flag_or_environment_texts(
     return found
 
 
-def read_yaml(path: str, where: str) -> dict[str, Any]:
+def read_yaml_mapping(path: str, where: str) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     :param where: the setting that names the file.
@@ -227,16 +229,16 @@ def texts_from_mapping(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise ConfigurationError(f"{place}: there is no such key; {hint}")
-        found[key] = SourcedText(_flag_text(place, value, known[key].value_type), place)
+        found[key] = SourcedText(_flag_text_of_yaml_value(place, value, known[key].value_type), place)
     return found
 
 
-def _flag_text(place: str, value: Any, kind: ValueType) -> str:
+def _flag_text_of_yaml_value(place: str, value: Any, kind: ValueType) -> str:
     """Return a value of the file in the form of a flag's text."""
     if value is None:
         return ""
     if isinstance(value, list) and list in kind.yaml_types:
-        return ",".join(_flag_text(place, item, TEXT_TYPE) for item in value)
+        return ",".join(_flag_text_of_yaml_value(place, item, TEXT_TYPE) for item in value)
     # A bool is an int for Python, and `no` is one for YAML.
     if isinstance(value, kind.yaml_types) and (not isinstance(value, bool) or bool in kind.yaml_types):
         return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from eurekube_provider.core.address_policy import AddressPolicy
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
@@ -18,6 +18,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache
 
 _MOST_NAMED_OWNERS = 3
+"""Most other owners that a message names; the others are counted."""
 
 
 class Permissions:
@@ -71,7 +72,7 @@ class Permissions:
                 f"spec.selector.namespace is {target}, which this operator does not watch",
                 "add it to --watch-namespace",
             )
-        if syncer.address and (why := self._address_refusal(syncer.address)):
+        if syncer.address and (why := self._address_refusal_phrase(syncer.address)):
             return Problem(
                 Reason.NOT_ALLOWED,
                 f"spec.address is {syncer.address!r}, which {why}",
@@ -106,11 +107,11 @@ class Permissions:
                     )
         return None
 
-    def _address_refusal(self, address: str) -> str:
+    def _address_refusal_phrase(self, address: str) -> str:
         """Return the reason why a syncer may not set this ``spec.address``; empty if it may."""
         judged = self._address_policy.judge_address(address)
         if judged is not None:
-            return judged.refusal_reason
+            return judged.refusal_clause
         name = address.lower()
         allowed = map(str.lower, self._settings.advertise_hosts)
         if any(name.endswith(one) if one.startswith(".") else name == one for one in allowed):
@@ -153,7 +154,7 @@ class Permissions:
                 " though it has no instance now"
             )
             return Problem(
-                ConditionType.CONFLICT,
+                SyncerCondition.CONFLICT,
                 f"it would be called {name!r}, {has}",
                 "take another name; or, if both shall be called, allow it in the operator's configuration"
                 f" with --reserve {theirs[0]}={name},{syncer.namespace}={name}",
@@ -187,7 +188,7 @@ class Permissions:
             return None
         pairs = ",".join(f"{syncer.namespace}={name}" for name in reasons)
         return Problem(
-            ConditionType.NAME_NOT_RESERVED,
+            SyncerCondition.NAME_NOT_RESERVED,
             f"{'; '.join(reasons.values())}; the operator's configuration gives the name to no namespace",
             f"if it is meant, say so in the operator's configuration with --reserve {pairs}; else take "
             "another name",

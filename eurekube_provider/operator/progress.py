@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.objects import conditions_of, parse_api_time
 from eurekube_provider.core.problem import Problem
 
-RECONCILING, STALLED = ConditionType.RECONCILING, ConditionType.STALLED
+RECONCILING, STALLED = SyncerCondition.RECONCILING, SyncerCondition.STALLED
 
 STALLED_AFTER_SECONDS = 120.0
 """Seconds for which a fault that only a person can fix counts as Reconciling before it is Stalled."""
@@ -24,13 +24,13 @@ STALLED_AFTER_SECONDS = 120.0
 STALLED_RECHECK_SECONDS = 15.0
 """Seconds between checks of an object that may become Stalled, though nothing changes."""
 
-STUCK_REASONS = frozenset(
+STUCK_SYNCER_REASONS = frozenset(
     {
-        ConditionType.CONFLICT,
-        ConditionType.AMBIGUOUS_SERVICE,
-        ConditionType.AMBIGUOUS_PORT,
-        ConditionType.NO_PORT,
-        ConditionType.NO_ADDRESS,
+        SyncerCondition.CONFLICT,
+        SyncerCondition.AMBIGUOUS_SERVICE,
+        SyncerCondition.AMBIGUOUS_PORT,
+        SyncerCondition.NO_PORT,
+        SyncerCondition.NO_ADDRESS,
         Reason.NOT_ALLOWED,
         Reason.UNKNOWN_EUREKA,
         Reason.INVALID_INSTANCE,
@@ -39,10 +39,10 @@ STUCK_REASONS = frozenset(
         Reason.SERVICE_REFUSED,
     }
 )
-"""Reasons of a EurekaSyncer that last until a person acts."""
+"""Reasons of a EurekaSyncer's Synced that last until a person acts."""
 
 INTENDED_STATE_REASONS = frozenset(
-    {ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED}
+    {SyncerCondition.PAUSED, SyncerCondition.SELF_REGISTERED, SyncerCondition.DEAD_SELF_REGISTERED}
 )
 """Reasons of a EurekaSyncer that last as long as a person wants them."""
 
@@ -59,7 +59,7 @@ def progress_conditions(
     """
     if why is None:
         return {}
-    if is_stuck and is_stalled(item, why):
+    if is_stuck and is_stalled_for_reason(item, why):
         return {STALLED: why}
     waits = conditions_of(item).get(RECONCILING)
     if is_stuck and waits is not None and _is_true_for_reason(waits, why):
@@ -69,7 +69,7 @@ def progress_conditions(
     return {RECONCILING: why}
 
 
-def is_stalled(item: Mapping[str, Any], why: Problem) -> bool:
+def is_stalled_for_reason(item: Mapping[str, Any], why: Problem) -> bool:
     """Return whether the status already says Stalled for this reason."""
     return _is_true_for_reason(conditions_of(item).get(STALLED), why)
 

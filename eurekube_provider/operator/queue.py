@@ -13,11 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from eurekube_provider.runtime.backoff import backoff
+from eurekube_provider.runtime.backoff import backoff_seconds
 
 K = TypeVar("K")
 
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.5, 60.0
+"""Delays in seconds of a key's first retry, and of its retries after many failures."""
 
 SINGLE_GROUP = ""
 """Name of the group of an undivided queue."""
@@ -94,7 +95,7 @@ class WorkQueue(Generic[K]):
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-        delay = backoff(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
+        delay = backoff_seconds(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
         self.add_after(key, delay)
         return delay
 

@@ -34,7 +34,7 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, has_finalizer
 from eurekube_provider.core.wording import join_sentences
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import problem_of
@@ -56,7 +56,7 @@ class Reconciler:
     """The reconciler of syncers; any number of workers may share it, each with a syncer of its own.
 
     :param may_write: returns True if this replica leads, as far as it knows.
-    :param previous_names: returns the former names of the cluster.
+    :param previous_cluster_names: returns the former names of the cluster.
     :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
     :param derived: the writer of derived syncers; by default one that reports no refused Service.
     :param reads_each_instance: see :class:`.situations.SituationReader`.
@@ -71,7 +71,7 @@ class Reconciler:
         sources: ClusterCache,
         drain_check: DrainCheck,
         may_write: Callable[[], bool],
-        previous_names: Callable[[], Collection[str]] = tuple,
+        previous_cluster_names: Callable[[], Collection[str]] = tuple,
         waiting_pods: Callable[[SyncerKey], Problem | None] = lambda _: None,
         derived: DerivedSyncerController | None = None,
         *,
@@ -91,7 +91,7 @@ class Reconciler:
             sources,
             permissions,
             self._brake,
-            previous_names,
+            previous_cluster_names,
             reads_each_instance=reads_each_instance,
         )
         self._derived = derived or DerivedSyncerController(access, sources, waits=reads_each_instance)
@@ -138,7 +138,11 @@ class Reconciler:
         if item is None or not is_namespace_syncer(item):
             return self._derived.sync_with_service(key)
         owner = str(ClusterOwner(self._cluster.name, *key))
-        return None if any(registries.instances_of_owner(owner).values()) else self._derived.reconcile(item)
+        return (
+            None
+            if any(registries.instances_of_owner(owner).values())
+            else self._derived.reconcile_namespace_syncer(item)
+        )
 
     def _log_unknown_cluster_names(self, situation: SyncerSituation) -> None:
         """Log, once for each name, that the cluster has instances under a name which no setting lists as one
@@ -164,7 +168,7 @@ class Reconciler:
         :raises LeadershipLost: this replica may not change anything any more.
         """
         try:
-            if not self._prepare_writes(decided):
+            if not self._prepare_registry_changes(decided):
                 return SyncerResult(
                     decided.syncer_object, syncers_to_reconcile=frozenset([decided.situation.key])
                 )
@@ -181,23 +185,23 @@ class Reconciler:
         self._reader.on_leadership_lost()
         self._undone.clear()  # which counts again for each replica that leads
 
-    def _prepare_writes(self, decided: DecidedSituation) -> bool:
-        """Write the finalizer and remember the brake's state before a registry is changed.
+    def _prepare_registry_changes(self, decided: DecidedSituation) -> bool:
+        """Write the finalizer and record the brake's judgement before a registry is changed.
 
         :returns: True if the registry may be changed; False if the syncer must be decided again.
         """
         key, item, situation = decided.situation.key, decided.syncer_object, decided.situation
         if item is not None and situation.syncer is not None and not has_finalizer(item):
             set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
-        if not self._brake.record_if_current(
-            key, situation.now, decided.decision.brake, situation.brake.siblings
+        if not self._brake.record_judgement_if_current(
+            key, situation.now, decided.decision.brake_judgement, situation.brake_history.siblings
         ):
             return False
-        if decided.decision.brake.is_released:
+        if decided.decision.brake_judgement.is_released:
             self._remove_release_annotation(key)
         if situation.state is SyncerState.COMPLETE:
             for registry in decided.registries.values():
-                registry.drop_lost_instances(situation.owner, situation.desired.keys)
+                registry.stop_tracking_lost_instances(situation.owner, situation.desired.keys)
         return True
 
     def _remove_release_annotation(self, key: SyncerKey) -> None:
@@ -214,7 +218,7 @@ class Reconciler:
         )
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
-            self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
+            self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH_TYPE)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error)}
             _log.warning(
@@ -232,7 +236,7 @@ class Reconciler:
             if plan or name == situation.home_registry or reads_all_registries:
                 outcome += registries.apply(name, plan, situation.owner)
             if steps.dead_registration_removals:
-                outcome += self._remove_self_registered(
+                outcome += self._remove_dead_self_registrations(
                     key, registries, name, Plan(steps.dead_registration_removals), situation.owner
                 )
         concerned = {heir.syncer for heir in situation.next_owners.values()} | self._find_unblocked_syncers(
@@ -247,7 +251,7 @@ class Reconciler:
                 "handed a syncer's instances over to other syncers, which renew them from now on",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
-        has_news = self._renew_or_let_lapse(decided) | self._log_takeovers(decided, outcome)
+        has_news = self._renew_or_let_lapse(decided) | self._log_and_check_takeovers(decided, outcome)
         if has_news:
             concerned.add(key)
         errors = [failure.error for failure in outcome.failures]
@@ -266,14 +270,14 @@ class Reconciler:
             situation.syncer,
             decision.home_differences if situation.syncer is not None else None,
             outcome,
-            decision.brake.held_removals,
+            decision.brake_judgement.held_removals,
             None,
             frozenset(concerned),
             min((one for one in waits if one is not None), default=None),
             error,
         )
 
-    def _log_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
+    def _log_and_check_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
         """Log and return whether an instance was taken over from a former name of the cluster."""
         steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
         if not steps:
@@ -295,7 +299,7 @@ class Reconciler:
         return True
 
     @staticmethod
-    def _remove_self_registered(
+    def _remove_dead_self_registrations(
         key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str
     ) -> PlanOutcome:
         """Remove instances that gone pods registered themselves, but none that turns out to have an owner."""
@@ -385,12 +389,12 @@ class Reconciler:
                 if why
                 else self._completed_deletion(decided, outcome)
             )
-            failure = self._remove_finalizer(decided)
+            failure = self._forget_and_remove_finalizer(decided)
         said = None
         if failure is not None and item is not None:
             said = self.reports.early_end_report(item, problem_of(failure), decided.registries)
         return SyncerResult(
-            item, said, ended=ended, requeue_after_seconds=requeue_after_seconds, error=failure
+            item, said, completed_deletion=ended, requeue_after_seconds=requeue_after_seconds, error=failure
         )
 
     def _completed_deletion(self, decided: DecidedSituation, outcome: PlanOutcome) -> SyncerDeletion:
@@ -437,12 +441,12 @@ class Reconciler:
             _log.warning("dry run: would give up deregistering a deleted syncer's instances", extra=extra)
         return SyncerDeletion(tuple(left), left_behind_note=note)
 
-    def _remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
+    def _forget_and_remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
         """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
         key, item = decided.situation.key, decided.syncer_object
         self._reader.forget(key)
         for registry in decided.registries.values():
-            registry.drop_lost_instances(decided.situation.owner)
+            registry.stop_tracking_lost_instances(decided.situation.owner)
         try:
             if item is not None and has_finalizer(item):
                 set_finalizer(self._access, SYNCERS, item, FINALIZER, present=False)

@@ -30,11 +30,11 @@ def _create_zookeeper_registry(*given: Any, **more: Any) -> Registry:
     return ZooKeeperRegistry(*given, **more)
 
 
-REGISTRY_BY_CONNECTION_CLASS: dict[str, Callable[..., Registry]] = {
+REGISTRY_FACTORY_BY_CONNECTION_CLASS: dict[str, Callable[..., Registry]] = {
     "Connection": EurekaRegistry.from_connection,
     "ZooKeeperConnection": _create_zookeeper_registry,
 }
-"""Registry classes by the class of their connection."""
+"""Functions that create a registry from its connection, by the name of the connection's class."""
 
 
 def zookeeper_servers(connection: Any) -> ZooKeeperServers:
@@ -55,7 +55,7 @@ def instances_under_other_cluster_names(
         one
         for name in registry.cluster_names() - {cluster.name}
         for one in registry.known_instances(owner=str(ClusterOwner(name, *key)))
-        if cluster.owns_under_another_name(one.owner, one.metadata.get(CLUSTER_UID_KEY))
+        if cluster.has_syncer_under_another_name(one.owner, one.metadata.get(CLUSTER_UID_KEY))
     ]
 
 

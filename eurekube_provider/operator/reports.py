@@ -27,7 +27,7 @@ from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.sources import ClusterCache
 
-_NO_OUTCOME = PlanOutcome()
+_EMPTY_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ class SyncerDeletion:
 class SyncerResult:
     """The result of a syncer's reconcile.
 
-    :ivar syncer: the custom resource; None where it does not exist.
+    :ivar syncer_object: the custom resource; None where it does not exist.
     :ivar report: the report for its status; None for none.
     :ivar applied_spec: the syncer's spec, if the reconcile applied it; None for an earlier end.
     :ivar all_differences: all differences from Eureka, resolved or not.
-    :ivar held_back: the removals that the brake holds back.
-    :ivar ended: the completed deletion of a syncer; None for others.
+    :ivar held_removals: the removals that the brake holds back.
+    :ivar completed_deletion: the completed deletion of a syncer; None for others.
     :ivar syncers_to_reconcile: other syncers that must be reconciled because of this result.
     :ivar requeue_after_seconds: seconds until this syncer must be reconciled again, even without a change.
     :ivar error: the error for which the reconcile must be retried.
     """
 
-    syncer: Object | None = None
+    syncer_object: Object | None = None
     report: SyncerReport | None = None
     applied_spec: Syncer | None = None
     all_differences: Plan | None = None
-    outcome: PlanOutcome = _NO_OUTCOME
-    held_back: HeldRemovals | None = None
-    ended: SyncerDeletion | None = None
+    outcome: PlanOutcome = _EMPTY_OUTCOME
+    held_removals: HeldRemovals | None = None
+    completed_deletion: SyncerDeletion | None = None
     syncers_to_reconcile: frozenset[SyncerKey] = frozenset()
     requeue_after_seconds: float | None = None
     error: EurekubeError | None = None
@@ -86,7 +86,7 @@ class DecidedSituation:
     registries: Registries
 
     @property
-    def changed_registries(self) -> list[str]:
+    def changed_registry_names(self) -> list[str]:
         """Names of the registries to which changes are sent."""
         return [name for name, steps in self.decision.steps_by_registry.items() if steps.plan]
 
@@ -138,13 +138,15 @@ class SyncerReporter:
                 situation.syncer.application.upper(),
                 held,
                 len(situation.desired.instances),
-                self._drain_check.problem(situation.key),
+                self._drain_check.problem_sentence(situation.key),
                 syncer=situation.syncer,
                 desired=situation.desired,
                 plan=decision.home_differences,
                 outcome=outcome,
                 waiting_change_count=decision.paused_change_count,
-                brake_problem=decision.brake.held_removals.problem if decision.brake.held_removals else None,
+                brake_problem=decision.brake_judgement.held_removals.problem
+                if decision.brake_judgement.held_removals
+                else None,
                 read_error=error,
                 claimed_names=situation.previously_claimed_names,
                 instances_under_other_name=[
@@ -161,12 +163,12 @@ class SyncerReporter:
 
     def result_while_changes_wait(self, decided: DecidedSituation, error: RegistryError) -> SyncerResult:
         """Return a result whose report says that changes wait for a registry that does not answer."""
-        decision, said = decided.decision, self.reconcile_report(decided, _NO_OUTCOME, error)
+        decision, said = decided.decision, self.reconcile_report(decided, _EMPTY_OUTCOME, error)
         return SyncerResult(
             decided.syncer_object,
             said,
             all_differences=decision.home_differences,
-            held_back=decision.brake.held_removals,
+            held_removals=decision.brake_judgement.held_removals,
         )
 
     def result_while_unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
@@ -183,7 +185,7 @@ class SyncerReporter:
         else:
             held = registry.known_instances(owner=syncer.owner(self._cluster))
         application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
-        drain = self._drain_check.problem(key)
+        drain = self._drain_check.problem_sentence(key)
         return SyncerResult(
             item,
             build_report(ConditionInput(application, held, desired, drain, problem_of(error), registered)),
@@ -204,7 +206,7 @@ class SyncerReporter:
         registered = None
         if failure.reason in EUREKA_ERROR_REASONS and registries.is_worker_registry_unread:
             held, registered = [], before.get("registered", 0)
-        drain = self._drain_check.problem(key)
+        drain = self._drain_check.problem_sentence(key)
         return build_report(
             ConditionInput(
                 application,

@@ -23,7 +23,8 @@ ROUTE_KINDS: Mapping[Advertise, Mapping[str, ApiResource]] = {
 }
 """The kinds of objects that each kind of address needs, by the field of :class:`Routes`."""
 
-_KEPT_SPEC_FIELDS = ("rules", "tls", "listeners", "allowedListeners", "parentRefs", "hostnames")
+_KEPT_ROUTE_SPEC_FIELDS = ("rules", "tls", "listeners", "allowedListeners", "parentRefs", "hostnames")
+"""Fields of the spec of an Ingress, a Gateway or an HTTPRoute that the mapping reads."""
 
 CHANGE_BATCH_SECONDS = 1.0
 """Seconds for which changes of Ingresses and routes are gathered before the syncers are reconciled."""
@@ -93,9 +94,9 @@ class RouteWatches:
             unread |= {one.namespace for one in reflectors if not one.is_synced}
             found[name] = watch.objects()
         read = {one for one in self._namespaces if one not in unread} if self._namespaces else None
-        return Routes(**found, namespaces=read) if found else None
+        return Routes(**found, read_namespaces=read) if found else None
 
-    def failure(self, syncer: Syncer) -> str:
+    def failure_text(self, syncer: Syncer) -> str:
         """Return why the objects that a syncer needs have not been read; empty where no reason is known."""
         for name, watch in self._watches.get(syncer.advertise, {}).items():
             if (error := watch.failure) is None:
@@ -140,7 +141,7 @@ def trim_route(item: Object, _before: Object | None = None) -> dict[str, Any]:
             "name": name,
             "generation": item["metadata"].get("generation", 0),
         },
-        "spec": {key: spec[key] for key in _KEPT_SPEC_FIELDS if key in spec},
+        "spec": {key: spec[key] for key in _KEPT_ROUTE_SPEC_FIELDS if key in spec},
         "status": kept,
     }
 

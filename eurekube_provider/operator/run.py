@@ -36,8 +36,8 @@ from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.derived_syncers import DerivedSyncerController
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.dry_run import (
+    LONGEST_FINAL_WRITE_SECONDS_OF_ONCE,
     LONGEST_READ_WAIT_SECONDS,
-    LONGEST_STATUS_WAIT_SECONDS,
     DryRunAccess,
     RecordingRegistry,
     RunReport,
@@ -49,7 +49,7 @@ from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leader
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
+from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
@@ -58,7 +58,7 @@ from eurekube_provider.operator.unserved import UnservedSyncerSearch
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import WebRoutes
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.runtime.garbage_collection import freeze_present_objects
+from eurekube_provider.runtime.garbage_collection import freeze_objects_and_collect_rarely
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("eurekube_provider.operator")
 
-_UNREAD_WARNING_INTERVAL_SECONDS = 10.0
+_SECONDS_BETWEEN_UNREAD_WARNINGS = 10.0
+"""Seconds between two log lines on what a start still waits for."""
 
 THREAD_SWITCH_SECONDS = 0.001
 """Seconds after which a busy thread, such as one that parses a list, lets another thread run.
@@ -121,7 +122,7 @@ class StartMoment(Enum):
 class OperatorPart:
     """One part of the operator, a row of the table of parts.
 
-    :ivar stop: called in the order of :data:`STOP_ORDER`, even if :attr:`start` was not called.
+    :ivar stop: called in the order of :data:`PART_NAMES_IN_STOP_ORDER`, even if :attr:`start` was not called.
     """
 
     name: str
@@ -130,7 +131,7 @@ class OperatorPart:
     stop: Callable[[], object] = lambda: None
 
 
-STOP_ORDER = (
+PART_NAMES_IN_STOP_ORDER = (
     "routes",
     "duplicates",
     "unserved",
@@ -156,11 +157,11 @@ A stack's run ends last: it takes long, and no other part waits for it.
 class _OperatorParts:
     """The operator's parts, connected with each other.
 
-    :ivar table: all parts, in the order of the start.
+    :ivar parts_in_start_order: all parts, in the order of the start.
     :ivar main_task: reconciles until the operator is asked to stop, or once.
     """
 
-    table: tuple[OperatorPart, ...]
+    parts_in_start_order: tuple[OperatorPart, ...]
     main_task: Callable[[], None]
     sources: ClusterCache
     registries: Mapping[str, Registry]
@@ -173,7 +174,7 @@ class _OperatorParts:
             self._start_parts(StartMoment.AT_ONCE)
             if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
                 self._start_parts(StartMoment.ONCE_READ)
-                freeze_present_objects()
+                freeze_objects_and_collect_rarely()
                 sys.setswitchinterval(THREAD_SWITCH_SECONDS)
                 _log.info(
                     "operator is ready, reconciling as soon as it leads",
@@ -185,11 +186,13 @@ class _OperatorParts:
             _log.info(
                 "stopping the operator: deregistering nothing, instances lapse unless a replica renews them"
             )
-            for part in sorted(self.table, key=lambda one: STOP_ORDER.index(one.name)):
+            for part in sorted(
+                self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)
+            ):
                 part.stop()
 
     def _start_parts(self, when: StartMoment) -> None:
-        for part in self.table:
+        for part in self.parts_in_start_order:
             if part.start_moment is when:
                 part.start()
 
@@ -219,13 +222,13 @@ def _assemble_parts(
     is_elected = settings.leader_elect and not is_dry
     access = (DryRunAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
-        cluster = _read_cluster(settings, access, stop, give_up_at, blind)
+        cluster = _wait_for_cluster_identity(settings, access, stop, give_up_at, blind)
     except KubernetesError:
         self_check.run_now_and_wait(LONGEST_READ_WAIT_SECONDS)
         raise
     if cluster is None:
         return None
-    lease = settings.lease(access.namespace)
+    lease = settings.lease_namespace_and_name(access.namespace)
     may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
     if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
@@ -251,7 +254,11 @@ def _assemble_parts(
         access = access.with_write_check(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
-    statuses = run_report.status_writer(access) if run_report else StatusWriter(access, queue.wait_drained)
+    statuses = (
+        run_report.make_recording_status_writer(access)
+        if run_report
+        else StatusWriter(access, queue.wait_drained)
+    )
     registries |= _create_registries(settings, cluster, leadership, run_report)
     sources = ClusterCache(
         access,
@@ -288,7 +295,7 @@ def _assemble_parts(
         sources,
         drain_check,
         leadership.may_write,
-        memory.previous_names,
+        memory.previous_cluster_names,
         gates.problem if gates else lambda _: None,
         derived,
         reads_each_instance=run_report is not None,
@@ -303,7 +310,7 @@ def _assemble_parts(
         publisher,
         drain_check,
         queue,
-        memory.previous_names,
+        memory.previous_cluster_names,
         gates,
     )
     triggers = _create_triggers(settings, cluster, access, events, sources) if run_report is None else None
@@ -372,7 +379,7 @@ def _assemble_parts(
         OperatorPart("sources", at_once, sources.start, sources.stop),
         OperatorPart("duplicates", at_once, duplicates.start, duplicates.stop) if duplicates else None,
         OperatorPart("registries", at_once, start_registries, stop_registries),
-        OperatorPart("routes", at_once, lambda: routes.show_operator(operator), routes.close),
+        OperatorPart("routes", at_once, lambda: routes.show_operator(operator), routes.show_stopping),
         OperatorPart("leadership", at_once, stop=leadership.forbid_changes),
         OperatorPart("Lease", at_once, stop=leadership.release_lease),
         OperatorPart("gates", once_read, gates.start, gates.stop) if gates else None,
@@ -386,7 +393,7 @@ def _assemble_parts(
     if run_report and run_report.is_once:
         main_task = partial(reconcile_once, run_report)
     return _OperatorParts(
-        table=tuple(row for row in rows if row),
+        parts_in_start_order=tuple(row for row in rows if row),
         main_task=main_task,
         sources=sources,
         registries=registries,
@@ -402,7 +409,7 @@ def _create_registries(
     is_dry = run_report is not None and run_report.is_dry
     registries: dict[str, Registry] = {}
     for name, connection in settings.connections.items():
-        registry = REGISTRY_BY_CONNECTION_CLASS[type(connection).__name__](
+        registry = REGISTRY_FACTORY_BY_CONNECTION_CLASS[type(connection).__name__](
             connection,
             cluster,
             settings.operator_name,
@@ -491,7 +498,7 @@ def _reconcile_once(
 def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Event) -> float:
     """Return how many seconds a stopping operator waits for statuses and Events to be written."""
     return (
-        LONGEST_STATUS_WAIT_SECONDS
+        LONGEST_FINAL_WRITE_SECONDS_OF_ONCE
         if run_report and run_report.is_once and not stop.is_set()
         else LONGEST_STOP_DELAY_SECONDS
     )
@@ -508,7 +515,7 @@ class _RegistryListener:
         stop: threading.Event,
         mirrors: MirrorController | None,
     ) -> None:
-        self.instances_of_owner_changed = controller.enqueue_owner
+        self.instances_of_owner_changed = controller.enqueue_syncer_of_owner
         self._mirrors = mirrors
         self._name, self._registry = name, registry
         self._controller = controller
@@ -546,7 +553,7 @@ def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop
     """
     while True:
         try:
-            duplicates.check()
+            duplicates.require_no_duplicate()
             return True
         except KubernetesError as error:
             _log.warning(
@@ -557,15 +564,15 @@ def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop
                 return False
 
 
-def _read_cluster(
+def _wait_for_cluster_identity(
     settings: Settings,
     access: KubeAccess,
     stop: threading.Event,
     give_up_at: float,
     blind: RenewalsWithoutKubernetes | None,
 ) -> Cluster | None:
-    """Return the cluster's identity, after waiting for an API server that is away; None when asked to
-    stop.
+    """Return the cluster's name, UID and domain, after waiting for an API server that is away; None when
+    asked to stop.
     """
     answered = threading.Event()
     if blind:
@@ -634,7 +641,7 @@ def wait_until_read(
         if blind and not is_known and any(map(is_api_unavailable, sources.failures.values())):
             blind.start()
         waited += 0.02
-        if waited >= _UNREAD_WARNING_INTERVAL_SECONDS or time.monotonic() > give_up_at:
+        if waited >= _SECONDS_BETWEEN_UNREAD_WARNINGS or time.monotonic() > give_up_at:
             waited = 0.0
             missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
             missing += [

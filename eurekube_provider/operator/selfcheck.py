@@ -37,12 +37,12 @@ from eurekube_provider.kube.rights import (
     MIRROR_CLUSTER_RULES,
     MIRROR_NAMESPACE_RULES,
     NAMESPACE_RULES,
-    ROUTE_NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULE_BY_ADVERTISE,
     Rule,
     election_rules,
     pulumi_stack_rule,
 )
-from eurekube_provider.operator.identity_check import check_names
+from eurekube_provider.operator.identity_check import name_and_namespace_findings
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""Path to which the API server gets each question whether this operator has a right."""
+
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
+"""Greatest difference in seconds between this machine's clock and a server's that is no warning."""
 
 CHECK_DELAY_SECONDS = 3.0
 """Seconds before the self-check begins, so that it does not slow down the start."""
@@ -122,11 +125,11 @@ class CheckResult:
     check: str
     subject: str
     verdict: CheckVerdict
-    explanation: str
+    detail: str
 
 
 def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
-    """Run all checks; change nothing and raise nothing.
+    """Run all checks and return their results; change nothing and raise nothing.
 
     :param in_full: True to read Eureka's instances as well, which a running operator reads anyway.
     """
@@ -137,7 +140,7 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
         findings.append(CheckResult("kubernetes", "kubeconfig", CheckVerdict.WARNING, str(error)))
         in_full = False
     else:
-        lease = settings.lease(access.namespace) if settings.leader_elect else None
+        lease = settings.lease_namespace_and_name(access.namespace) if settings.leader_elect else None
         ways = [target.run_method for target in settings.targets.values()]
         stacks = [way for way in ways if isinstance(way, PulumiStack)]
         findings += check_kubernetes(
@@ -151,7 +154,7 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
         )
     every: dict[str, Peers] = {}
     for name, connection in settings.connections.items():
-        if connection.capabilities == EUREKA:
+        if connection.registry_kind == EUREKA:
             every[name] = Peers(connection)
         else:
             with closing(zookeeper_servers(connection)) as servers:
@@ -181,7 +184,8 @@ def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers
                     found += [one for one in [peers.read(*key)] if one is not None]
         return found
 
-    for one in check_names(settings, access, settings.lease(access.namespace), instances, read_instances):
+    lease = settings.lease_namespace_and_name(access.namespace)
+    for one in name_and_namespace_findings(settings, access, lease, instances, read_instances):
         verdict = CheckVerdict.WARNING if one.is_warning else CheckVerdict.NOTE
         yield CheckResult(one.check, one.subject, verdict, one.state_and_remedy)
 
@@ -221,7 +225,11 @@ def check_kubernetes(
         scopes += [(rule, "") for rule in MIRROR_CLUSTER_RULES]
         scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_NAMESPACE_RULES]
     scopes += [(rule, namespace or "") for namespace in gate_namespaces for rule in GATE_NAMESPACE_RULES]
-    scopes += [(ROUTE_NAMESPACE_RULES[one], place) for place in namespaces or ("",) for one in advertise_from]
+    scopes += [
+        (ROUTE_NAMESPACE_RULE_BY_ADVERTISE[one], place)
+        for place in namespaces or ("",)
+        for one in advertise_from
+    ]
     findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
@@ -283,7 +291,7 @@ def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Itera
             if namespace and rule in (
                 *NAMESPACE_RULES,
                 *MIRROR_NAMESPACE_RULES,
-                *ROUTE_NAMESPACE_RULES.values(),
+                *ROUTE_NAMESPACE_RULE_BY_ADVERTISE.values(),
             ):
                 explanation += ", or take the namespace off --watch-namespace if it is no longer there"
             yield CheckResult("permission", subject, CheckVerdict.WARNING, explanation)
@@ -319,7 +327,7 @@ def _is_verb_allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, n
 
 
 def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
-    """Warn if a connection sends its password or token by plain http.
+    """Return a warning if a connection sends its password or token by plain http; empty if it does not.
 
     A server on this machine, such as a proxy that speaks https, is no reason to warn.
     """
@@ -472,7 +480,7 @@ def log_results(findings: Sequence[CheckResult]) -> None:
 
 def format_results(findings: Sequence[CheckResult]) -> str:
     """Return the results as a list for a person."""
-    lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.explanation}" for item in findings]
+    lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
     warnings = sum(item.verdict is CheckVerdict.WARNING for item in findings)
     total = "all is well" if not warnings else f"{warnings} to fix"
     return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"

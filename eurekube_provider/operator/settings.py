@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, ROUTED_ADVERTISE_KINDS, Advertise
-from eurekube_provider.eureka.connection import SECRET_SETTINGS, Connection
+from eurekube_provider.eureka.connection import SECRET_SETTING_NAMES, Connection
 from eurekube_provider.kube.elector import ElectionTiming
 from eurekube_provider.operator.options import (
     BOOL_TYPE,
@@ -37,13 +37,13 @@ from eurekube_provider.operator.options import (
     add_flags,
     build_connection,
     choice_type,
-    environment_variable,
+    environment_variable_name,
     flag_or_environment_texts,
     key_value_pairs_type,
     option_field,
     options_of,
     parse_named_entries,
-    read_yaml,
+    read_yaml_mapping,
     texts_from_mapping,
 )
 from eurekube_provider.operator.triggers.targets import Target, parse_targets
@@ -60,7 +60,11 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
     return not allowed.isdisjoint(((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
-def _parse_web_address(text: str) -> str:
+def _check_web_address(text: str) -> str:
+    """Return the text unchanged.
+
+    :raises ConfigurationError: it is no address to listen on.
+    """
     parse_address(text)
     return text
 
@@ -252,7 +256,7 @@ class Settings:
         default_text="what the API tells",
     )
     web_address: str = option_field(
-        ValueType(_parse_web_address, metavar="HOST:PORT"),
+        ValueType(_check_web_address, metavar="HOST:PORT"),
         ":8080",
         "where to serve health, metrics and the status page; empty for nowhere",
         value_if_empty="",
@@ -309,7 +313,7 @@ class Settings:
             return self.watch_namespaces or (None,)
         return self.gate_namespaces
 
-    def lease(self, own_namespace: str) -> tuple[str, str]:
+    def lease_namespace_and_name(self, own_namespace: str) -> tuple[str, str]:
         """Return the namespace and name of the Lease that the replicas share.
 
         :param own_namespace: the namespace that this process belongs to.
@@ -342,6 +346,7 @@ class Settings:
 
 
 _SETTING_OPTIONS = options_of(Settings)
+"""Options of the settings, by the name of their field."""
 
 ALL_OPTIONS = (
     *(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS),
@@ -383,7 +388,7 @@ def load_settings(
     path = ""
     if (file := nearest.get(CONFIG_OPTION.name)) is not None:
         path = file.text
-        document = read_yaml(file.text, file.where)
+        document = read_yaml_mapping(file.text, file.where)
         targets = parse_targets(document.pop("targets", None) or {}, f"{file.text}: targets")
         written, others = _parse_config_file(file, document)
     given = {**written, **nearest}
@@ -391,7 +396,7 @@ def load_settings(
 
     def find_secret(name: str) -> SourcedText | str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
-        plain = environment.get(environment_variable(name)) or None
+        plain = environment.get(environment_variable_name(name)) or None
         if named and named.text:
             return named
         return plain if named or plain else by_file
@@ -400,13 +405,13 @@ def load_settings(
     if needs_eureka or "eureka-url" in given:
         connections[DEFAULT_CONNECTION_NAME] = build_connection(
             {one.name: given.get(f"eureka-{one.name}") for one in CONNECTION_OPTIONS},
-            {name: find_secret(f"eureka-{name}") for name in SECRET_SETTINGS},
+            {name: find_secret(f"eureka-{name}") for name in SECRET_SETTING_NAMES},
             _MISSING_URL_MESSAGE,
         )
     for name, entries in others.items():
         connections[name] = build_connection(
             entries,
-            {secret_name: entries.get(f"{secret_name}-file") for secret_name in SECRET_SETTINGS},
+            {secret_name: entries.get(f"{secret_name}-file") for secret_name in SECRET_SETTING_NAMES},
             f"{path}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
         )
     named = {name: values[one.name] for name, one in _SETTING_OPTIONS.items()}
@@ -456,7 +461,7 @@ def _parse_config_file(
     )
     written = texts_from_mapping(file.text, document, ALL_OPTIONS, _ENVIRONMENT_ONLY_OPTIONS)
     others = {
-        name: texts_from_mapping(f"{place}: {name}", entries, CONNECTION_OPTIONS, SECRET_SETTINGS)
+        name: texts_from_mapping(f"{place}: {name}", entries, CONNECTION_OPTIONS, SECRET_SETTING_NAMES)
         for name, entries in connections.items()
     }
     for key, given in others.pop(DEFAULT_CONNECTION_NAME, {}).items():

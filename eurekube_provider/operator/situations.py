@@ -48,7 +48,7 @@ from eurekube_provider.operator.sources import ClusterCache
 class SituationReader:
     """The reader of situations, which changes nothing; workers may share it, each with a syncer of its own.
 
-    :param previous_names: returns the former names of the cluster.
+    :param previous_cluster_names: returns the former names of the cluster.
     :param reads_each_instance: True to read each instance, so that a first plan tells the present state
         though lists may be old.
     """
@@ -60,7 +60,7 @@ class SituationReader:
         sources: ClusterCache,
         permissions: Permissions,
         brake: BrakeMemory,
-        previous_names: Callable[[], Collection[str]] = tuple,
+        previous_cluster_names: Callable[[], Collection[str]] = tuple,
         *,
         reads_each_instance: bool = False,
     ) -> None:
@@ -68,7 +68,7 @@ class SituationReader:
         self._sources = sources
         self._permissions = permissions
         self._brake = brake
-        self._previous_names = previous_names
+        self._previous_names = previous_cluster_names
         self._pods = EndedPodSearch(access, sources)
         self._registrations = SelfRegistrationCheck(access, sources)
         self._next_owners = NextOwnerSearch(cluster, sources, permissions, waits_at_once=reads_each_instance)
@@ -403,13 +403,13 @@ class SituationReader:
         history.
         """
         key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
-        forgotten_by_registry = {}
+        restorable_by_registry = {}
         if state is not SyncerState.COMPLETE:
-            forgotten_by_registry = {
-                name: self._pods.lost_instances_with_ready_endpoints(key, at, owner)
+            restorable_by_registry = {
+                name: self._pods.instances_lost_by_registry_to_restore(key, at, owner)
                 for name, at in registries.items()
             }
-        names = {name: {one.application for one in lost} for name, lost in forgotten_by_registry.items()}
+        names = {name: {one.application for one in lost} for name, lost in restorable_by_registry.items()}
         if syncer is not None:
             names[situation.home_registry] = {
                 syncer.application.upper(),
@@ -419,12 +419,12 @@ class SituationReader:
         is_released = has_annotation(item, RELEASE_BRAKE_ANNOTATION)
         return replace(
             situation,
-            forgotten_by_registry=forgotten_by_registry,
+            restorable_by_registry=restorable_by_registry,
             application_instances={
                 name: [one for each in those for one in registries[name].known_instances(application=each)]
                 for name, those in names.items()
             },
-            brake=self._brake.history(
+            brake_history=self._brake.history(
                 key, owner, now, is_released=is_released, parent=self._sources.parent_of(key)
             ),
             now=now,

@@ -15,19 +15,19 @@ from typing import Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.derived_syncer import (
     Membership,
-    derived_name,
     derived_syncer,
+    derived_syncer_name,
     is_namespace_syncer,
-    membership_of,
-    parent_of_derived_syncer,
-    split_derived_name,
+    membership_of_service,
+    name_and_uid_of_parent_syncer,
+    split_derived_syncer_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.gate import mark_held_pods_ready, selects_pod
 from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost, with_host_ports
 from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mapping import DesiredInstances, LabelsOfPod, desired_instances
+from eurekube_provider.core.mapping import DesiredInstances, FindLabelsOfPod, desired_instances
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
     app_name_of_service,
@@ -71,13 +71,13 @@ from eurekube_provider.operator.watches import (
     WatchScope,
     trim_custom_resource,
     trim_node,
-    trim_pod,
-    trim_pod_on_host,
+    trim_pod_to_host_ports,
+    trim_pod_to_labels,
     trim_service,
     trim_slice,
 )
 
-MOST_SINGLE_POD_READS = 20
+MOST_POD_READS_PER_MAPPING = 20
 """Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
 NAMESPACE_SYNCER_DELAY_SECONDS = 1.0
@@ -141,10 +141,12 @@ class ClusterCache:
             return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
 
         def new_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access.with_metadata_only(), PODS, trim_pod, self._pod_changed, scope, on_synced)
+            return Reflector(
+                access.with_metadata_only(), PODS, trim_pod_to_labels, self._pod_changed, scope, on_synced
+            )
 
         def new_host_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access, PODS, trim_pod_on_host, self._host_ports_changed, scope, on_synced)
+            return Reflector(access, PODS, trim_pod_to_host_ports, self._host_ports_changed, scope, on_synced)
 
         self._nodes = OnDemandWatches(new_node_reflector, self._report_nodes_changed)
         self._pods = OnDemandWatches(new_pod_reflector, concerned)
@@ -280,8 +282,8 @@ class ClusterCache:
             parent = self.syncers.get(*key)
             if parent is None or is_being_deleted(parent) or not is_namespace_syncer(parent):
                 continue
-            is_member = membership_of(parent, service) is Membership.MEMBER
-            if is_member and (namespace, derived_name(key[1], name)) not in there:
+            is_member = membership_of_service(parent, service) is Membership.MEMBER
+            if is_member and (namespace, derived_syncer_name(key[1], name)) not in there:
                 with suppress(ConfigurationError):
                     yield derived_syncer(parent, service)
 
@@ -319,7 +321,7 @@ class ClusterCache:
         services, slices = self._index.services_and_slices(syncer.selector)
         slices = self._with_gated_pods_ready(slices)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
-        labels_of_pod: LabelsOfPod | None = None
+        labels_of_pod: FindLabelsOfPod | None = None
         pods = self._pods.reflector(namespace) if syncer.needs_pod_labels else None
         if pods is not None:
 
@@ -349,7 +351,7 @@ class ClusterCache:
     def _failure_of_on_demand_objects(self, syncer: Syncer) -> KubernetesError | str | None:
         """Return the error of the objects, beside Services and EndpointSlices, that a syncer needs."""
         if syncer.needs_routes:
-            return self._routes.failure(syncer)
+            return self._routes.failure_text(syncer)
         if syncer.needs_nodes:
             return self._nodes.failure
         return (syncer.needs_pod_labels and self._pods.failure) or (
@@ -367,12 +369,12 @@ class ClusterCache:
         pods = self._pods_on_hosts.reflector(namespace) if syncer.needs_host_ports else None
         if pods is None:
             return None
-        left = MOST_SINGLE_POD_READS if asks_api_server else 0
+        left = MOST_POD_READS_PER_MAPPING if asks_api_server else 0
 
         def find_on_host(name: str, address: str) -> PodOnHost | None:
             nonlocal left
             pod = pods.get(namespace, name)
-            on_host = pod["on_host"].at(address) if pod else None
+            on_host = pod["on_host"].if_at_address(address) if pod else None
             if on_host is None and left:
                 left -= 1
                 try:
@@ -380,7 +382,9 @@ class ClusterCache:
                 except KubernetesError:
                     left = 0
                 else:
-                    on_host = next((one for each in there if (one := PodOnHost.of(each).at(address))), None)
+                    on_host = next(
+                        (one for each in there if (one := PodOnHost.of(each).if_at_address(address))), None
+                    )
             return on_host
 
         return find_on_host
@@ -403,7 +407,7 @@ class ClusterCache:
         if known is not None and known[0] == read_of:
             return known[1]
         connection = self.connections.get(connection_name(syncer))
-        kind = connection.capabilities if connection is not None else EUREKA
+        kind = connection.registry_kind if connection is not None else EUREKA
         read = adapt_to_registry(Syncer.from_object(syncer), syncer, kind)
         if self.syncers.get(*key) is not None:
             self._parsed[key] = (read_of, read)
@@ -484,7 +488,7 @@ class ClusterCache:
     def _find_unsynced_reflector(self, namespace: str) -> Reflector | None:
         return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)
 
-    def syncers_at_eureka(self, eureka: str) -> list[SyncerKey]:
+    def syncers_at_eureka_or_being_deleted(self, eureka: str) -> list[SyncerKey]:
         """Return the syncers that register at a connection, and all that are being deleted."""
         return [
             key_of(syncer)
@@ -492,7 +496,7 @@ class ClusterCache:
             if syncer["metadata"].get("deletionTimestamp") or connection_name(syncer) == eureka
         ]
 
-    def count_wanted_by_eureka(self) -> Counter[str]:
+    def estimate_wanted_by_eureka(self) -> Counter[str]:
         """Return about how many instances the syncers want at each connection, counting Services or
         endpoints.
         """
@@ -512,8 +516,8 @@ class ClusterCache:
         if subject is None:
             return
         key = key_of(subject)
-        parent, _ = parent_of_derived_syncer(subject)
-        if parent != split_derived_name(key[1])[0]:
+        parent, _ = name_and_uid_of_parent_syncer(subject)
+        if parent != split_derived_syncer_name(key[1])[0]:
             parent = ""  # a copy of a derived syncer under another name is a person's own
         with self._counting:
             self._claims.put(key, claimed_names(new) if new is not None else None)
@@ -522,7 +526,7 @@ class ClusterCache:
         if parent:
             self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
-        if old and new and user_intent(old) == user_intent(new):
+        if old and new and values_besides_status(old) == values_besides_status(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
                 self._concerned(key)
             return
@@ -550,7 +554,7 @@ class ClusterCache:
             return
         namespace, name = key_of(subject)
         for _, parent in self._namespace_syncers_in(namespace):
-            self._concerned((namespace, derived_name(parent, name)))
+            self._concerned((namespace, derived_syncer_name(parent, name)))
             self.enqueue_later((namespace, parent), NAMESPACE_SYNCER_DELAY_SECONDS)
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
@@ -616,8 +620,8 @@ class ClusterCache:
                 follower(service)
 
 
-def user_intent(item: Object) -> tuple[object, ...]:
-    """Return the values in a custom resource that a person decides, to compare: all but its status."""
+def values_besides_status(item: Object) -> tuple[object, ...]:
+    """Return the values of a custom resource by which a change is told from a mere change of its status."""
     metadata = item["metadata"]
     return (
         item.get("spec"),

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import PROGRESS_CONDITIONS, ConditionType, Reason, StatusCondition
+from eurekube_provider.core.condition_types import (
+    PROGRESS_CONDITION_TYPES,
+    Reason,
+    StatusCondition,
+    SyncerCondition,
+)
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import NOT_READ_YET_REASONS
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, PlanOutcome
@@ -25,7 +30,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.self_registered import to_status_entries
 from eurekube_provider.core.syncer import claimed_names
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import (
     LONGEST_STOP_DELAY_SECONDS,
@@ -34,15 +39,26 @@ from eurekube_provider.kube.rate_limiter import (
 )
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STUCK_REASONS, progress_conditions
+from eurekube_provider.operator.progress import (
+    INTENDED_STATE_REASONS,
+    STUCK_SYNCER_REASONS,
+    progress_conditions,
+)
 from eurekube_provider.operator.reports import SyncerDeletion
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
+"""Shortest and longest seconds between two writes of one syncer's status."""
+
 RETRY_SECONDS = 5.0
+"""Seconds until a status is written again after a write that failed."""
+
 _MOST_MESSAGE_LETTERS = 4000
-_RESOLVED_CONDITION = Problem("Resolved", "no longer so")
+"""Letters after which a condition's message is cut."""
+
+_RESOLVED_PROBLEM = Problem("Resolved", "no longer so")
+"""Reason and message of a condition that has held and does not any more."""
 
 
 def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime) -> dict[str, Any]:
@@ -53,11 +69,13 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
     generation = syncer["metadata"].get("generation", 0)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = [
-        make_condition(syncer, ConditionType.READY, report.ready, stamp, holds=report.is_ready),
-        make_condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
+        make_condition(syncer, SyncerCondition.READY, report.ready, stamp, holds=report.is_ready),
+        make_condition(syncer, SyncerCondition.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
     problems = {**report.problems, **_progress_problems(syncer, report, now)}
-    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unchecked_condition_types)
+    conditions += problem_conditions(
+        syncer, SyncerCondition, problems, stamp, report.unchecked_condition_types
+    )
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -84,9 +102,9 @@ def _progress_problems(
     syncer: Mapping[str, Any], report: SyncerReport, now: datetime
 ) -> Mapping[str, Problem]:
     why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
-    if ConditionType.PAUSED in report.problems:
+    if SyncerCondition.PAUSED in report.problems:
         why = None
-    return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_REASONS)
+    return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_SYNCER_REASONS)
 
 
 def problem_conditions(
@@ -110,7 +128,7 @@ def problem_conditions(
         elif kind in before and kind in unknown:
             yield before[kind]
         elif kind in before:
-            yield make_condition(item, kind, _RESOLVED_CONDITION, stamp, holds=False)
+            yield make_condition(item, kind, _RESOLVED_PROBLEM, stamp, holds=False)
 
 
 def make_condition(
@@ -126,7 +144,7 @@ def make_condition(
     state = {True: "True", False: "False", None: "Unknown"}[holds]
     old = conditions_of(item).get(kind)
     is_same = old is not None and old["status"] == state
-    if old is not None and kind in PROGRESS_CONDITIONS:
+    if old is not None and kind in PROGRESS_CONDITION_TYPES:
         is_same = is_same and old["reason"] == problem.reason
     return {
         "type": kind,
@@ -151,7 +169,7 @@ class _PendingStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class _WrittenStatus:
+class _KnownStatus:
     """The status in the cluster as far as the writer knows: the last that it wrote or read.
 
     :ivar version: the syncer's resourceVersion with that status.
@@ -198,7 +216,7 @@ class StatusWriter:
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
-        self._written: dict[SyncerKey, _WrittenStatus] = {}
+        self._written: dict[SyncerKey, _KnownStatus] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
         self._sent: Mapping[str, Any] = {}
@@ -220,7 +238,7 @@ class StatusWriter:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the writing thread."""
-        return liveness_of([self._thread])
+        return liveness_of_started_threads([self._thread])
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Queue ``report`` for the syncer's status; it replaces an older one that was not written yet."""
@@ -276,7 +294,7 @@ class StatusWriter:
                 if key is None:
                     return
                 write_deadline = time.monotonic() if self._stopped else self._wanted[key].write_deadline
-            self._limiter.wait_for_urgent_work(write_deadline)
+            self._limiter.wait_until_no_urgent_work(write_deadline)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
@@ -323,7 +341,7 @@ class StatusWriter:
         with self._condition:
             last, is_unsure = self._written.get(key), key in self._unsure
             if last is None or _resource_version(syncer) > last.version:
-                last = _WrittenStatus(_resource_version(syncer), syncer.get("status") or {})
+                last = _KnownStatus(_resource_version(syncer), syncer.get("status") or {})
             status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
             if not is_unsure and _equal_but_for_sync_time(status, last.status):
                 self._written[key] = last
@@ -331,7 +349,9 @@ class StatusWriter:
             self._writing, self._sent, self._is_forgotten = key, status, False
         try:
             path = SYNCERS.path(*key, "status")
-            answer = self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+            answer = self._access.request(
+                "PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE
+            )
         except KubernetesError as error:
             if error.status_code != 404:
                 _log.warning(
@@ -349,7 +369,7 @@ class StatusWriter:
         with self._condition:
             if self._is_forgotten:
                 return
-            self._written[key] = _WrittenStatus(max(_resource_version(answer), last.version), status)
+            self._written[key] = _KnownStatus(max(_resource_version(answer), last.version), status)
             self._unsure.discard(key)
             self._limiter.record_write(key, time.monotonic())
             self._urgent_parts[key] = _urgent_fields(wanted)
@@ -362,7 +382,8 @@ def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
-_REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
+_REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerCondition.WAITING_FOR_CALLERS}
+"""Types of conditions on which no Event is recorded."""
 
 
 class StatusPublisher:
@@ -399,7 +420,9 @@ class StatusPublisher:
         ):
             if done[action]:
                 verb = reason.lower()
-                self._events.record_count(syncer, reason, done[action], f"of {report.application} {verb}")
+                self._events.record_instance_count(
+                    syncer, reason, done[action], f"of {report.application} {verb}"
+                )
         self.publish(syncer, report)
 
     def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
@@ -421,7 +444,9 @@ class StatusPublisher:
         """Queue the Events on the end of a deleted syncer."""
         if ended.deregistered_count:
             taken_out = ended.deregistered_count
-            self._events.record_count(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")
+            self._events.record_instance_count(
+                syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka"
+            )
         if ended.left_behind_note:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.registry import Failing, NeverRead, Registry, reading_error
 from eurekube_provider.operator.index import SyncerKey
 
@@ -24,14 +24,27 @@ REPORT_AFTER_SECONDS = 1.0
 """Seconds that a syncer may wait for a Eureka without an answer before its status says so."""
 
 CHECK_INTERVAL_SECONDS = 0.25
+"""Seconds between two checks of all Eurekas."""
+
 LONGEST_ROUND_SECONDS = 60.0
+"""Seconds after which a check of all Eurekas counts as stuck."""
 
 ErrorReporter = Callable[[RegistryError], None]
+"""Callback that reports an error in the status of one syncer."""
+
 SilentEurekaReporter = Callable[[str, RegistryError], None]
+"""Callback that gets the name of a silent Eureka and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingReconcile:
+    """A reconcile that may be waiting for a Eureka.
+
+    :ivar eureka_names: names of the Eurekas that it asks.
+    :ivar started_at: monotonic time at which it began to ask them.
+    :ivar report_error: called once if one of them does not answer.
+    """
+
     eureka_names: Collection[str]
     started_at: float
     report_error: ErrorReporter
@@ -71,7 +84,9 @@ class UnresponsiveEurekaWatch:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the watching thread."""
-        return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
+        return liveness_of_started_threads(
+            [self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS
+        )
 
     @contextmanager
     def report_while_waiting(
@@ -89,7 +104,7 @@ class UnresponsiveEurekaWatch:
             with self._lock:
                 self._pending.pop(key, None)
 
-    def check(self) -> None:
+    def check_and_report(self) -> None:
         """Report the Eurekas that do not answer now, and those that answer again."""
         now = time.monotonic()
         for name, registry in self._registries.items():
@@ -116,7 +131,7 @@ class UnresponsiveEurekaWatch:
         while not self._stopped.wait(CHECK_INTERVAL_SECONDS):
             self._went_round_at = time.monotonic()
             try:
-                self.check()
+                self.check_and_report()
             except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception(
                     "failed to check for Eurekas that do not answer, retrying: statuses may be old",

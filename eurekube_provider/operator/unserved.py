@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
@@ -25,11 +25,11 @@ from eurekube_provider.core.served import (
     MAX_INSTANCES_READ_UNCACHED,
     UNRENEWED_LIMIT_SECONDS,
     not_served_problem,
-    not_served_status,
+    not_served_status_patch,
     status_says_not_served,
     syncers_not_watched,
 )
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
@@ -38,7 +38,10 @@ from eurekube_provider.runtime.clock import format_utc_time
 _log = logging.getLogger(__name__)
 
 SEARCH_PERIOD_SECONDS = 30.0
+"""Average seconds between two searches."""
+
 LONGEST_SEARCH_SECONDS = 120.0
+"""Seconds after which a search counts as stuck."""
 
 
 class UnservedSyncerSearch:
@@ -89,14 +92,16 @@ class UnservedSyncerSearch:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the searching thread."""
         age = time.monotonic() - self._looked_at
-        return liveness_of([self._thread], age, SEARCH_PERIOD_SECONDS + LONGEST_SEARCH_SECONDS)
+        return liveness_of_started_threads(
+            [self._thread], age, SEARCH_PERIOD_SECONDS + LONGEST_SEARCH_SECONDS
+        )
 
     @property
-    def count(self) -> int:
+    def unserved_count(self) -> int:
         """Number of syncers that nobody serves."""
         return len(self._since)
 
-    def search(self, now: float) -> dict[SyncerKey, Problem]:
+    def search_and_report(self, now: float) -> dict[SyncerKey, Problem]:
         """Search once, and write a status to each syncer that nobody has served for longer than a Eureka
         lease.
 
@@ -104,7 +109,7 @@ class UnservedSyncerSearch:
         :returns: the syncers that nobody seems to serve, with the reason.
         :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
-        every = self._list_syncers()
+        every = self._list_syncers_of_all_namespaces()
         items = syncers_not_watched(every, self._namespaces)
         self._log_dropped_namespaces(items)
         self._log_misspelt_namespaces({str(item["metadata"]["namespace"]) for item in every})
@@ -137,7 +142,7 @@ class UnservedSyncerSearch:
         while not self._stopped.is_set():
             if self._may_write():
                 try:
-                    self.search(time.time())
+                    self.search_and_report(time.time())
                     self._failure = ""
                 except LeadershipLost:
                     pass
@@ -156,7 +161,7 @@ class UnservedSyncerSearch:
             self._looked_at = time.monotonic()
             self._stopped.wait(SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
 
-    def _list_syncers(self) -> list[Object]:
+    def _list_syncers_of_all_namespaces(self) -> list[Object]:
         return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
 
     def _do_all_eurekas_answer(self) -> bool:
@@ -186,8 +191,8 @@ class UnservedSyncerSearch:
             self._reported_dropped.add(namespace)
             if names:
                 _log.warning(
-                    "found syncers in a namespace that this operator watches no more, renewing and changing "
-                    "nothing there",
+                    "found syncers in a namespace that this operator watches no more, neither renewing nor "
+                    "changing anything there",
                     extra={
                         "namespace": namespace,
                         "syncers": ",".join(sorted(names)),
@@ -217,7 +222,7 @@ class UnservedSyncerSearch:
     def _report_unserved(self, item: Object, why: Problem, now: float) -> None:
         """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
-        status = not_served_status(item, why, format_utc_time(now))
+        status = not_served_status_patch(item, why, format_utc_time(now))
         if status is None:
             return
         metadata = item["metadata"]
@@ -225,7 +230,7 @@ class UnservedSyncerSearch:
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         path = SYNCERS.path(metadata["namespace"], metadata["name"], "status")
         try:
-            self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
         except KubernetesError as error:
             self._said.discard(key_of(item))
             if error.status_code not in (404, 409):

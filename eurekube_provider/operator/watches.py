@@ -27,7 +27,7 @@ from eurekube_provider.core.objects import (
     is_terminating,
     service_name_of_slice,
 )
-from eurekube_provider.core.text import MAX_VALUE_LENGTH
+from eurekube_provider.core.text import MAX_METADATA_VALUE_LENGTH
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
@@ -36,7 +36,7 @@ _KUBECTL_ANNOTATION_PREFIX = "kubectl.kubernetes.io/"
 
 _EUREKUBE_ANNOTATION_PREFIX = "eurekube.io/"
 
-_KEPT_SERVICE_FIELDS = (
+_KEPT_SERVICE_SPEC_FIELDS = (
     "clusterIP",
     "externalIPs",
     "externalName",
@@ -66,7 +66,7 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
     addresses = spec.get("clusterIPs") or ()
     written = service["metadata"].get("annotations") or {}
     annotations = {
-        intern_text(key): value[: MAX_VALUE_LENGTH + 1]  # one more tells that it is too long
+        intern_text(key): value[: MAX_METADATA_VALUE_LENGTH + 1]  # one more tells that it is too long
         for key, value in written.items()
         if key == ATTACH_MIRROR_ANNOTATION
         or not (is_mirrored(service) or key.startswith(_KUBECTL_ANNOTATION_PREFIX))
@@ -80,7 +80,7 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
         more |= {key: service["metadata"].get(key) for key in ("uid", "resourceVersion", "ownerReferences")}
     return {
         "metadata": _named_metadata(service, labels=service["metadata"].get("labels") or {}, **more),
-        "spec": {key: spec[key] for key in _KEPT_SERVICE_FIELDS if key in spec}
+        "spec": {key: spec[key] for key in _KEPT_SERVICE_SPEC_FIELDS if key in spec}
         | ({"clusterIPs": addresses} if len(addresses) > 1 else {}),  # dual stack alone has two
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
@@ -169,7 +169,7 @@ def trim_node(node: Object, _before: Object | None = None) -> Object:
     }
 
 
-def trim_pod(pod: Object, _before: Object | None = None) -> Object:
+def trim_pod_to_labels(pod: Object, _before: Object | None = None) -> Object:
     """Return the part of a pod that the mapping reads: its labels."""
     labels = pod["metadata"].get("labels") or {}
     return {
@@ -178,7 +178,7 @@ def trim_pod(pod: Object, _before: Object | None = None) -> Object:
     }
 
 
-def trim_pod_on_host(pod: Object, _before: Object | None = None) -> Object:
+def trim_pod_to_host_ports(pod: Object, _before: Object | None = None) -> Object:
     """Return the part of a pod that the mapping reads for host ports: its node's address and its host
     ports.
     """

@@ -108,7 +108,7 @@ class ComponentInputs:
         return _as_whole_number(read)
 
 
-_MESSAGE_KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+_WORDS_AND_PROTOBUF_KINDS_BY_KIND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "string": ("a text", ("string_value", "number_value")),  # YAML lets a program leave out the quotes
     "integer": ("a whole number", ("number_value",)),
     "boolean": ("true or false", ("bool_value",)),
@@ -129,7 +129,7 @@ def _refuse_wrong_kind(shape: ArgumentType, message: Any, where: str) -> None:
     kind = value.WhichOneof("kind") if value is not None else None
     if kind in (None, "null_value"):
         return
-    called, kinds = _MESSAGE_KINDS[shape.kind]
+    called, kinds = _WORDS_AND_PROTOBUF_KINDS_BY_KIND[shape.kind]
     if kind not in kinds:
         raise ConfigurationError(f"{where} must be {called}")
     if kind == "list_value" and shape.item_type is not None:

@@ -19,18 +19,18 @@ from pulumi.resource import DependencyResource
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.wording import camel_case, format_list
-from eurekube_provider.resources.program import AsProgramError
+from eurekube_provider.resources.program import ConvertToProgramError
 from eurekube_provider.runtime.extras import require_extra
 from eurekube_provider.version import __version__
 
-COMPONENTS: Mapping[str, str] = {
+COMPONENT_CLASS_NAMES_BY_TOKEN: Mapping[str, str] = {
     "eurekube:index:Mirror": "NativeMirror",
     "eurekube:index:Operator": "NativeOperator",
     "eurekube:index:Syncer": "NativeSyncer",
 }
 """The class in :mod:`~eurekube_provider.provider.hosted` by type token; it needs the extra ``kubernetes``."""
 
-_OUTPUT_NAMES: Mapping[str, tuple[str, ...]] = {
+_OUTPUT_NAMES_BY_TOKEN: Mapping[str, tuple[str, ...]] = {
     "eurekube:index:Mirror": ("name", "namespace"),
     "eurekube:index:Operator": ("namespace", "service_account", "operator_name"),
     "eurekube:index:Syncer": ("name", "namespace"),
@@ -43,9 +43,9 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
     :raises ConfigurationError: there is no such component, its arguments cannot be used, or the packages for
         Kubernetes are not installed.
     """
-    if request.type not in COMPONENTS:
+    if request.type not in COMPONENT_CLASS_NAMES_BY_TOKEN:
         raise ConfigurationError(
-            f"there is no component {request.type!r} (there are {', '.join(COMPONENTS)})"
+            f"there is no component {request.type!r} (there are {', '.join(COMPONENT_CLASS_NAMES_BY_TOKEN)})"
         )
     _import_native_components()  # before the SDK looks for the classes of the providers that it is given
     servicer = ComponentServicer(_SingleComponentProvider(request), [], engine_address)
@@ -62,7 +62,7 @@ def _with_schema_names(token: str, text: str) -> str:
     """
     from eurekube_provider.provider.component_arguments import nested_argument_names
 
-    kind = getattr(_import_native_components(), COMPONENTS[token])
+    kind = getattr(_import_native_components(), COMPONENT_CLASS_NAMES_BY_TOKEN[token])
     text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
     names = {name for name in nested_argument_names(kind.ARGS) if "_" in name}
     return re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in names else found[0], text)
@@ -80,15 +80,15 @@ class _SingleComponentProvider(Provider):
     ) -> ConstructResult:
         from eurekube_provider.provider.component_inputs import ComponentInputs
 
-        kind = getattr(_import_native_components(), COMPONENTS[resource_type])
-        with AsProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
+        kind = getattr(_import_native_components(), COMPONENT_CLASS_NAMES_BY_TOKEN[resource_type])
+        with ConvertToProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
         options.depends_on = [*_explicit_dependencies(options), *self._dependencies_of_plain_arguments(found)]
         if found.unknown_paths:
             return _construct_without_objects(name, resource_type, found.unknown_paths, options)
         made = kind(name, found.values, options)
-        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUT_NAMES[resource_type]}
+        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUT_NAMES_BY_TOKEN[resource_type]}
         return ConstructResult(urn=made.urn, state=outputs)
 
     def _dependencies_of_plain_arguments(self, found: Any) -> list[pulumi.Resource]:
@@ -112,7 +112,7 @@ def _construct_without_objects(
         f"its objects cannot be previewed: {format_list(unknown, 5)} is known only after the update", made
     )
     later = pulumi.Output.from_input(pulumi.output.UNKNOWN)
-    outputs = {camel_case(each): later for each in _OUTPUT_NAMES[resource_type]}
+    outputs = {camel_case(each): later for each in _OUTPUT_NAMES_BY_TOKEN[resource_type]}
     made.register_outputs({})
     return ConstructResult(urn=made.urn, state=outputs)
 

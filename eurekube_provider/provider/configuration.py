@@ -18,9 +18,9 @@ from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
-    CONNECTION_FIELDS,
     DEFAULT_OPERATOR_NAME,
     OFFLINE_VARIABLE,
+    SETTING_NAMES_BY_CONNECTION_FIELD,
     abandoned_urls,
     configured_connection,
     connection_problems,
@@ -176,7 +176,7 @@ class Configuration:
         named = self.values.get("connections")
         if named not in (None, UNKNOWN):
             found += [CheckFailure("connections", message) for message in connection_problems(self, named)]
-        if any(contains_unknown(self.values.get(key)) for key in CONNECTION_FIELDS):
+        if any(contains_unknown(self.values.get(key)) for key in SETTING_NAMES_BY_CONNECTION_FIELD):
             return found
         if self("url"):
             try:

@@ -11,15 +11,15 @@ from eurekube_provider.registrations.members import ID_BASE_PROPERTY
 from eurekube_provider.registrations.names import INSTANCES_PROPERTY, to_camel_case
 from eurekube_provider.registrations.properties import (
     BOOKKEEPING_NAMES,
-    ID_IS_DEFAULT,
+    ID_IS_DEFAULT_PROPERTY,
     PROPERTIES,
     Properties,
 )
 
-_COMPARED_BY_KEY = ("metadata", INSTANCES_PROPERTY)
+_NAMES_COMPARED_BY_KEY = ("metadata", INSTANCES_PROPERTY)
 """Properties that are compared key by key."""
 
-_NEVER_WRITTEN_BY_PROGRAM = (ID_IS_DEFAULT, ID_BASE_PROPERTY, "service_url")
+_NAMES_NEVER_WRITTEN_BY_PROGRAM = (ID_IS_DEFAULT_PROPERTY, ID_BASE_PROPERTY, "service_url")
 """Properties that the check adds, beside defaults, and that no program writes."""
 
 _PROPERTIES_BY_NAME = {each.name: each for each in PROPERTIES}
@@ -66,8 +66,8 @@ def _is_filled_in_by_check(path: tuple[str, ...], properties: Properties) -> boo
     name, *within = path
     if within:
         return False
-    if name in _NEVER_WRITTEN_BY_PROGRAM or (
-        name == "instance_id" and with_defaults(properties)[ID_IS_DEFAULT]
+    if name in _NAMES_NEVER_WRITTEN_BY_PROGRAM or (
+        name == "instance_id" and with_defaults(properties)[ID_IS_DEFAULT_PROPERTY]
     ):
         return True
     described = _PROPERTIES_BY_NAME.get(name)
@@ -87,7 +87,9 @@ def _iterate_differences(
         if before == after:
             continue
         path = (*within, key)
-        is_deeper = path[0] in _COMPARED_BY_KEY and isinstance(before, Mapping) and isinstance(after, Mapping)
+        is_deeper = (
+            path[0] in _NAMES_COMPARED_BY_KEY and isinstance(before, Mapping) and isinstance(after, Mapping)
+        )
         if is_deeper:
             yield from _iterate_differences(before or {}, after or {}, path)
         else:

@@ -53,7 +53,7 @@ def _offline_answer(token: str, arguments: Mapping[str, Any]) -> Properties:
             " it is to answer then, as its argument offline ({} for nothing), or run it with the servers in"
             " reach"
         )
-    nothing = _EMPTY_ANSWERS[token]
+    nothing = _EMPTY_ANSWERS_BY_TOKEN[token]
     unknown = sorted(answer.keys() - nothing.keys() - {"instance"})
     if unknown:
         raise ConfigurationError(
@@ -112,7 +112,7 @@ FUNCTIONS_BY_TOKEN: Mapping[str, Callable[[Mapping[str, Any], Configuration], Pr
     "eurekube:index:getEndpoints": _get_endpoints,
 }
 
-_EMPTY_ANSWERS: Mapping[str, Properties] = {
+_EMPTY_ANSWERS_BY_TOKEN: Mapping[str, Properties] = {
     "eurekube:index:getApplication": {"name": "", "instances": [], "up": []},
     "eurekube:index:getInstance": {"exists": False},
     "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},

@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 
 import pulumi
 
-from eurekube_provider.core.identity import NATIVE_OPERATOR_GUARD_TYPE, OPERATOR_GUARD_TYPE
+from eurekube_provider.core.identity import (
+    DYNAMIC_OPERATOR_GUARD_TYPE,
+    NATIVE_OPERATOR_GUARD_TYPE,
+)
 from eurekube_provider.registrations.names import rename_properties, to_camel_case
 from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.component import EurekubeOperator
@@ -22,7 +25,7 @@ class NativeOperatorGuard(pulumi.CustomResource):
     """The guard of an operator, as a resource of the native provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        opts.aliases = [pulumi.Alias(type_=OPERATOR_GUARD_TYPE)]
+        opts.aliases = [pulumi.Alias(type_=DYNAMIC_OPERATOR_GUARD_TYPE)]
         super().__init__(NATIVE_OPERATOR_GUARD_TYPE, name, rename_properties(inputs, to_camel_case), opts)
 
 
@@ -31,8 +34,8 @@ class NativeOperator(EurekubeOperator):
 
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
-    GUARD: ClassVar[type[Any]] = NativeOperatorGuard
-    CREATE_NAMESPACE_ARGUMENT = "createNamespace"
+    GUARD_CLASS: ClassVar[type[Any]] = NativeOperatorGuard
+    CREATE_NAMESPACE_ARGUMENT_NAME = "createNamespace"
 
     def register_outputs(self, outputs: Any) -> None:
         """Register the outputs under the schema's names."""

@@ -9,22 +9,22 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import suggest_name
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.registrations.values import UNKNOWN
 
-LIST_QUERY_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
-    INSTANCE_RESOURCE_TYPE.token: {
+QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
+    INSTANCE_RESOURCE_KIND.token: {
         "application": "Only the instances of this application, in any case.",
         "owner": "Only what this owner has registered, as Eureka names it.",
     },
-    APPLICATION_RESOURCE_TYPE.token: {
+    APPLICATION_RESOURCE_KIND.token: {
         "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
     },
 }
 """The query arguments of a list, with their descriptions, by resource type."""
 
-_COUNT_PATTERN = re.compile("[0-9]{1,18}")
+_TOKEN_COUNT_PATTERN = re.compile("[0-9]{1,18}")
 
 
 def has_unknown_argument(query: Mapping[str, Any]) -> bool:
@@ -37,9 +37,11 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
 
     :raises ConfigurationError: the type cannot be listed, or an argument of the query is unknown.
     """
-    known = LIST_QUERY_ARGUMENTS.get(token)
+    known = QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN.get(token)
     if known is None:
-        raise ConfigurationError(f"nothing lists {token!r} (there are {', '.join(LIST_QUERY_ARGUMENTS)})")
+        raise ConfigurationError(
+            f"nothing lists {token!r} (there are {', '.join(QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN)})"
+        )
     for name in query:
         if name not in known:
             raise ConfigurationError(
@@ -52,7 +54,7 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
         if (application is None or each.application == str(application).upper())
         and (owner is None or (each.owner or "") == owner)
     ]
-    if token == APPLICATION_RESOURCE_TYPE.token:
+    if token == APPLICATION_RESOURCE_KIND.token:
         return sorted({each.application for each in found})
     return sorted("/".join(each.key) for each in found)
 
@@ -67,7 +69,7 @@ def build_page(found: list[str], limit: int, page_size: int, continuation: str) 
     :raises ConfigurationError: the token was not made by this provider.
     """
     count, _, last = continuation.partition(" ")
-    if continuation and not (_COUNT_PATTERN.fullmatch(count) and last):
+    if continuation and not (_TOKEN_COUNT_PATTERN.fullmatch(count) and last):
         raise ConfigurationError(f"{continuation!r} continues no list of this provider: begin again")
     before = int(count or 0)
     left = [id_ for id_ in found if id_ > last]

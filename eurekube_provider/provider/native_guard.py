@@ -7,11 +7,14 @@ from typing import Any
 
 from google.protobuf import empty_pb2
 
-from eurekube_provider.core.identity import NATIVE_OPERATOR_GUARD_TYPE, OPERATOR_GUARD_TYPE
+from eurekube_provider.core.identity import (
+    DYNAMIC_OPERATOR_GUARD_TYPE,
+    NATIVE_OPERATOR_GUARD_TYPE,
+)
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.resources.guarded_operator import (
-    changed_properties,
+    changed_guard_property_names,
     clean_guard_properties,
     guard_id,
     refuse_deletion_while_needed,
@@ -25,7 +28,7 @@ def is_guard(urn: str, type_: str) -> bool:
     """Return whether a request is about the guard of an operator."""
     return (type_ or urn.split("::")[2].rpartition("$")[2]) in (
         NATIVE_OPERATOR_GUARD_TYPE,
-        OPERATOR_GUARD_TYPE,
+        DYNAMIC_OPERATOR_GUARD_TYPE,
     )
 
 
@@ -39,7 +42,9 @@ def _diff(request: Any) -> Any:
     olds, news = (
         clean_guard_properties(decode_properties(each).properties) for each in (request.olds, request.news)
     )
-    is_changed = bool(changed_properties(olds, news)) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
+    is_changed = (
+        bool(changed_guard_property_names(olds, news)) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
+    )
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
     return proto.DiffResponse(changes=some if is_changed else none)
 
@@ -74,7 +79,7 @@ def _delete(request: Any) -> Any:
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
-ANSWERS_BY_METHOD: Mapping[str, Callable[[Any], Any]] = {
+ANSWER_FUNCTIONS_BY_METHOD: Mapping[str, Callable[[Any], Any]] = {
     "Check": _check,
     "Diff": _diff,
     "Create": _create,

@@ -22,19 +22,19 @@ from eurekube_provider.provider.stateless_owner import stateless_owner
 from eurekube_provider.provider.wire import PropertyPath, ReceivedProperties
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME, configured_connection
 from eurekube_provider.registrations.defaults import (
-    DERIVABLE_INPUTS,
-    DERIVABLE_OUTPUTS,
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
     with_defaults,
     without_derivable,
     without_fixed_defaults,
 )
-from eurekube_provider.registrations.members import APPLICATION_OUTPUTS, ID_BASE_PROPERTY, instance_ids
+from eurekube_provider.registrations.members import APPLICATION_OUTPUT_NAMES, ID_BASE_PROPERTY, instance_ids
 from eurekube_provider.registrations.names import path_in_camel_case
 from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVATION_SOURCES,
     BOOKKEEPING_NAMES,
-    ID_IS_DEFAULT,
-    INCARNATION,
+    ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     INSTANCE_DERIVATION_SOURCES,
     LEFTOVER_MARKS,
     MEMBER_DERIVATION_SOURCES,
@@ -45,10 +45,10 @@ from eurekube_provider.registrations.properties import (
 )
 from eurekube_provider.registrations.property_check import CheckedProperties, CheckFailure
 from eurekube_provider.registrations.resource import (
-    APPLICATION_REGISTRATION_TYPE,
-    INSTANCE_REGISTRATION_TYPE,
+    APPLICATION_REGISTRATION_KIND,
+    INSTANCE_REGISTRATION_KIND,
+    RegistrationKind,
     RegistrationResource,
-    RegistrationType,
 )
 from eurekube_provider.registrations.values import UNKNOWN
 
@@ -57,7 +57,7 @@ INSTANCE_IDS_OUTPUT = "instance_ids"
 state.
 """
 
-_UNCHANGED_BY_UPDATES = (INCARNATION, "created")
+_OUTPUTS_UNCHANGED_BY_UPDATES = (INCARNATION_PROPERTY, "created")
 """Outputs that no update changes."""
 
 NAMES_ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
@@ -65,7 +65,7 @@ NAMES_ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
 
 
 @dataclass(frozen=True, slots=True)
-class Urn:
+class UrnParts:
     """The parts of a resource's URN: ``urn:pulumi:<stack>::<project>::<types>::<name>``."""
 
     stack: str
@@ -73,14 +73,14 @@ class Urn:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Urn:
+    def parse(cls, text: str) -> UrnParts:
         """Parse a resource's URN, whose name may hold colons."""
         stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
         return cls(stack, project, name)
 
 
 @dataclass(frozen=True, slots=True)
-class NativeResourceType:
+class NativeResourceKind:
     """A kind of resource, and its type token.
 
     :ivar unknown_in_preview: properties that only Eureka knows, unknown in a preview.
@@ -89,23 +89,23 @@ class NativeResourceType:
     """
 
     token: str
-    registration_type: RegistrationType
+    registration_kind: RegistrationKind
     unknown_in_preview: tuple[str, ...]
     derivable_inputs: tuple[str, ...] = ()
     derivable_outputs: tuple[str, ...] = ()
 
 
-INSTANCE_RESOURCE_TYPE = NativeResourceType(
+INSTANCE_RESOURCE_KIND = NativeResourceKind(
     NATIVE_INSTANCE_TYPE,
-    INSTANCE_REGISTRATION_TYPE,
+    INSTANCE_REGISTRATION_KIND,
     tuple(name for name in OUTPUT_ONLY_NAMES if name not in BOOKKEEPING_NAMES),
-    DERIVABLE_INPUTS,
-    DERIVABLE_OUTPUTS,
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
 )
-APPLICATION_RESOURCE_TYPE = NativeResourceType(
-    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_TYPE, APPLICATION_OUTPUTS
+APPLICATION_RESOURCE_KIND = NativeResourceKind(
+    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_KIND, APPLICATION_OUTPUT_NAMES
 )
-RESOURCE_TYPES_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_TYPE, APPLICATION_RESOURCE_TYPE)}
+RESOURCE_KINDS_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_KIND, APPLICATION_RESOURCE_KIND)}
 
 
 class NativeResource:
@@ -113,17 +113,17 @@ class NativeResource:
 
     def __init__(
         self,
-        kind: NativeResourceType,
+        kind: NativeResourceKind,
         configuration: Configuration,
         warn: Callable[[str], None] | None = None,
         show_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._configuration = configuration
-        self.registration = RegistrationResource(kind.registration_type, configuration, warn, show_progress)
+        self.registration = RegistrationResource(kind.registration_kind, configuration, warn, show_progress)
 
     def check(
-        self, urn: Urn, olds: ReceivedProperties, news: ReceivedProperties
+        self, urn: UrnParts, olds: ReceivedProperties, news: ReceivedProperties
     ) -> tuple[CheckedProperties, frozenset[PropertyPath]]:
         """Complete and normalise a program's properties.
 
@@ -156,10 +156,10 @@ class NativeResource:
 
     def preview_outputs(self, olds: Properties, news: Properties) -> Properties:
         """Return the outputs of a preview, in which values that only the update can know are unknown."""
-        known = without_fixed_defaults(with_defaults(news)) if self._kind is INSTANCE_RESOURCE_TYPE else {}
+        known = without_fixed_defaults(with_defaults(news)) if self._kind is INSTANCE_RESOURCE_KIND else {}
         follows = self._kind.derivable_outputs if olds else ()
         unknown = {name: UNKNOWN for name in self._kind.unknown_in_preview if name not in follows}
-        unknown |= {name: olds[name] for name in _UNCHANGED_BY_UPDATES if name in olds}
+        unknown |= {name: olds[name] for name in _OUTPUTS_UNCHANGED_BY_UPDATES if name in olds}
         return self.as_outputs({**known, **news, **unknown})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
@@ -170,7 +170,7 @@ class NativeResource:
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
         """Return a state as outputs for the engine."""
-        if self._kind is APPLICATION_RESOURCE_TYPE:
+        if self._kind is APPLICATION_RESOURCE_KIND:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
             properties = {**properties, INSTANCE_IDS_OUTPUT: ids}
@@ -178,7 +178,7 @@ class NativeResource:
 
     def output_secret_paths(self, secrets: frozenset[PropertyPath]) -> frozenset[PropertyPath]:
         """Return the paths of secrets in the outputs, with the ids that are derived from one."""
-        if self._kind is not APPLICATION_RESOURCE_TYPE:
+        if self._kind is not APPLICATION_RESOURCE_KIND:
             return secrets
         found = set(secrets)
         for path in secrets:
@@ -191,9 +191,9 @@ class NativeResource:
 
     def is_state_of_earlier_release(self, olds: Properties) -> bool:
         """Return whether an earlier release wrote the state, which then lacks ``instance_ids``."""
-        return self._kind is APPLICATION_RESOURCE_TYPE and INSTANCE_IDS_OUTPUT not in olds
+        return self._kind is APPLICATION_RESOURCE_KIND and INSTANCE_IDS_OUTPUT not in olds
 
-    def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
+    def _owner_properties(self, urn: UrnParts, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION_NAME
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
@@ -209,7 +209,7 @@ class NativeResource:
             found["renewer"] = self._configuration.operator_name
         return found
 
-    def _organization(self, urn: Urn, olds: Properties) -> str:
+    def _organization(self, urn: UrnParts, olds: Properties) -> str:
         """Return the configured organization, else the state's, so that the owner of its registrations
         stays.
         """
@@ -225,7 +225,7 @@ class NativeResource:
         """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
         sources = (
             INSTANCE_DERIVATION_SOURCES
-            if self._kind.registration_type is INSTANCE_REGISTRATION_TYPE
+            if self._kind.registration_kind is INSTANCE_REGISTRATION_KIND
             else APPLICATION_DERIVATION_SOURCES
         )
         for name, others in sources.items():
@@ -258,7 +258,7 @@ def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
     if (
         kept
         and given.get("instance_id") == olds.get("instance_id")
-        and with_defaults(olds).get(ID_IS_DEFAULT)
+        and with_defaults(olds).get(ID_IS_DEFAULT_PROPERTY)
     ):
         given.pop("instance_id", None)
     return kept

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from eurekube_provider.version import __version__
 
-COMMITTED_SCHEMA = Path(__file__).with_name("schema.json")
+COMMITTED_SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def package_schema_json(repository: str | None = None) -> str:
@@ -21,7 +21,7 @@ def package_schema_json(repository: str | None = None) -> str:
     :param repository: the URL of the repository that released it, by default the one in the installed
         package's metadata; with an empty one the schema names no place of downloads.
     """
-    text = COMMITTED_SCHEMA.read_text(encoding="utf-8")
+    text = COMMITTED_SCHEMA_FILE.read_text(encoding="utf-8")
     repository = _repository_url() if repository is None else repository
     if not repository:
         return text

@@ -17,7 +17,7 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 MAX_CONCURRENT_CALLS = 1024
 """Calls served at once: drains wait side by side, as many as the engine's ``--parallel`` allows."""
 
-_PARENT_CHECK_SECONDS = 1.0
+_PARENT_CHECK_INTERVAL_SECONDS = 1.0
 """Seconds between two checks that the plugin's parent process still exists."""
 
 _MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # as the engine's own
@@ -50,7 +50,7 @@ def main() -> None:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    while not stopped.wait(_PARENT_CHECK_SECONDS):
+    while not stopped.wait(_PARENT_CHECK_INTERVAL_SECONDS):
         if os.getppid() != parent:  # the engine was killed, and could not interrupt it
             stop()
     server.stop(grace=4).wait()

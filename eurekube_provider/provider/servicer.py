@@ -30,11 +30,11 @@ from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Co
 from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import (
-    APPLICATION_RESOURCE_TYPE,
+    APPLICATION_RESOURCE_KIND,
     INSTANCE_IDS_OUTPUT,
-    RESOURCE_TYPES_BY_TOKEN,
+    RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
-    Urn,
+    UrnParts,
 )
 from eurekube_provider.provider.protocol import (
     engine_pb2,
@@ -70,7 +70,7 @@ from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCE
 from eurekube_provider.registrations.importing import (
     import_application,
     import_instance,
-    mark_not_adopted,
+    mark_not_adopted_unless_owned,
 )
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
@@ -103,7 +103,7 @@ def _answer_errors(method: _Method) -> _Method:
 
 def _answer_guard_requests(method: _Method) -> _Method:
     """Decorate a method: answer requests about an operator's guard by :mod:`native_guard`."""
-    answer = native_guard.ANSWERS_BY_METHOD[method.__name__]
+    answer = native_guard.ANSWER_FUNCTIONS_BY_METHOD[method.__name__]
 
     @wraps(method)
     def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
@@ -114,7 +114,7 @@ def _answer_guard_requests(method: _Method) -> _Method:
     return wrapper  # type: ignore[return-value]
 
 
-_DEFAULT_PROVIDER_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
+_DEFAULT_PROVIDER_NAME_PATTERN = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
 """The engine's name of a stack's default provider: ``default``, with the requested version."""
 
 
@@ -162,7 +162,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         Return the configuration as it is written, with credentials as secrets. Keys that belong to this
         project's program are left out, so that the state does not repeat them.
         """
-        self._name = Urn.parse(request.urn).name
+        self._name = UrnParts.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
         inputs = mark_secrets(request.news, configuration.secret_keys())
         for key in KEYS_OF_PROJECT_PROGRAM & inputs.fields.keys():
@@ -209,13 +209,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
         olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
-        refuse_stack_shared_by_everybody(self._configuration, Urn.parse(request.urn).project)
+        refuse_stack_shared_by_everybody(self._configuration, UrnParts.parse(request.urn).project)
         if self._configuration.is_stateless:
             require_do_owner(self._configuration, _resource_token(request.urn, request.type))
             require_default_connection(news.properties)
             if theirs := olds.properties.get("seen_owner"):
                 raise OwnershipConflict(f"it belongs to {theirs}, and was left as it is")
-        checked, secrets = resource.check(Urn.parse(request.urn), olds, news)
+        checked, secrets = resource.check(UrnParts.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
         failures = _check_failures(checked.problems, request)
         return proto.CheckResponse(inputs=encode_properties(inputs, secrets), failures=failures)
@@ -247,9 +247,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             replaces=[to_camel_case(name) for name in found.replaces],
             stables=[
                 to_camel_case(name)
-                for name in RESOURCE_TYPES_BY_TOKEN[
+                for name in RESOURCE_KINDS_BY_TOKEN[
                     _resource_token(request.urn, request.type)
-                ].registration_type.stables
+                ].registration_kind.stables
             ],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
@@ -418,7 +418,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
-            RESOURCE_TYPES_BY_TOKEN[_resource_token(request.urn, request.type)],
+            RESOURCE_KINDS_BY_TOKEN[_resource_token(request.urn, request.type)],
             self._configuration,
             lambda sentence: self._warn(request, sentence),
             lambda sentence: self._log_to_engine(request.urn, sentence, engine_pb2.INFO, is_ephemeral=True),
@@ -452,17 +452,17 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if self._configuration.is_stateless:
             owner = stateless_owner(self._configuration, *id_.strip().partition("/")[::2])
         else:
-            parsed = Urn.parse(urn)
+            parsed = UrnParts.parse(urn)
             organization = self._configuration.organization or DEFAULT_ORGANIZATION
             owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
-        find = import_application if token == APPLICATION_RESOURCE_TYPE.token else import_instance
+        find = import_application if token == APPLICATION_RESOURCE_KIND.token else import_instance
         urls = ",".join(connection.service_urls)
         found = find(id_, owner, urls, SHARED_PEERS.get(connection))
         if found is None:
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
-        return mark_not_adopted(
-            replace(found, inputs=RESOURCE_TYPES_BY_TOKEN[token].registration_type.inputs(found.properties))
+        return mark_not_adopted_unless_owned(
+            replace(found, inputs=RESOURCE_KINDS_BY_TOKEN[token].registration_kind.inputs(found.properties))
         )
 
     def _require_unregistered(self, request: Any, news: Properties) -> None:
@@ -552,9 +552,9 @@ def _check_failures(problems: Any, request: Any) -> list[Any]:
 def _resource_token(urn: str, type_: str) -> str:
     """Return a resource's type; an older engine sends it in the URN only."""
     found = type_ or urn.split("::")[2].rpartition("$")[2]
-    if found not in RESOURCE_TYPES_BY_TOKEN:
+    if found not in RESOURCE_KINDS_BY_TOKEN:
         raise ConfigurationError(
-            f"there is no resource {found!r} (there are {', '.join(RESOURCE_TYPES_BY_TOKEN)})"
+            f"there is no resource {found!r} (there are {', '.join(RESOURCE_KINDS_BY_TOKEN)})"
         )
     return found
 
@@ -576,7 +576,7 @@ def _is_made_by_engine(name: str, version: str) -> bool:
     The engine's provider has the requested version in its name, and none in its inputs where no version is
     requested.
     """
-    found = _DEFAULT_PROVIDER_NAME.fullmatch(name)
+    found = _DEFAULT_PROVIDER_NAME_PATTERN.fullmatch(name)
     if found is None or not version:
         return found is not None
     return found[1] == re.split("[-+]", version)[0].replace(".", "_")

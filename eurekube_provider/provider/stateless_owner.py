@@ -15,12 +15,12 @@ from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
 from eurekube_provider.registrations.defaults import with_defaults
-from eurekube_provider.registrations.properties import ID_IS_DEFAULT, Properties
+from eurekube_provider.registrations.properties import ID_IS_DEFAULT_PROPERTY, Properties
 
-_STATELESS_PROJECT = "pulumi:do"
+_STATELESS_PROJECT_NAME = "pulumi:do"
 """The project part of these owners. Pulumi allows no colon in a project's name, so that no stack has it."""
 
-_CLI_GLOBAL_PROJECT = "default-global-project"
+_CLI_GLOBAL_PROJECT_NAME = "default-global-project"
 """The project in which the CLI runs ``pulumi do`` outside of a project; do_global.go of pulumi/pulumi."""
 
 _OWNER_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.\-]+")
@@ -34,7 +34,7 @@ def stateless_owner(configuration: Configuration, application: str, instance_id:
     """
     organization = configuration.organization or DEFAULT_ORGANIZATION
     name = f"{application.strip().upper()}/{instance_id.strip()}"
-    return StackOwner(organization, _STATELESS_PROJECT, configuration.do_owner or "nobody", name)
+    return StackOwner(organization, _STATELESS_PROJECT_NAME, configuration.do_owner or "nobody", name)
 
 
 def refuse_stack_shared_by_everybody(configuration: Configuration, project: str) -> None:
@@ -42,7 +42,7 @@ def refuse_stack_shared_by_everybody(configuration: Configuration, project: str)
 
     :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
     """
-    if project == _CLI_GLOBAL_PROJECT and not configuration.organization:
+    if project == _CLI_GLOBAL_PROJECT_NAME and not configuration.organization:
         raise ConfigurationError(
             "outside of a project pulumi do has a stack that everybody has, so that two people would take"
             " each other's registrations: run it in a project, or set organization to a name of your own"
@@ -92,7 +92,7 @@ def require_instance_id(properties: Properties) -> None:
 
     :raises ConfigurationError: the id is the default one, which another registration would have as well.
     """
-    if with_defaults(properties)[ID_IS_DEFAULT]:
+    if with_defaults(properties)[ID_IS_DEFAULT_PROPERTY]:
         raise ConfigurationError(
             "without a state instanceId must be given, since many would have a default one"
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from eurekube_provider.core.quoting import HIDDEN_TEXT
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 from eurekube_provider.registrations.names import (
     INSTANCES_PROPERTY,
     rename_properties,
@@ -35,7 +35,7 @@ OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """The text that the engine sends for an unknown value."""
 
-_FIELDS_WITH_SECRETS = frozenset({"args", "inputs", "news", "old_inputs", "olds", "properties"})
+_MESSAGE_FIELDS_WITH_SECRETS = frozenset({"args", "inputs", "news", "old_inputs", "olds", "properties"})
 """Fields of the engine's requests that may hold secrets."""
 
 _MIN_HIDDEN_LETTERS = 4
@@ -116,12 +116,14 @@ def mark_secrets(message: Any, names: Container[str]) -> Any:
 def hide_secrets(text: str, request: Any) -> str:
     """Return a sentence in which the secret texts of a request's messages are hidden."""
     found: set[str] = set()
-    for name in _FIELDS_WITH_SECRETS.intersection(request.DESCRIPTOR.fields_by_name.keys()):
+    for name in _MESSAGE_FIELDS_WITH_SECRETS.intersection(request.DESCRIPTOR.fields_by_name.keys()):
         for item in getattr(request, name).fields.values():
             _collect_secret_texts(_to_python_value(item), found, within_secret=False)
     for each in sorted(found, key=len, reverse=True):
         if len(each) >= _MIN_HIDDEN_LETTERS:
-            text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN_TEXT, text, flags=re.IGNORECASE)
+            text = re.sub(
+                rf"(?<!\w){re.escape(each)}(?!\w)", REDACTION_PLACEHOLDER, text, flags=re.IGNORECASE
+            )
     return text
 
 

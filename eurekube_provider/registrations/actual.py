@@ -12,7 +12,7 @@ from eurekube_provider.eureka.batches import read_and_renew_everywhere
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class ActualState:
 
     :ivar owned: instances that are registered for one of the resource's owners, by application and id.
     :ivar owned_by_others: instances of other owners under an application and id that the resource wants.
-    :ivar failed_servers: the error of each server that did not answer, by its URL; an instance that no other
-        server holds may be there.
+    :ivar error_by_failed_server: the error of each server that did not answer, by its URL; an instance that
+        no other server holds may be there.
     :ivar unaddressable: listed instances that carry the owner and that a server refuses to read, as under an
         id with a slash, with the error. No stack registers such an id: somebody else wrote the owner there.
     """
 
     owned: dict[InstanceKey, Instance]
     owned_by_others: dict[InstanceKey, Instance]
-    failed_servers: dict[str, RegistryError]
+    error_by_failed_server: dict[str, RegistryError]
     unaddressable: dict[InstanceKey, RegistryRejected] = field(default_factory=dict)
 
     @property
@@ -37,7 +37,7 @@ class ActualState:
         """Return the instances under the resource's applications and ids, of any owner."""
         return self.owned | self.owned_by_others
 
-    def surplus(self, wanted: DesiredState) -> list[Instance]:
+    def surplus_instances(self, wanted: DesiredState) -> list[Instance]:
         """Return the owners' instances that the program does not ask for any more."""
         keys = wanted.program_keys
         return [each for key, each in self.owned.items() if key not in keys]
@@ -73,7 +73,9 @@ def read_actual(
     """
     if listed is None:
         listed = (
-            REGISTRY_LISTS.instances_of_application(desired.application, peers) if desired.has_members else ()
+            SHARED_REGISTRY_LIST_CACHE.instances_of_application(desired.application, peers)
+            if desired.has_members
+            else ()
         )
     own = desired.program_keys
 
@@ -107,7 +109,7 @@ def read_actual(
             if is_owned(found) and (key in own or APPLICATION_MEMBER_KEY in found.metadata)
         },
         owned_by_others={key: found for key, found in held.items() if not is_owned(found)},
-        failed_servers=reads.failures,
+        error_by_failed_server=reads.failures,
         unaddressable={key: error for key, error in refused.items() if key not in held},
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
-from eurekube_provider.core.model import Instance, Status, same_contents
+from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
 from eurekube_provider.registrations.difference import (
@@ -21,14 +21,14 @@ from eurekube_provider.registrations.difference import (
 from eurekube_provider.registrations.draining import without_drain_mark
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.members import (
-    APPLICATION_INPUTS,
+    APPLICATION_INPUT_NAMES,
     ID_BASE_PROPERTY,
     member_inputs_matching,
 )
 from eurekube_provider.registrations.properties import (
-    INCARNATION,
+    INCARNATION_PROPERTY,
     LEAVING_MARK,
-    SEEN_INCARNATION,
+    SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
@@ -48,10 +48,10 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
-    changes = changes or SEEN_INCARNATION in olds or has_leftovers(olds, news)
+    changes = changes or SEEN_INCARNATION_PROPERTY in olds or has_leftovers(olds, news)
     if not changes and _non_empty_inputs(olds) != _non_empty_inputs(news):
         have = DesiredState.from_properties(olds)
-        want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
+        want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
         changes = (
             have.management_properties != want.management_properties
             or have.registrations.keys() != want.registrations.keys()
@@ -66,7 +66,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
     :param properties: checked properties, or an earlier state.
     """
-    kept = {key: properties[key] for key in APPLICATION_INPUTS if key in properties}
+    kept = {key: properties[key] for key in APPLICATION_INPUT_NAMES if key in properties}
     instances: dict[str, Properties] = {}
     statuses: dict[str, str] = {}
     found_before = properties.get("statuses") or {}
@@ -96,7 +96,10 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
             or found_before.get(key) == actual.status.value
         ):
             statuses[key] = actual.status.value
-        is_settled = same_contents(each.instance, actual) and each.enforced_status in (None, actual.status)
+        is_settled = same_contents_but_status(each.instance, actual) and each.enforced_status in (
+            None,
+            actual.status,
+        )
         instances[key] = (
             dict(properties["instances"][key])
             if is_settled
@@ -104,14 +107,18 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
                 properties, key, _member_properties(actual, with_status=each.enforced_status is not None)
             )
         )
-    for extra in held.surplus(desired):
+    for extra in held.surplus_instances(desired):
         # Left by a call that failed: shown, so that the next one removes it.
         key = program_key(extra, {})
         if key in instances:
             key = f"{key} {extra.instance_id}"
         instances[key] = member_inputs_matching(properties, key, _member_properties(extra, with_status=False))
-    kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
-    found = {SEEN_INCARNATION: seen_incarnations, LEAVING_MARK: leaving, STILL_ENFORCED_MARK: enforced}
+    kept |= {name: properties[name] for name in ("created", INCARNATION_PROPERTY) if properties.get(name)}
+    found = {
+        SEEN_INCARNATION_PROPERTY: seen_incarnations,
+        LEAVING_MARK: leaving,
+        STILL_ENFORCED_MARK: enforced,
+    }
     result = {"instances": instances, "statuses": statuses, "held_by_others": others}
     return {**kept, **result, **{name: by_key for name, by_key in found.items() if by_key}}
 
@@ -120,7 +127,7 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
     """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
     shows drift.
     """
-    return {**{key: outs[key] for key in APPLICATION_INPUTS if key in outs}, **findings_of_refresh(outs)}
+    return {**{key: outs[key] for key in APPLICATION_INPUT_NAMES if key in outs}, **findings_of_refresh(outs)}
 
 
 def resource_id(desired: DesiredState, properties: Mapping[str, Any]) -> str:
@@ -141,10 +148,10 @@ def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: properties[key] for key in APPLICATION_INPUTS if properties.get(key) not in (None, {})}
+    return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}
 
 
 def _differs(have: Registration, want: Registration) -> bool:
-    return not same_contents(have.instance, want.instance) or (
+    return not same_contents_but_status(have.instance, want.instance) or (
         have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
     )

@@ -72,7 +72,7 @@ class ProgramAddresses:
         self._owners: dict[tuple[str, CalledAddress], str] = {}
         self._taken: dict[str, list[tuple[str, CalledAddress]]] = {}
 
-    def claim(
+    def claim_and_find_conflicts(
         self, owner: str, service_url: str, addresses: Iterable[CalledAddress]
     ) -> dict[CalledAddress, str]:
         """Record the addresses of a resource, in place of its earlier ones; leave out those that another

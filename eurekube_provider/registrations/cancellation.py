@@ -17,7 +17,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
 
-POLL_SECONDS = 0.2
+CONNECTION_CHECK_INTERVAL_SECONDS = 0.2
 """Seconds between two checks by a drain that the engine is still connected."""
 
 InterruptibleSleep = Callable[[float], None]
@@ -92,7 +92,7 @@ class Cancellation:
                 while (left := end - time.monotonic()) > 0:
                     if self._cancelled != before or not is_heard():
                         raise DrainInterrupted("interrupted")
-                    self._condition.wait(min(left, POLL_SECONDS))
+                    self._condition.wait(min(left, CONNECTION_CHECK_INTERVAL_SECONDS))
 
         return wait
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.quoting import HIDDEN_TEXT
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import (
-    SECRET_SETTINGS,
+    SECRET_SETTING_NAMES,
     SETTING_NAMES,
     Connection,
     setting_from_environment,
@@ -42,19 +42,23 @@ DEFAULT_OPERATOR_NAME = "eurekube"
 DEFAULT_CONNECTION_NAME = "default"
 """The name of the connection that ``eurekube:url`` and the keys beside it describe."""
 
-CONNECTION_FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in SETTING_NAMES}
+SETTING_NAMES_BY_CONNECTION_FIELD = {
+    re.sub("-(.)", lambda found: found[1].upper(), name): name for name in SETTING_NAMES
+}
 """Keys of a connection in camelCase, each with its name in :meth:`Connection.from_settings`."""
 
 _PLACEHOLDER_URL = "http://eureka.invalid/eureka"
 """A stand-in URL for a connection that has none, so that its other fields can be checked."""
 
-_NUMERIC_FIELD = "maxAnswerMib"
+_NUMERIC_CONNECTION_FIELD = "maxAnswerMib"
 """The one field of a connection that may be a number."""
 
 _MIN_HIDDEN_LETTERS = 4
 """The least length of a value that is hidden in messages; a shorter one occurs in any text by chance."""
 
-_CAMEL_CASE_BY_FIELD = {known: field for field, known in CONNECTION_FIELDS.items()}
+_CONNECTION_FIELDS_BY_SETTING_NAME = {
+    known: field for field, known in SETTING_NAMES_BY_CONNECTION_FIELD.items()
+}
 
 SettingLookup = Callable[[str], str | None]
 """A function that looks up a key of the configuration, given without its namespace.
@@ -94,7 +98,7 @@ def configured_connection(
     environment = _environment(setting)
     made: dict[Any, Connection] | None = getattr(setting, "connections_made", None)
     if made is None or any(
-        f"{_variable_prefix(name)}{secret.upper()}_FILE" in environment for secret in SECRET_SETTINGS
+        f"{_variable_prefix(name)}{secret.upper()}_FILE" in environment for secret in SECRET_SETTING_NAMES
     ):
         return _build_named_connection(setting, environment, service_url, name)
     if (name, service_url) not in made:
@@ -123,7 +127,7 @@ def _build_connection(
 
     def field_value(part: str) -> str | None:
         if part not in said:
-            said[part] = written(_CAMEL_CASE_BY_FIELD[part]) or setting_from_environment(
+            said[part] = written(_CONNECTION_FIELDS_BY_SETTING_NAME[part]) or setting_from_environment(
                 part, environment, prefix
             )
         return said[part]
@@ -185,7 +189,7 @@ def may_hold_credentials(connections: Any) -> bool:
     except ConfigurationError:
         return True
     return any(
-        CONNECTION_FIELDS[field] in SECRET_SETTINGS
+        SETTING_NAMES_BY_CONNECTION_FIELD[field] in SECRET_SETTING_NAMES
         or field == "proxy"
         or (isinstance(value, str) and "@" in value)
         for entry in entries
@@ -334,13 +338,14 @@ def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dic
     if written is UNKNOWN:
         return {"url": UNKNOWN}
     entry = _parse_json_object(written, where)
-    size = entry.get(_NUMERIC_FIELD)
+    size = entry.get(_NUMERIC_CONNECTION_FIELD)
     if isinstance(size, int | float) and not isinstance(size, bool) and size % 1 == 0:
-        entry[_NUMERIC_FIELD] = str(int(size))  # Pulumi's CLI makes a number of it
+        entry[_NUMERIC_CONNECTION_FIELD] = str(int(size))  # Pulumi's CLI makes a number of it
     for field, value in entry.items():
-        if field not in CONNECTION_FIELDS:
+        if field not in SETTING_NAMES_BY_CONNECTION_FIELD:
             raise ConfigurationError(
-                f"{where}: there is no field {field!r}; {suggest_name(field, CONNECTION_FIELDS)}"
+                f"{where}: there is no field {field!r}; "
+                f"{suggest_name(field, SETTING_NAMES_BY_CONNECTION_FIELD)}"
             )
         if not isinstance(value, str) and value is not UNKNOWN:
             raise ConfigurationError(f"{where}.{field} must be a text: write it in quotes")
@@ -354,7 +359,7 @@ def _hide_connection_values(message: str, entry: Any) -> str:
     values = entry.values() if isinstance(entry, Mapping) else ()
     for value in values:
         if isinstance(value, str) and len(value.strip()) >= _MIN_HIDDEN_LETTERS and "/" not in value:
-            message = message.replace(value, HIDDEN_TEXT)
+            message = message.replace(value, REDACTION_PLACEHOLDER)
     return message
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from eurekube_provider.core.identity import are_of_same_stack
+from eurekube_provider.core.identity import are_owners_of_same_stack
 from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.draining import CONCURRENT_REQUESTS
+from eurekube_provider.registrations.draining import MOST_CONCURRENT_REQUESTS
 from eurekube_provider.registrations.lifecycle import update
 from eurekube_provider.registrations.properties import Properties
 
@@ -79,7 +79,7 @@ class DeclaredResources:
                 place
                 for place in leaving.program_keys
                 for other in self._wanted.get(place, ())
-                if are_of_same_stack(other.owner, leaving.owner)
+                if are_owners_of_same_stack(other.owner, leaving.owner)
                 and not set(other.service_urls).isdisjoint(leaving.service_urls)
             )
 
@@ -105,7 +105,7 @@ class DeclaredResources:
             for other in self._remaining_states_at(leaving, place)
         ]
         if pairs:
-            with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, len(pairs))) as executor:
+            with ThreadPoolExecutor(min(MOST_CONCURRENT_REQUESTS, len(pairs))) as executor:
                 list(executor.map(restore_registration, pairs))
 
     def _remaining_states_at(self, leaving: DesiredState, place: InstanceKey) -> list[DesiredState]:

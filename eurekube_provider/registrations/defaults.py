@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
-from eurekube_provider.registrations.properties import ID_IS_DEFAULT, PROPERTIES
+from eurekube_provider.registrations.properties import ID_IS_DEFAULT_PROPERTY, PROPERTIES
 from eurekube_provider.registrations.values import UNKNOWN, UnknownMarker
 
 FIXED_DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -27,10 +27,13 @@ _PROPERTIES_WITH_DERIVED_DEFAULT = tuple(
 _STATE_ONLY_PROPERTY = "overridden_status"
 """A property that is in every state, read from Eureka, and never among checked properties."""
 
-DERIVABLE_INPUTS = (ID_IS_DEFAULT, *(each.name for each in reversed(_PROPERTIES_WITH_DERIVED_DEFAULT)))
+DERIVABLE_INPUT_NAMES = (
+    ID_IS_DEFAULT_PROPERTY,
+    *(each.name for each in reversed(_PROPERTIES_WITH_DERIVED_DEFAULT)),
+)
 """Properties that the check derives from a program's inputs, and can derive again."""
 
-DERIVABLE_OUTPUTS = (ID_IS_DEFAULT, "status_is_enforced", "seen_owner")
+DERIVABLE_OUTPUT_NAMES = (ID_IS_DEFAULT_PROPERTY, "status_is_enforced", "seen_owner")
 """Properties of a state that :func:`with_defaults` derives again."""
 
 
@@ -52,7 +55,7 @@ def without_derivable(
 ) -> dict[str, Any]:
     """Return properties without those of ``names`` that :func:`with_defaults` puts back with the same value.
 
-    :param names: :data:`DERIVABLE_INPUTS` or :data:`DERIVABLE_OUTPUTS`.
+    :param names: :data:`DERIVABLE_INPUT_NAMES` or :data:`DERIVABLE_OUTPUT_NAMES`.
     :param kept: properties that stay nevertheless: a secret, which is marked only in its place, and a
         property of an earlier state, so that a refresh does not show it as removed.
     """
@@ -79,8 +82,8 @@ def with_defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
             default = each.derive(full, full)
             if default is not None:
                 full[each.name] = default
-    if ID_IS_DEFAULT not in full and "instance_id" in full:
-        full[ID_IS_DEFAULT] = full["instance_id"] == default_instance_id(full)
+    if ID_IS_DEFAULT_PROPERTY not in full and "instance_id" in full:
+        full[ID_IS_DEFAULT_PROPERTY] = full["instance_id"] == default_instance_id(full)
     if _STATE_ONLY_PROPERTY in full:
         full.setdefault("status_is_enforced", False)
         if "owner" in full:

@@ -16,20 +16,29 @@ from eurekube_provider.core.identity import (
     ENFORCED_KEY,
     INCARNATION_KEY,
     SELF_RENEWER_VALUE,
-    are_of_same_stack,
+    are_owners_of_same_stack,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status
 from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.instance_fields import properties_to_instance
 from eurekube_provider.registrations.members import member_properties
-from eurekube_provider.registrations.properties import ASKED_STATUS, INCARNATION, PROPERTIES, PropertyScope
+from eurekube_provider.registrations.properties import (
+    ASKED_STATUS_PROPERTY,
+    INCARNATION_PROPERTY,
+    PROPERTIES,
+    PropertyScope,
+)
 from eurekube_provider.registrations.values import OnConflict
 
 _MANAGEMENT_PROPERTIES = tuple(each for each in PROPERTIES if each.scope is PropertyScope.RESOURCE)
 
 
 class InstanceAddresses(NamedTuple):
-    """An instance's application, id and port, and the addresses at which it is called."""
+    """An instance's application, id and port, and the addresses at which it is called.
+
+    :ivar port: the port's number as text.
+    :ivar addresses: IP addresses and host names.
+    """
 
     application: str
     instance_id: str
@@ -101,8 +110,12 @@ class Registration:
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
-        marks = {INCARNATION_KEY: str(properties[INCARNATION])} if properties.get(INCARNATION) else {}
-        asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
+        marks = (
+            {INCARNATION_KEY: str(properties[INCARNATION_PROPERTY])}
+            if properties.get(INCARNATION_PROPERTY)
+            else {}
+        )
+        asked = Status(properties[ASKED_STATUS_PROPERTY]) if properties.get(ASKED_STATUS_PROPERTY) else status
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
         instance = properties_to_instance(properties, status or Status.UP, {**marks, **more_metadata})
@@ -127,7 +140,9 @@ class Registration:
             )
         )
 
-    def lift_no_longer_enforced_status(self, previous: Registration, have: Instance | None) -> Registration:
+    def enforce_up_once_where_status_lifted(
+        self, previous: Registration, have: Instance | None
+    ) -> Registration:
         """Set UP as the status to enforce once, where the program no longer asks for the status that it
         enforced.
 
@@ -143,6 +158,10 @@ class Registration:
 class DesiredState:
     """The registrations of one resource, asked for by checked properties or by a state.
 
+    :ivar owner: the owner that the instances are registered for, as text.
+    :ivar connection: the name of one of ``eurekube:connections``, or of the default connection.
+    :ivar drain_seconds: how long an instance stays OUT_OF_SERVICE before it is removed.
+    :ivar renewer: who renews the instances: an operator's name, or the value for their own client.
     :ivar registrations: by the keys that the program gave them; each carries its key in its metadata. An
         EurekaInstance's has its id for a key.
     :ivar incarnation: the incarnation of the resource, as in the instances' metadata. Empty for a resource
@@ -168,11 +187,11 @@ class DesiredState:
         """Read the checked properties, or the state, of either kind of resource; no value may be unknown."""
         has_members = "instances" in properties
         properties = properties if has_members else with_defaults(properties)
-        incarnation = str(properties.get(INCARNATION) or "")
+        incarnation = str(properties.get(INCARNATION_PROPERTY) or "")
         if has_members:
             found = {
                 key: Registration.from_properties(
-                    {**full, INCARNATION: incarnation}, {APPLICATION_MEMBER_KEY: key}
+                    {**full, INCARNATION_PROPERTY: incarnation}, {APPLICATION_MEMBER_KEY: key}
                 )
                 for key, full in member_properties(properties).items()
             }
@@ -229,7 +248,7 @@ class DesiredState:
         if self.incarnation not in (None, held.incarnation):
             return False
         return held.owner == self.owner or (
-            bool(self.incarnation) and are_of_same_stack(held.owner, self.owner)
+            bool(self.incarnation) and are_owners_of_same_stack(held.owner, self.owner)
         )
 
     def make_registered_again_check(self, previous: DesiredState) -> Callable[[Instance], bool]:
@@ -273,7 +292,7 @@ class DesiredState:
                 kept[key] = replace(each, instance=replace(each.instance, metadata=metadata))
         return replace(self, registrations=kept, incarnation=None)
 
-    def lift_no_longer_enforced_status(
+    def enforce_up_once_where_status_lifted(
         self, previous: DesiredState, owned: Mapping[InstanceKey, Instance]
     ) -> DesiredState:
         """Set UP as the status to enforce once, at each place whose enforced status the program no longer
@@ -283,7 +302,7 @@ class DesiredState:
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)
             if earlier is not None and earlier.instance.key == each.instance.key:
-                now[key] = each.lift_no_longer_enforced_status(earlier, owned.get(each.instance.key))
+                now[key] = each.enforce_up_once_where_status_lifted(earlier, owned.get(each.instance.key))
         return replace(self, registrations=now)
 
 

@@ -10,13 +10,19 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.registrations.properties import (
     LEAVING_MARK,
     LEFTOVER_MARKS,
-    SEEN_INCARNATION,
+    SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
 )
 from eurekube_provider.registrations.values import UNKNOWN
 
-_FINDING_PROPERTIES = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING_MARK, STILL_ENFORCED_MARK)
+_FINDING_PROPERTY_NAMES = (
+    "seen_owner",
+    "held_by_others",
+    SEEN_INCARNATION_PROPERTY,
+    LEAVING_MARK,
+    STILL_ENFORCED_MARK,
+)
 """Properties in which a refresh notes its findings; in a EurekaApplication's each maps keys of instances."""
 
 
@@ -62,7 +68,7 @@ def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
 
     :param state: outputs, or inputs that a refresh wrote.
     """
-    found = {name: state[name] for name in _FINDING_PROPERTIES if state.get(name) not in (None, {})}
+    found = {name: state[name] for name in _FINDING_PROPERTY_NAMES if state.get(name) not in (None, {})}
     if found.get("seen_owner") == state.get("owner"):
         found.pop("seen_owner", None)
     return found
@@ -71,7 +77,9 @@ def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
 def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
     """Return inputs without a refresh's findings and without the marks of leftovers."""
     return {
-        name: value for name, value in inputs.items() if name not in (*_FINDING_PROPERTIES, *LEFTOVER_MARKS)
+        name: value
+        for name, value in inputs.items()
+        if name not in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS)
     }
 
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_one_eureka_server
+from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.runtime.extras import require_extra
 
@@ -101,6 +101,7 @@ class FoundEndpoint(FieldMapping):
 
     :ivar name: the pod's name, else the address: a key for an instance registered for this endpoint.
     :ivar ports: port numbers by port name; an empty name for the only port of a Service whose port has none.
+    :ivar zone: the name of the zone, and ``node`` that of the node; empty where it is not known.
     """
 
     name: str
@@ -146,7 +147,7 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     """
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        require_one_eureka_server(f"read {application.upper()} {instance_id}", peers)
+        require_one_eureka_and_return_errors(f"read {application.upper()} {instance_id}", peers)
         return None
     return to_found_instance(held)
 

@@ -20,10 +20,17 @@ from eurekube_provider.core.identity import (
     INCARNATION_KEY,
     LEAVING_KEY,
     OWNER_KEY,
-    RESERVED_PREFIX,
+    RESERVED_METADATA_PREFIX,
     SELF_RENEWER_VALUE,
 )
-from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status, newest, same_contents
+from eurekube_provider.core.model import (
+    EMPTY_MAPPING,
+    Instance,
+    InstanceKey,
+    Status,
+    newest,
+    same_contents_but_status,
+)
 from eurekube_provider.core.plan import Policy, plan
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
@@ -34,14 +41,14 @@ from eurekube_provider.registrations.properties import (
     LEAVING_MARK,
     STILL_ENFORCED_MARK,
 )
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 
 _T = TypeVar("_T")
 
-CONCURRENT_REQUESTS = 8
+MOST_CONCURRENT_REQUESTS = 8
 """The number of single requests that are sent at once."""
 
-MAX_SINGLE_READS = 64
+MAX_LEFTOVER_READS = 64
 """The largest number of instances that are read one by one in the search for leftovers."""
 
 _NO_INSTANCES: Mapping[InstanceKey, Instance] = {}
@@ -56,7 +63,7 @@ def without_drain_mark(instance: Instance) -> Instance:
     return replace(instance, metadata=kept)
 
 
-def drain(
+def drain_and_find_registered_again(
     registered: Iterable[InstanceAtServers], seconds: float, wait: Callable[[float], None]
 ) -> frozenset[InstanceKey]:
     """Put instances that callers still use out of service, and wait until callers have forgotten them; one
@@ -124,14 +131,14 @@ def find_leftover_marks_of_earlier_run(
     """
     places = {one.key: one for one in wanted}
     keys = list(places)
-    if len(keys) > MAX_SINGLE_READS:
+    if len(keys) > MAX_LEFTOVER_READS:
         listed = {one.key: one for one in peers.list_instances() if one.key in places}
         suggested = [
             key
             for key in keys
             if _leftover_marks(places[key], listed.get(key), in_state, is_registered_again)
         ]
-        keys = [*keys[:2], *keys[-2:], *suggested[:MAX_SINGLE_READS]]
+        keys = [*keys[:2], *keys[-2:], *suggested[:MAX_LEFTOVER_READS]]
     held = read_instances(peers, keys)
     found = {
         key: _leftover_marks(places[key], have, in_state, is_registered_again) for key, have in held.items()
@@ -141,7 +148,7 @@ def find_leftover_marks_of_earlier_run(
         marks |= {HALF_DONE_MARK}
     for key in (key for key, left in found.items() if ABSENT_MARK in left and held[key] is None):
         want, owner = places[key], places[key].owner or ""
-        neighbours = REGISTRY_LISTS.foreign_instances_at_addresses([want], owner, peers)
+        neighbours = SHARED_REGISTRY_LIST_CACHE.foreign_instances_at_addresses([want], owner, peers)
         refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
         if refusals:
             name = f"{want.application} {want.instance_id}"
@@ -172,12 +179,12 @@ def _has_added_member(
         return is_made and not is_named and APPLICATION_MEMBER_KEY in each.metadata
 
     listed = (
-        REGISTRY_LISTS.instances_of_owner(owner, application, peers)
+        SHARED_REGISTRY_LIST_CACHE.instances_of_owner(owner, application, peers)
         for owner, application, _ in made
         if owner
     )
     suggested = [each.key for each in chain.from_iterable(listed) if is_added_member(each)]
-    there = read_instances(peers, suggested[:MAX_SINGLE_READS], RefusalByKey())
+    there = read_instances(peers, suggested[:MAX_LEFTOVER_READS], RefusalByKey())
     return any(each is not None and is_added_member(each) for each in there.values())
 
 
@@ -199,20 +206,22 @@ def _leftover_marks(
     stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
     if stays_enforced and have.incarnation and not have.enforced:
         is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
-    is_other = before is not None and bool(have.incarnation) and not _is_same_for_callers(have, before)
+    is_other = (
+        before is not None and bool(have.incarnation) and not _is_same_for_callers_and_renewers(have, before)
+    )
     found = {LEAVING_MARK: have.is_leaving, STILL_ENFORCED_MARK: is_enforced, HALF_DONE_MARK: is_other}
     return frozenset(mark for mark, is_there in found.items() if is_there)
 
 
-def _is_same_for_callers(have: Instance, before: Instance) -> bool:
+def _is_same_for_callers_and_renewers(have: Instance, before: Instance) -> bool:
     """Return whether two instances are the same for callers and for renewers.
 
     Metadata that are not Eurekube's do not count: anyone who runs the application may change them in Eureka.
     """
-    keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
+    keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_METADATA_PREFIX)}
     keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
     one, other = ({key: each.metadata.get(key) for key in keys} for each in (have, before))
-    return one == other and same_contents(
+    return one == other and same_contents_but_status(
         replace(have, metadata=EMPTY_MAPPING), replace(before, metadata=EMPTY_MAPPING)
     )
 
@@ -295,5 +304,5 @@ def _map_concurrently(
     """
     if len(registered) == 1:
         return [work(*registered[0])]
-    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as executor:
+    with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:
         return list(executor.map(lambda each: work(*each), registered))

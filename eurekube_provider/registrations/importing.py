@@ -11,10 +11,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWER_VALUE, StackOwner, are_of_same_stack
+from eurekube_provider.core.identity import (
+    RESERVED_METADATA_PREFIX,
+    SELF_RENEWER_VALUE,
+    StackOwner,
+    are_owners_of_same_stack,
+)
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_one_eureka_server
+from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
@@ -22,10 +27,10 @@ from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.instance_state import outputs as instance_outputs
-from eurekube_provider.registrations.members import MEMBER_PROPERTIES, check_application
-from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES, Properties
+from eurekube_provider.registrations.members import MEMBER_PROPERTY_NAMES, check_application
+from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, PROPERTIES, Properties
 from eurekube_provider.registrations.property_check import CheckedProperties, check
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 from eurekube_provider.registrations.resource import FoundResource
 from eurekube_provider.registrations.values import SETTABLE_STATUSES, OnConflict
 
@@ -39,12 +44,12 @@ def import_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers)
     held = _read_by_import_id(id_, peers)
     if held is None:
         return None
-    asked = _instance_inputs(held) | {"application": held.application} | _management_properties(held, owner)
+    asked = _instance_inputs(held) | {"application": held.application} | _renewer_and_on_conflict(held, owner)
     if held.owner == str(owner) and held.is_status_enforced and held.status in SETTABLE_STATUSES:
         asked["status"] = held.status.value  # else the next update would put it back into service
     checked = _require_no_problems(id_, check({}, asked | _owner_properties(owner, service_url)))
     if held.owner == str(owner) and held.incarnation:
-        checked[INCARNATION] = held.incarnation
+        checked[INCARNATION_PROPERTY] = held.incarnation
     desired = DesiredState.from_properties(checked)
     return FoundResource(
         instance_outputs(checked, desired, _to_actual_state([held], desired)), asked, id="/".join(held.key)
@@ -62,15 +67,15 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     :raises RegistryError: Eureka cannot be asked.
     """
     listed = _list_by_import_id(id_, peers)
-    mine = [one for one in listed if not one.owner or are_of_same_stack(one.owner, str(owner))]
+    mine = [one for one in listed if not one.owner or are_owners_of_same_stack(one.owner, str(owner))]
     by_key = _read_by_member_key(mine, peers)
     held = list(by_key.values())
     if not held:
         return None
     instances = {key: _member_inputs(one) for key, one in by_key.items()}
-    renewers = {_renewer(one) for one in held}
+    renewers = {_renewer_or_self(one) for one in held}
     asked: Properties = {
-        **_management_properties(held[0], owner),
+        **_renewer_and_on_conflict(held[0], owner),
         "application": held[0].application,
         "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWER_VALUE,
         "instances": instances,
@@ -84,7 +89,7 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     return FoundResource(properties, asked, id=held[0].application)
 
 
-def mark_not_adopted(found: FoundResource) -> FoundResource:
+def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:
     """Mark an imported resource as not yet adopted, unless the stack owns one of its instances.
 
     The ``owner`` of a marked resource is the one that Eureka names, empty for none or for several. Without a
@@ -114,7 +119,7 @@ def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
         raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        require_one_eureka_server(f"read {id_.strip()}", peers)
+        require_one_eureka_and_return_errors(f"read {id_.strip()}", peers)
     return held
 
 
@@ -129,7 +134,7 @@ def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
             f"{id_!r} must be the name of an application, as BILLING: an Application is found by that alone,"
             " and one instance, as BILLING/vm-17:billing:8080, is an Instance"
         )
-    return REGISTRY_LISTS.instances_of_application(name.upper(), peers)
+    return SHARED_REGISTRY_LIST_CACHE.instances_of_application(name.upper(), peers)
 
 
 def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
@@ -147,7 +152,7 @@ def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, I
 
 def _member_inputs(held: Instance) -> Properties:
     """Return the inputs that ask for one instance of an application as Eureka holds it."""
-    return {name: value for name, value in _instance_inputs(held).items() if name in MEMBER_PROPERTIES}
+    return {name: value for name, value in _instance_inputs(held).items() if name in MEMBER_PROPERTY_NAMES}
 
 
 def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
@@ -169,7 +174,7 @@ def _instance_inputs(held: Instance) -> Properties:
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)
     found["metadata"] = {
-        key: value for key, value in found["metadata"].items() if not key.startswith(RESERVED_PREFIX)
+        key: value for key, value in found["metadata"].items() if not key.startswith(RESERVED_METADATA_PREFIX)
     }
     found = {name: value for name, value in found.items() if value not in (None, "", {})}
     written = {name: value for name, value in found.items() if FIXED_DEFAULTS.get(name) != value}
@@ -183,17 +188,17 @@ def _instance_inputs(held: Instance) -> Properties:
     return written
 
 
-def _management_properties(held: Instance, owner: StackOwner) -> Properties:
+def _renewer_and_on_conflict(held: Instance, owner: StackOwner) -> Properties:
     is_own = held.owner == str(owner)
     adopt = {} if is_own else {"on_conflict": OnConflict.ADOPT.value}
-    return {"renewer": _renewer(held), **adopt}
+    return {"renewer": _renewer_or_self(held), **adopt}
 
 
 def _owner_properties(owner: StackOwner, service_url: str) -> Properties:
     return {"service_url": service_url, "owner": str(owner)}
 
 
-def _renewer(held: Instance) -> str:
+def _renewer_or_self(held: Instance) -> str:
     return held.renewer or SELF_RENEWER_VALUE
 
 

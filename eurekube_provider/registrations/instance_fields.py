@@ -9,7 +9,7 @@ from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVI
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.registrations.properties import PROPERTIES, Properties
 
-_FIELD_CLASSES = {"port": Port, "secure_port": Port, "lease": EurekaLease}
+_CLASS_BY_FIELD_NAME = {"port": Port, "secure_port": Port, "lease": EurekaLease}
 _PROPERTIES_OF_INSTANCE = tuple(each for each in PROPERTIES if each.instance_path)
 _EXCLUDED_METADATA_KEYS = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
     each.instance_path[1]
@@ -42,7 +42,7 @@ def properties_to_instance(
         else:
             fields[field] = each.type(value)
     fields["metadata"] |= marks
-    parts = {name: made(**fields.pop(name)) for name, made in _FIELD_CLASSES.items()}
+    parts = {name: made(**fields.pop(name)) for name, made in _CLASS_BY_FIELD_NAME.items()}
     return Instance(status=status, **parts, **fields)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.model import Instance, same_contents
+from eurekube_provider.core.model import Instance, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
@@ -19,18 +19,18 @@ from eurekube_provider.registrations.difference import (
 )
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.properties import (
-    ASKED_STATUS,
-    ID_IS_DEFAULT,
-    INCARNATION,
+    ASKED_STATUS_PROPERTY,
+    ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     INPUT_NAMES,
     LEAVING_MARK,
-    SEEN_INCARNATION,
+    SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
 )
 
-IDENTITY_PROPERTIES = ("application", "instance_id")
+IDENTITY_PROPERTY_NAMES = ("application", "instance_id")
 """Properties that identify a registration: a change of one makes another registration."""
 
 
@@ -45,17 +45,17 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
-    replaces = [name for name in IDENTITY_PROPERTIES if olds.get(name) != news.get(name)]
+    replaces = [name for name in IDENTITY_PROPERTY_NAMES if olds.get(name) != news.get(name)]
     if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
         return StateDifference(has_changes=True, replaces=tuple(replaces))
     have = DesiredState.from_properties(olds)
-    want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
+    want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
     changes = (
         bool(replaces)
         or has_leftovers(olds, news)
-        or not same_contents(want.single_registration.instance, have.single_registration.instance)
+        or not same_contents_but_status(want.single_registration.instance, have.single_registration.instance)
         or (want.single_registration.enforced_status is None)
         != (have.single_registration.enforced_status is None)
         or (
@@ -63,7 +63,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
             and want.single_registration.enforced_status != olds.get("status")
         )
         or olds.get("seen_owner", have.owner) != have.owner
-        or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
+        or olds.get(SEEN_INCARNATION_PROPERTY, have.incarnation) != have.incarnation
         or want.management_properties != have.management_properties
     )
     return StateDifference(changes, tuple(replaces))
@@ -82,13 +82,13 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     actual = held.all_instances[desired.single_registration.instance.key]
     given, properties = properties.keys(), with_defaults(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
-    asked = properties.get(ASKED_STATUS, properties.get("status"))
+    asked = properties.get(ASKED_STATUS_PROPERTY, properties.get("status"))
     result = {
-        **{key: properties[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT) if key in properties},
+        **{key: properties[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in properties},
         **instance_to_properties(actual),
         "owner": properties["owner"],
-        INCARNATION: properties.get(INCARNATION),
-        SEEN_INCARNATION: _differing_incarnation(properties, actual),
+        INCARNATION_PROPERTY: properties.get(INCARNATION_PROPERTY),
+        SEEN_INCARNATION_PROPERTY: _differing_incarnation(properties, actual),
         "overridden_status": actual.overridden_status.value,
         "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
@@ -97,7 +97,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         STILL_ENFORCED_MARK: actual.enforced
         if has_stale_enforced_mark(actual, asked if enforced else None)
         else None,
-        ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
+        ASKED_STATUS_PROPERTY: asked if enforced and asked != actual.status.value else None,
     }
     result = {key: value for key, value in result.items() if value is not None}
     return {**without_fixed_defaults(result), **{key: result[key] for key in given & result.keys()}}
@@ -107,7 +107,7 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
     """Return the inputs of a program that asks for the instance as Eureka holds it, so that a preview
     shows drift.
     """
-    wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT) if key in outs}
+    wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in outs}
     if not with_defaults(outs)["status_is_enforced"]:
         wanted.pop("status", None)
     return {**without_fixed_defaults(wanted), **findings_of_refresh(outs)}
@@ -123,7 +123,7 @@ def _differing_incarnation(properties: Mapping[str, Any], actual: Instance) -> s
 
     An instance that no stack registered has no incarnation, and counts as no difference.
     """
-    is_other = actual.incarnation != (properties.get(INCARNATION) or "")
+    is_other = actual.incarnation != (properties.get(INCARNATION_PROPERTY) or "")
     is_named = bool(actual.incarnation) or actual.owner == properties["owner"]
     return actual.incarnation if is_other and is_named else None
 

@@ -21,16 +21,22 @@ from eurekube_provider.core.errors import (
     SomeRegistrationsFailed,
 )
 from eurekube_provider.core.identity import SELF_RENEWER_VALUE
-from eurekube_provider.core.model import EMPTY_MAPPING, Instance, InstanceKey, Status, same_contents
+from eurekube_provider.core.model import (
+    EMPTY_MAPPING,
+    Instance,
+    InstanceKey,
+    Status,
+    same_contents_but_status,
+)
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, RefusalReason, plan
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.server_verification import require_one_eureka_server
+from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import drain, undo_drains
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.draining import drain_and_find_registered_again, undo_drains
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 from eurekube_provider.registrations.rollback import (
     apply_plan,
     errors_by_key,
@@ -40,7 +46,7 @@ from eurekube_provider.registrations.rollback import (
 )
 from eurekube_provider.registrations.values import OnConflict
 
-REPLICATION_SECONDS = 1.0
+REPLICATION_WAIT_SECONDS = 1.0
 """Seconds until a server has replicated a write to its peers; servers do so within half a second."""
 
 _VERIFY_ATTEMPTS = 5
@@ -109,7 +115,7 @@ def update(
     before = _undo_drains_and_read(wanted, [wanted.owner, previous.owner], peers, previous.program_keys)
     if wanted.incarnation is None:
         wanted = wanted.for_any_incarnation(before.owned)
-    now = wanted.lift_no_longer_enforced_status(previous, before.owned)
+    now = wanted.enforce_up_once_where_status_lifted(previous, before.owned)
     is_back = now.make_registered_again_check(previous)
     returned = frozenset(place for place, have in before.owned_by_others.items() if is_back(have))
     planned = _plan_registrations(now, before, peers, returned)
@@ -125,7 +131,7 @@ def update(
     return _remove_surplus(wanted, after, peers, checks, wait)
 
 
-def preview(wanted: DesiredState, peers: Peers) -> list[str]:
+def preview_lines(wanted: DesiredState, peers: Peers) -> list[str]:
     """Return a line for each step that :func:`update` would take; read Eureka, and change nothing.
 
     Each begins with ``+``, ``~``, ``-``, ``!`` or, where nothing is to be done, a space.
@@ -145,7 +151,7 @@ def preview(wanted: DesiredState, peers: Peers) -> list[str]:
             lines.append(_preview_line(each, before.all_instances.get(each.instance.key)))
         else:
             lines.append(f"  {each}")
-    removals = plan([], before.surplus(wanted), wanted.owner).changes
+    removals = plan([], before.surplus_instances(wanted), wanted.owner).changes
     return [*lines, *sorted(removal.describe() for removal in removals)]
 
 
@@ -160,12 +166,12 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
         "read", previous, read_actual(previous, [previous.owner], peers), peers
     )
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.all_instances]
-    if lost and held.failed_servers:
-        failure = next(iter(held.failed_servers.values()))
+    if lost and held.error_by_failed_server:
+        failure = next(iter(held.error_by_failed_server.values()))
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise RegistryUnreachable(
             f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
-            f" {', '.join(held.failed_servers)} does is not known ({failure})",
+            f" {', '.join(held.error_by_failed_server)} does is not known ({failure})",
             url=failure.url,
         )
     return held if held.all_instances or not previous.registrations else None
@@ -192,8 +198,8 @@ def delete(
     :raises SomeRegistrationsFailed: servers still hold several removed instances; names each.
     """
     held = read_actual(previous, [previous.owner], peers, for_writing=True)
-    if held.failed_servers and any(previous.has_registered(each) for each in held.owned.values()):
-        wait(REPLICATION_SECONDS)
+    if held.error_by_failed_server and any(previous.has_registered(each) for each in held.owned.values()):
+        wait(REPLICATION_WAIT_SECONDS)
         held = read_actual(previous, [previous.owner], peers, for_writing=True)
     held = _count_unverified_servers_as_failed("deregister", previous, held, peers)
     keys = previous.program_keys
@@ -222,7 +228,11 @@ def _count_unverified_servers_as_failed(
     if previous.program_keys.keys() <= held.all_instances.keys():
         return held
     return replace(
-        held, failed_servers={**require_one_eureka_server(f"{verb} {previous}", peers), **held.failed_servers}
+        held,
+        error_by_failed_server={
+            **require_one_eureka_and_return_errors(f"{verb} {previous}", peers),
+            **held.error_by_failed_server,
+        },
     )
 
 
@@ -257,7 +267,7 @@ def _plan_registrations(
     missing = [each for each in desired if each.key not in before.all_instances]
     there = (
         *before.all_instances.values(),
-        *REGISTRY_LISTS.foreign_instances_at_addresses(missing, wanted.owner, peers),
+        *SHARED_REGISTRY_LIST_CACHE.foreign_instances_at_addresses(missing, wanted.owner, peers),
     )
     policies = wanted.policies({*before.owned, *registered_again})
     return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, policies)
@@ -317,7 +327,7 @@ def _verification_errors(wanted: DesiredState, after: ActualState) -> dict[str, 
     result: dict[str, EurekubeError] = {}
     for key, each in wanted.registrations.items():
         held = after.owned.get(each.instance.key)
-        is_there = held is not None and same_contents(
+        is_there = held is not None and same_contents_but_status(
             with_marks_at_absent_servers(each.instance, each.enforced_status, held), held
         )
         if is_there and held is not None and each.enforced_status in (None, held.status):
@@ -350,7 +360,7 @@ def _remove_surplus(
     wait: Callable[[float], None],
 ) -> ActualState:
     """Remove instances that the program does not ask for any more, once all wanted ones are registered."""
-    surplus = held.surplus(wanted)
+    surplus = held.surplus_instances(wanted)
     _drain_and_remove(wanted, surplus, peers, checks, wait)
     gone = {each.key for each in surplus}
     return replace(held, owned={key: each for key, each in held.owned.items() if key not in gone})
@@ -395,7 +405,9 @@ def _drain_and_remove(
     """
     if not leaving:
         return frozenset()
-    registered_again = drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
+    registered_again = drain_and_find_registered_again(
+        [(peers, each) for each in leaving], wanted.drain_seconds, wait
+    )
     leaving = [each for each in leaving if each.key not in registered_again]
     later = checks or RemovalChecks(wait)
     failed: dict[str, EurekubeError] = {}

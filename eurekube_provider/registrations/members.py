@@ -16,8 +16,8 @@ from typing import Any
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.properties import (
-    ID_IS_DEFAULT,
-    INCARNATION,
+    ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     Properties,
     PropertyScope,
     property_names,
@@ -33,26 +33,26 @@ from eurekube_provider.registrations.property_check import (
 )
 from eurekube_provider.registrations.values import UNKNOWN, UnknownMarker
 
-SHARED_PROPERTIES = property_names(PropertyScope.INSTANCE_OR_APPLICATION)
+SHARED_PROPERTY_NAMES = property_names(PropertyScope.INSTANCE_OR_APPLICATION)
 """Properties that an instance may set itself, and else takes from its application."""
 
-MEMBER_PROPERTIES = property_names(PropertyScope.ONE_INSTANCE, PropertyScope.INSTANCE_OR_APPLICATION)
+MEMBER_PROPERTY_NAMES = property_names(PropertyScope.ONE_INSTANCE, PropertyScope.INSTANCE_OR_APPLICATION)
 """Properties that may be written for an instance of an application."""
 
-_COMPARED_PROPERTIES = (*MEMBER_PROPERTIES, "renewer")
+_COMPARED_PROPERTY_NAMES = (*MEMBER_PROPERTY_NAMES, "renewer")
 """Properties that are compared with an instance in Eureka: also the renewer, which a program sets for the
 application only.
 """
 
-MANAGEMENT_PROPERTIES = property_names(PropertyScope.RESOURCE)
+MANAGEMENT_PROPERTY_NAMES = property_names(PropertyScope.RESOURCE)
 """Properties that are the same for all instances of an application."""
 
 ID_BASE_PROPERTY = "id_base"
 """A bookkeeping property: the end of every default id, kept so that a renamed stack renames no instance."""
 
-APPLICATION_INPUTS = (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES, "instances", ID_BASE_PROPERTY)
+APPLICATION_INPUT_NAMES = (*MANAGEMENT_PROPERTY_NAMES, *SHARED_PROPERTY_NAMES, "instances", ID_BASE_PROPERTY)
 
-APPLICATION_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
+APPLICATION_OUTPUT_NAMES = ("statuses", "held_by_others", "created", INCARNATION_PROPERTY)
 """Properties that are known after an update only; statuses and owners that differ are given by key."""
 
 
@@ -63,8 +63,8 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
     :param olds: the checked properties of last time, empty on creation.
     """
     written = {key: value for key, value in news.items() if value is not None}
-    unknown = sorted(set(written) - {*APPLICATION_INPUTS, *APPLICATION_OUTPUTS})
-    problems = [unknown_property_failure(key, key, APPLICATION_INPUTS) for key in unknown]
+    unknown = sorted(set(written) - {*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES})
+    problems = [unknown_property_failure(key, key, APPLICATION_INPUT_NAMES) for key in unknown]
     result, found, warnings = _check_shared_properties(olds, written)
     problems += found
     base = _id_base(olds, written)
@@ -151,7 +151,7 @@ def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mappin
     written = dict((properties.get("instances") or {}).get(key) or {})
     for _ in range(2):  # what differs may be the default of another property, which then differs, too
         full = check({}, _merge_with_application(properties, key, written)).properties
-        for name in _COMPARED_PROPERTIES:
+        for name in _COMPARED_PROPERTY_NAMES:
             if name == "metadata":
                 want, there = full.get(name) or {}, held.get(name) or {}
                 differing = {
@@ -173,10 +173,14 @@ def _check_shared_properties(
 
     :returns: the properties that were written, normalised; the problems; the warnings.
     """
-    alone = {key: written[key] for key in (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES) if key in written}
+    alone = {
+        key: written[key] for key in (*MANAGEMENT_PROPERTY_NAMES, *SHARED_PROPERTY_NAMES) if key in written
+    }
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
-    checked = check(_former_metadata(olds), {**stand_ins, **alone})
-    kept = {name: checked.properties[name] for name in MANAGEMENT_PROPERTIES if name in checked.properties}
+    checked = check(_former_metadata_and_zone(olds), {**stand_ins, **alone})
+    kept = {
+        name: checked.properties[name] for name in MANAGEMENT_PROPERTY_NAMES if name in checked.properties
+    }
     return (
         kept | _select_written_properties(alone, checked.properties),
         list(checked.problems),
@@ -184,7 +188,7 @@ def _check_shared_properties(
     )
 
 
-def _former_metadata(olds: Mapping[str, Any]) -> Properties:
+def _former_metadata_and_zone(olds: Mapping[str, Any]) -> Properties:
     """Return the metadata of the old state, to which a check compares the new ones."""
     return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
@@ -205,13 +209,13 @@ def _check_member(
         {name: item for name, item in value.items() if item is not None}
     )
     problems = [
-        unknown_property_failure(f"{where}.{name}", name, MEMBER_PROPERTIES)
-        for name in sorted(set(written) - set(MEMBER_PROPERTIES))
+        unknown_property_failure(f"{where}.{name}", name, MEMBER_PROPERTY_NAMES)
+        for name in sorted(set(written) - set(MEMBER_PROPERTY_NAMES))
     ]
-    known = {name: item for name, item in written.items() if name in MEMBER_PROPERTIES}
+    known = {name: item for name, item in written.items() if name in MEMBER_PROPERTY_NAMES}
     before = (olds.get("instances") or {}).get(key)
     checked = check(
-        _former_metadata(_merge_with_application(olds, key, before)) if before is not None else {},
+        _former_metadata_and_zone(_merge_with_application(olds, key, before)) if before is not None else {},
         _merge_with_application(application, key, known),
     )
     problems += [
@@ -245,8 +249,8 @@ def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *w
 
 def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
     """Return the written properties only, with their normalised values."""
-    kept = {name: checked[name] for name in SHARED_PROPERTIES if name in written and name in checked}
-    kept |= {name: checked[name] for name in MEMBER_PROPERTIES if name in written and name in checked}
+    kept = {name: checked[name] for name in SHARED_PROPERTY_NAMES if name in written and name in checked}
+    kept |= {name: checked[name] for name in MEMBER_PROPERTY_NAMES if name in written and name in checked}
     metadata = written.get("metadata")
     if isinstance(metadata, Mapping):
         kept["metadata"] = {
@@ -265,7 +269,7 @@ def _merge_with_application(application: Mapping[str, Any], key: str, own: Any) 
         return {}
     merged: Properties = {
         name: application[name]
-        for name in (*MANAGEMENT_PROPERTIES, *SHARED_PROPERTIES)
+        for name in (*MANAGEMENT_PROPERTY_NAMES, *SHARED_PROPERTY_NAMES)
         if name in application
     }
     above = merged.get("metadata")
@@ -278,7 +282,7 @@ def _merge_with_application(application: Mapping[str, Any], key: str, own: Any) 
         merged["secure_port_enabled"] = True  # naming one enables it, here as anywhere
     if not merged.get("instance_id"):
         merged["instance_id"] = _default_member_id(merged, key, application.get(ID_BASE_PROPERTY))
-    merged.pop(ID_IS_DEFAULT, None)
+    merged.pop(ID_IS_DEFAULT_PROPERTY, None)
     return merged
 
 

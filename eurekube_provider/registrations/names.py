@@ -11,26 +11,26 @@ from functools import lru_cache
 from typing import Any
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.registrations.members import APPLICATION_INPUTS, APPLICATION_OUTPUTS
+from eurekube_provider.registrations.members import APPLICATION_INPUT_NAMES, APPLICATION_OUTPUT_NAMES
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, Properties
 
 INSTANCES_PROPERTY = "instances"
 """The property of an application that maps keys to the properties of its instances."""
 
-_CACHED_NAMES = 512
+_MOST_CACHED_NAMES = 512
 """The number of names that are remembered: more than exist, so that misspelt names cannot fill the memory."""
 
-_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUTS, *APPLICATION_OUTPUTS}
+_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES}
 _SNAKE_CASE_NAME_PATTERN = re.compile(
     "|".join(rf"\b{name}\b" for name in sorted(_PROPERTY_NAMES, key=len, reverse=True) if "_" in name)
 )
 
 
-to_camel_case = lru_cache(_CACHED_NAMES)(camel_case)
+to_camel_case = lru_cache(_MOST_CACHED_NAMES)(camel_case)
 """Return ``host_name`` as ``hostName``."""
 
 
-@lru_cache(_CACHED_NAMES)
+@lru_cache(_MOST_CACHED_NAMES)
 def to_snake_case(name: str) -> str:
     """Return ``hostName`` as ``host_name``; a name in snake case stays."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)

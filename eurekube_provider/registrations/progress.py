@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
-EPHEMERAL_INTERVAL_SECONDS = 1.0
+EPHEMERAL_MESSAGE_INTERVAL_SECONDS = 1.0
 """Seconds between two sentences where the second replaces the first on the screen."""
 
-LINE_INTERVAL_SECONDS = 10.0
+PROGRESS_LINE_INTERVAL_SECONDS = 10.0
 """Seconds between two lines that stay on the screen."""
 
 _CURRENT_REPORTER: ContextVar[ProgressReporter | None] = ContextVar("progress", default=None)
@@ -29,7 +29,7 @@ class ProgressReporter:
     """
 
     report: Callable[[str], None]
-    interval_seconds: float = LINE_INTERVAL_SECONDS
+    interval_seconds: float = PROGRESS_LINE_INTERVAL_SECONDS
 
     @contextmanager
     def activate(self) -> Iterator[None]:

@@ -241,7 +241,7 @@ PROPERTIES = (
         values.parse_renewer,
         "who renews it, see below; an empty one is refused",
         instance_path=("metadata", RENEWER_KEY),
-        missing_error=values.NO_RENEWER_ERROR,
+        missing_error=values.NO_RENEWER_PROBLEM_TEXT,
         default_text="`eurekube:operatorName`, else `eurekube`",
     ),
     Property(
@@ -278,13 +278,13 @@ def property_names(*scopes: PropertyScope) -> tuple[str, ...]:
     return tuple(each.name for each in PROPERTIES if each.scope in scopes)
 
 
-ID_IS_DEFAULT = "instance_id_is_default"
+ID_IS_DEFAULT_PROPERTY = "instance_id_is_default"
 """A bookkeeping property, True for a default instance id, which a renamed stack keeps."""
 
-INCARNATION = "incarnation"
+INCARNATION_PROPERTY = "incarnation"
 """The incarnation of a registration: made at creation, kept by updates, never set by a program."""
 
-SEEN_INCARNATION = "seen_incarnation"
+SEEN_INCARNATION_PROPERTY = "seen_incarnation"
 """A bookkeeping property: the incarnation that Eureka names in place of the state's; by key for a
 EurekaApplication. An earlier release wrote the last one alone.
 """
@@ -312,7 +312,7 @@ the mark.
 LEFTOVER_MARKS = (LEAVING_MARK, STILL_ENFORCED_MARK, ABSENT_MARK, HALF_DONE_MARK)
 """Leftovers of an earlier run that a refresh or a check found, which an update must handle."""
 
-ASKED_STATUS = "asked_status"
+ASKED_STATUS_PROPERTY = "asked_status"
 """The status that the program enforces, kept where Eureka held another one; else absent."""
 
 OUTPUT_ONLY_NAMES = (
@@ -320,8 +320,8 @@ OUTPUT_ONLY_NAMES = (
     "last_updated",
     "seen_owner",
     "status_is_enforced",
-    INCARNATION,
-    SEEN_INCARNATION,
+    INCARNATION_PROPERTY,
+    SEEN_INCARNATION_PROPERTY,
 )
 """Properties that only Eureka knows; in the state, never among the inputs."""
 
@@ -336,7 +336,13 @@ holds a secret.
 """
 
 BOOKKEEPING_NAMES = frozenset(
-    {*LEFTOVER_MARKS, ID_IS_DEFAULT, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID_MARK}
+    {
+        *LEFTOVER_MARKS,
+        ID_IS_DEFAULT_PROPERTY,
+        SEEN_INCARNATION_PROPERTY,
+        ASKED_STATUS_PROPERTY,
+        SECRET_ID_MARK,
+    }
 )
 """Bookkeeping properties in a state, which no program or preview shows."""
 

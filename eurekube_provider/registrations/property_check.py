@@ -17,7 +17,7 @@ from eurekube_provider.core.text import describe_oversized_metadata, describe_un
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.defaults import default_instance_id, with_defaults
 from eurekube_provider.registrations.properties import (
-    ID_IS_DEFAULT,
+    ID_IS_DEFAULT_PROPERTY,
     INPUT_NAMES,
     OUTPUT_ONLY_NAMES,
     PROPERTIES,
@@ -31,6 +31,8 @@ from eurekube_provider.registrations.values import UNKNOWN, BadValue, UnfitValue
 class CheckFailure:
     """One property that cannot be used, and the reason.
 
+    :ivar property: the property's name, or its path, such as ``instances.a.host_name``; empty for none.
+    :ivar reason: a sentence, or the end of one that begins with the property's name.
     :ivar redacted_reason: the reason where the property is a secret; empty where no reason repeats its value.
     """
 
@@ -97,7 +99,7 @@ class _PropertyCheck:
         self._news = {
             key: value
             for key, value in news.items()
-            if value is not None and key not in OUTPUT_ONLY_NAMES and key != ID_IS_DEFAULT
+            if value is not None and key not in OUTPUT_ONLY_NAMES and key != ID_IS_DEFAULT_PROPERTY
         }
         self._result: Properties = {}
         self._problems: list[CheckFailure] = []
@@ -153,7 +155,7 @@ class _PropertyCheck:
             )
 
     def _check_instance_id(self) -> None:
-        self._result[ID_IS_DEFAULT] = "instance_id" not in self._news
+        self._result[ID_IS_DEFAULT_PROPERTY] = "instance_id" not in self._news
         (described,) = (each for each in PROPERTIES if each.name == "instance_id")
         self._check_value(described, self._default_instance_id())
         value = self._result.get("instance_id")
@@ -169,7 +171,9 @@ class _PropertyCheck:
             return default
         same = all(self._olds.get(name) == self._result[name] for name in ("application", "port"))
         return (
-            str(self._olds["instance_id"]) if same and with_defaults(self._olds)[ID_IS_DEFAULT] else default
+            str(self._olds["instance_id"])
+            if same and with_defaults(self._olds)[ID_IS_DEFAULT_PROPERTY]
+            else default
         )
 
     def _check_value(self, described: Property, default: Any) -> None:

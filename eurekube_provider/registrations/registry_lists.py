@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.identity import are_of_same_stack
+from eurekube_provider.core.identity import are_owners_of_same_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 
-CACHE_SECONDS = 15.0
+LIST_CACHE_SECONDS = 15.0
 """Seconds for which one list is used."""
 
 ApplicationAddress = tuple[str, str, int]
@@ -27,6 +27,13 @@ ApplicationAddress = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class _CachedList:
+    """A list of one Eureka, or the error in its place.
+
+    :ivar read_at: when the list was read, by the monotonic clock.
+    :ivar by_address: the listed instances, by application, IP address and port.
+    :ivar error: why there is no list; None where there is one.
+    """
+
     read_at: float
     by_address: dict[ApplicationAddress, list[Instance]]
     error: RegistryError | None
@@ -63,10 +70,12 @@ class RegistryListCache:
         :raises RegistryError: an instance at such an address cannot be read.
         """
         listed = self.other_instances_at_addresses(wanted, peers)
-        suggested = {each.key: each for each in listed if not are_of_same_stack(each.owner, owner)}
+        suggested = {each.key: each for each in listed if not are_owners_of_same_stack(each.owner, owner)}
         refused: RefusalByKey = {}
         found = read_instances(peers, suggested, refused).values()
-        there = [each for each in found if each is not None and not are_of_same_stack(each.owner, owner)]
+        there = [
+            each for each in found if each is not None and not are_owners_of_same_stack(each.owner, owner)
+        ]
         return [*there, *(suggested[key] for key in refused)]
 
     def other_instances_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
@@ -108,13 +117,13 @@ class RegistryListCache:
             kept = self._entries.setdefault(peers, _CacheEntry())
         with kept.lock:
             listed = kept.listed
-            is_old = listed is None or time.monotonic() - listed.read_at > CACHE_SECONDS
+            is_old = listed is None or time.monotonic() - listed.read_at > LIST_CACHE_SECONDS
             if listed is None or is_old or (retries_failed and listed.error is not None):
                 listed = kept.listed = _read_list(peers)
             return listed
 
 
-REGISTRY_LISTS = RegistryListCache()
+SHARED_REGISTRY_LIST_CACHE = RegistryListCache()
 """The cached lists of this process."""
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 
-RENEWED_AFTER_SECONDS = 300.0
+RENEWED_BY_SOMEBODY_AFTER_SECONDS = 300.0
 """Seconds after which a registration that still stands was renewed: a lease of 90 s, evictions each 60 s
 and a list of half a minute ago are over, even with clocks that differ.
 """
@@ -30,7 +30,7 @@ def is_renewer_at_work(listed: Iterable[Instance], renewer: str, now_ms: float) 
     written_at = [one.written_at_ms for one in listed if one.renewer == renewer]
     if not written_at:
         return False
-    return True if min(written_at) < now_ms - RENEWED_AFTER_SECONDS * 1000 else None
+    return True if min(written_at) < now_ms - RENEWED_BY_SOMEBODY_AFTER_SECONDS * 1000 else None
 
 
 class RenewerCheck:
@@ -51,7 +51,9 @@ class RenewerCheck:
                 return ""
             self._asked.add(place)
         try:
-            seen = is_renewer_at_work(REGISTRY_LISTS.all_instances(peers), renewer, time.time() * 1000)
+            seen = is_renewer_at_work(
+                SHARED_REGISTRY_LIST_CACHE.all_instances(peers), renewer, time.time() * 1000
+            )
         except Exception:  # noqa: BLE001 - it is worth no failed registration
             return ""
         if seen is not False:
@@ -64,5 +66,5 @@ class RenewerCheck:
         )
 
 
-RENEWER_CHECK = RenewerCheck()
+SHARED_RENEWER_CHECK = RenewerCheck()
 """The renewer check of this process, which lives as long as one update."""

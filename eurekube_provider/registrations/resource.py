@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryRejected
-from eurekube_provider.core.identity import StackOwner, are_of_same_stack, parse_owner
+from eurekube_provider.core.identity import StackOwner, are_owners_of_same_stack, parse_owner
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.removal_checks import REMOVAL_CHECKS
+from eurekube_provider.eureka.removal_checks import SHARED_REMOVAL_CHECKS
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.registrations import application_state, instance_state, lifecycle
 from eurekube_provider.registrations.actual import ActualState
@@ -40,14 +40,14 @@ from eurekube_provider.registrations.difference import (
 )
 from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
 from eurekube_provider.registrations.members import ID_BASE_PROPERTY, check_application, member_properties
-from eurekube_provider.registrations.progress import EPHEMERAL_INTERVAL_SECONDS, ProgressReporter
+from eurekube_provider.registrations.progress import EPHEMERAL_MESSAGE_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
     HALF_DONE_MARK,
-    INCARNATION,
+    INCARNATION_PROPERTY,
     LEAVING_MARK,
     SECRET_ID_MARK,
-    SEEN_INCARNATION,
+    SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
     contains_unknown,
@@ -55,8 +55,8 @@ from eurekube_provider.registrations.properties import (
     split_secret_placeholders,
 )
 from eurekube_provider.registrations.property_check import CheckedProperties, check, same_address_failure
-from eurekube_provider.registrations.registry_lists import REGISTRY_LISTS
-from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
+from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.servers import (
     SHARED_PEERS,
     abandoned_message,
@@ -66,11 +66,11 @@ from eurekube_provider.registrations.servers import (
 )
 from eurekube_provider.registrations.values import OnConflict
 
-_MAX_REPORTED = 3
+_MAX_REPORTED_ONE_BY_ONE = 3
 """The number of warnings, or of instances that were not removed, that are reported one by one."""
 
 
-_LEFTOVER_SENTENCES = {
+_SENTENCE_BY_LEFTOVER_MARK = {
     ABSENT_MARK: "Eureka does not hold what the state has; the update registers it again",
     HALF_DONE_MARK: (
         "an earlier run ended before its state was written; the update finishes or undoes what it did"
@@ -81,7 +81,9 @@ _LEFTOVER_SENTENCES = {
     STILL_ENFORCED_MARK: (
         "an earlier run enforced a status that the program does not; the update takes it back"
     ),
-    SEEN_INCARNATION: "Eureka names another creation of it than the state; the update puts the state's back",
+    SEEN_INCARNATION_PROPERTY: (
+        "Eureka names another creation of it than the state; the update puts the state's back"
+    ),
 }
 """The sentence that reports each leftover of an earlier run, by mark."""
 
@@ -111,7 +113,7 @@ class FoundResource:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationType:
+class RegistrationKind:
     """The functions for EurekaInstance or for EurekaApplication: checks, differences, inputs and outputs.
 
     :ivar stables: the properties that an update never changes.
@@ -127,8 +129,8 @@ class RegistrationType:
     addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
-INSTANCE_REGISTRATION_TYPE = RegistrationType(
-    instance_state.IDENTITY_PROPERTIES,
+INSTANCE_REGISTRATION_KIND = RegistrationKind(
+    instance_state.IDENTITY_PROPERTY_NAMES,
     check,
     without_fixed_defaults,
     instance_state.diff,
@@ -137,7 +139,7 @@ INSTANCE_REGISTRATION_TYPE = RegistrationType(
     instance_state.resource_id,
     lambda properties: CalledAddress.from_instances([properties]),
 )
-APPLICATION_REGISTRATION_TYPE = RegistrationType(
+APPLICATION_REGISTRATION_KIND = RegistrationKind(
     ("application", ID_BASE_PROPERTY),
     check_application,
     dict,
@@ -161,7 +163,7 @@ class RegistrationResource:
 
     def __init__(
         self,
-        kind: RegistrationType,
+        kind: RegistrationKind,
         setting: SettingLookup,
         warn: Callable[[str], None] | None = None,
         show_progress: Callable[[str], None] | None = None,
@@ -169,7 +171,7 @@ class RegistrationResource:
         self._kind = kind
         self._setting = setting
         self._progress = (
-            ProgressReporter(show_progress, EPHEMERAL_INTERVAL_SECONDS)
+            ProgressReporter(show_progress, EPHEMERAL_MESSAGE_INTERVAL_SECONDS)
             if show_progress
             else ProgressReporter(print_to_standard_error)
         )
@@ -187,11 +189,13 @@ class RegistrationResource:
             **self._kind.without_fixed_defaults(checked.properties),
             **select_derived_secrets(derived, checked.properties),
         }
-        for one in checked.warnings[:_MAX_REPORTED]:
+        for one in checked.warnings[:_MAX_REPORTED_ONE_BY_ONE]:
             reason = one.reason if self._hides_secrets else one.reason_without_value()
             self._warn(f"{properties.get('owner')}: {one.property}: {reason}")
-        if len(checked.warnings) > _MAX_REPORTED:
-            self._warn(f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED} more")
+        if len(checked.warnings) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(
+                f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED_ONE_BY_ONE} more"
+            )
         DECLARED_RESOURCES.record_declared(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._find_leftover_marks(olds, properties)
@@ -213,7 +217,7 @@ class RegistrationResource:
             is_new = has_new_finding(findings_of_refresh(olds), findings_of_refresh(news))
             return replace(difference, has_changes=difference.has_changes or is_new)
         difference = self._kind.diff(olds, news)
-        for mark, reason in _LEFTOVER_SENTENCES.items():
+        for mark, reason in _SENTENCE_BY_LEFTOVER_MARK.items():
             if mark in olds or mark in news:
                 self._warn(f"{news.get('owner')}: {reason}")
         if not difference.replaces:
@@ -228,18 +232,18 @@ class RegistrationResource:
         A replacement registers the new resource before the old one is removed, perhaps in another run; where
         both have the same place, only the incarnation tells them apart.
         """
-        news = {**news, INCARNATION: secrets.token_hex(4)}
+        news = {**news, INCARNATION_PROPERTY: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
         wait = CANCELLATION.begin_call(wanted.drain_seconds)
-        peers = self._peers_for_writing(wanted)
-        doubt = RENEWER_CHECK.missing_renewer_warning(peers, wanted.connection, wanted.renewer)
+        peers = self._peers_without_removal_checks(wanted)
+        doubt = SHARED_RENEWER_CHECK.missing_renewer_warning(peers, wanted.connection, wanted.renewer)
         id_ = secrets.token_hex(16) if SECRET_ID_MARK in news else self._kind.resource_id(wanted, news)
         with _attach_half_made_state(id_, news), self._progress.activate():
-            held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, wait)
+            held = lifecycle.create(wanted, peers, SHARED_REMOVAL_CHECKS, wait)
         if doubt:
             self._warn(doubt)
         if wanted.has_members:
-            REMOVAL_CHECKS.check_and_remove_again()  # of members that the program does not have
+            SHARED_REMOVAL_CHECKS.check_and_remove_again()  # of members that the program does not have
             news["created"] = datetime.now(UTC).isoformat()
         self._warn_of_unaddressable(held.unaddressable)
         return CreatedResource(id_, self._kind.outputs(news, wanted, held))
@@ -272,16 +276,16 @@ class RegistrationResource:
         olds = complete_imported_state(olds, news)
         previous = DesiredState.from_properties(olds)
         if is_adoption:
-            olds[INCARNATION] = secrets.token_hex(4)
-        kept = {name: olds.get(name) for name in ("created", INCARNATION)}
+            olds[INCARNATION_PROPERTY] = secrets.token_hex(4)
+        kept = {name: olds.get(name) for name in ("created", INCARNATION_PROPERTY)}
         news = {**news, **kept}
         wanted = DesiredState.from_properties(news)
         wait = CANCELLATION.begin_call(wanted.drain_seconds)
-        peers = self._peers_for_writing(wanted)
+        peers = self._peers_without_removal_checks(wanted)
         with _attach_half_made_state("", olds), self._progress.activate():
-            held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
+            held = lifecycle.update(previous, wanted, peers, SHARED_REMOVAL_CHECKS, wait)
         if wanted.has_members:
-            REMOVAL_CHECKS.check_and_remove_again()
+            SHARED_REMOVAL_CHECKS.check_and_remove_again()
         self._warn_of_unaddressable(held.unaddressable)
         return self._kind.outputs(news, wanted, held)
 
@@ -304,14 +308,14 @@ class RegistrationResource:
             self._setting, previous.connection, previous.service_urls, is_leaving=True
         )
         with way_out, self._progress.activate():
-            removal = lifecycle.delete(previous, peers, wanted.__contains__, REMOVAL_CHECKS, wait)
-            REMOVAL_CHECKS.check_and_remove_again()
+            removal = lifecycle.delete(previous, peers, wanted.__contains__, SHARED_REMOVAL_CHECKS, wait)
+            SHARED_REMOVAL_CHECKS.check_and_remove_again()
         if previous.registrations and not (removal.removed or removal.not_removed):
             self._warn(lifecycle.not_registered_message(previous))
-        for instance in removal.not_removed[:_MAX_REPORTED]:
+        for instance in removal.not_removed[:_MAX_REPORTED_ONE_BY_ONE]:
             self._warn(lifecycle.not_removed_message(instance))
-        if len(removal.not_removed) > _MAX_REPORTED:
-            self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED} more")
+        if len(removal.not_removed) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
         self._warn_of_unaddressable(removal.unaddressable)
 
     def _displayed_address(self, instance: Instance) -> str:
@@ -328,7 +332,7 @@ class RegistrationResource:
         """
         owner = str(checked.properties.get("owner"))
         service_url = str(checked.properties.get("service_url"))
-        found = DECLARED_RESOURCES.addresses.claim(owner, service_url, checked.addresses)
+        found = DECLARED_RESOURCES.addresses.claim_and_find_conflicts(owner, service_url, checked.addresses)
         if not found or checked.problems:
             return checked
         stood = self._kind.addresses(olds)
@@ -382,12 +386,12 @@ class RegistrationResource:
         """
         listed = {
             each.key: each
-            for each in REGISTRY_LISTS.other_instances_at_addresses(instances, peers)
-            if not are_of_same_stack(each.owner, ignored_owner)
+            for each in SHARED_REGISTRY_LIST_CACHE.other_instances_at_addresses(instances, peers)
+            if not are_owners_of_same_stack(each.owner, ignored_owner)
         }
         refused = RefusalByKey()
         try:
-            read = read_instances(peers, list(listed)[:_MAX_REPORTED], refused)
+            read = read_instances(peers, list(listed)[:_MAX_REPORTED_ONE_BY_ONE], refused)
         except RegistryError:
             return
         there = (*read.values(), *(listed[key] for key in refused))
@@ -398,29 +402,29 @@ class RegistrationResource:
                 f"{each.instance_id} is registered there, too, and {describe_owner(each)}; give one of them "
                 "another host_name or port, or remove one"
             )
-        if found and len(listed) > _MAX_REPORTED:
-            self._warn(f"and up to {len(listed) - _MAX_REPORTED} more in the same way")
+        if found and len(listed) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(f"and up to {len(listed) - _MAX_REPORTED_ONE_BY_ONE} more in the same way")
 
     def _warn_of_unaddressable(self, refused: Mapping[InstanceKey, RegistryRejected]) -> None:
         """Warn of instances that are listed as the resource's own, and can be neither read nor removed."""
-        for (application, instance_id), error in list(refused.items())[:_MAX_REPORTED]:
+        for (application, instance_id), error in list(refused.items())[:_MAX_REPORTED_ONE_BY_ONE]:
             self._warn(
                 f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
                 f" left as it is, since no request can name it ({error}); end what registers it"
             )
-        if len(refused) > _MAX_REPORTED:
-            self._warn(f"and {len(refused) - _MAX_REPORTED} more in the same way")
+        if len(refused) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(f"and {len(refused) - _MAX_REPORTED_ONE_BY_ONE} more in the same way")
 
     def _peers(self, desired: DesiredState) -> Peers:
         return peers_for_urls(self._setting, desired.connection, desired.service_urls)
 
-    def _peers_for_writing(self, wanted: DesiredState) -> Peers:
+    def _peers_without_removal_checks(self, wanted: DesiredState) -> Peers:
         """Return the servers, and cancel the checks of earlier removals there: the new registration is no
         leftover of a removal.
         """
         peers = self._peers(wanted)
         for place in wanted.program_keys:
-            REMOVAL_CHECKS.forget(peers, place)
+            SHARED_REMOVAL_CHECKS.forget(peers, place)
         return peers
 
 

@@ -18,7 +18,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, program_key
-from eurekube_provider.registrations.draining import CONCURRENT_REQUESTS, without_drain_mark
+from eurekube_provider.registrations.draining import MOST_CONCURRENT_REQUESTS, without_drain_mark
 from eurekube_provider.registrations.progress import SentChangesCounter
 
 _MAX_NAMED_KEYS = 20
@@ -35,13 +35,14 @@ def apply_plan(
 
     :param is_from_uncached_reads: True if the plan was made from a reading of a moment ago.
     """
-    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as executor:
+    with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:
         return Writer(peers, sent=SentChangesCounter(len(planned.changes)).count).apply(
             planned,
             wanted.owner,
             executor,
             lease_count=len(wanted.registrations),
-            is_from_uncached_reads=is_from_uncached_reads and len(planned.changes) <= CONCURRENT_REQUESTS,
+            is_from_uncached_reads=is_from_uncached_reads
+            and len(planned.changes) <= MOST_CONCURRENT_REQUESTS,
         )
 
 
@@ -77,7 +78,7 @@ def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) 
         return RollbackResult(
             f"{left_over_message(peers, places)} (it could not be taken back: {error})", is_complete=False
         )
-    if now.failed_servers and not now.all_instances:
+    if now.error_by_failed_server and not now.all_instances:
         return RollbackResult(left_over_message(peers, places), is_complete=False)
     written = {place: each for place, each in now.owned.items() if wanted.has_registered(each)}
     overwritten = {
@@ -137,7 +138,9 @@ def restore_failed_updates(
         if sent is None or there is None or (sent.key in before.owned and not previous.has_registered(there)):
             continue
         try:
-            how = is_away or _restore_if_written(sent, there, peers, is_ours=sent.key in before.owned)
+            how = is_away or _restore_if_written_and_describe(
+                sent, there, peers, is_ours=sent.key in before.owned
+            )
         except RegistryError as failure:
             how = f"what stands there now is not known, and the next refresh shows it ({failure})"
             is_away = how if isinstance(failure, RegistryUnreachable) else ""
@@ -145,7 +148,7 @@ def restore_failed_updates(
     return reworded
 
 
-def _restore_if_written(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> str:
+def _restore_if_written_and_describe(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> str:
     held = peers.read(*before.key)
     written = {(one.owner, one.incarnation) for one in ((sent, before) if is_ours else (sent,))}
     if held is not None and (held.owner, held.incarnation) in written:

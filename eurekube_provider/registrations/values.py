@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
-from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
+from eurekube_provider.core.identity import (
+    RESERVED_METADATA_PREFIX,
+    StackOwner,
+    check_metadata_key,
+    parse_owner,
+)
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.networks import describe_ambiguous_address
 from eurekube_provider.core.text import describe_unfit_name, describe_unreadable_text
@@ -33,20 +38,21 @@ class OnConflict(StrEnum):
 
 SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)
 
-NO_RENEWER_ERROR = (
+NO_RENEWER_PROBLEM_TEXT = (
     "a registration that nobody renews lapses after 90 seconds and drives Eureka into self-preservation: "
     "name the operator that shall renew it (by default eurekube), or write 'self' if the application sends "
     "its own renewals"
 )
 
-_METADATA_KEYS_ERROR = (
+_METADATA_KEYS_PROBLEM_TEXT = (
     "a key would not arrive as written: use letters, digits, dots and dashes, starting with a letter"
 )
 
 
 class BadValue(Exception):
-    """A value that cannot be used, which becomes a problem of its property.
+    """The error for a value that cannot be used; it becomes a problem of the value's property.
 
+    :ivar reason: the end of a sentence that begins with the property's name, or a sentence of its own.
     :ivar redacted_reason: the reason without the value, which may be a secret.
     """
 
@@ -62,8 +68,9 @@ class BadValue(Exception):
 
 
 class UnfitValue(BadValue):
-    """A value that must not be registered. Existing instances may have it, so the value is kept for
-    reading them.
+    """The error for a value that must not be registered.
+
+    :ivar value: the value, normalised: existing instances may have it, and are read with it.
     """
 
     def __init__(self, reason: str, value: Any, redacted_reason: str = "") -> None:
@@ -171,13 +178,13 @@ def parse_metadata(value: Any) -> dict[str, Any]:
     result: dict[str, Any] = {}
     problems = []
     for key, item in sorted(value.items()):
-        if key.startswith(RESERVED_PREFIX):
-            reserved = f"keys that start with {RESERVED_PREFIX} are Eurekube's own"
+        if key.startswith(RESERVED_METADATA_PREFIX):
+            reserved = f"keys that start with {RESERVED_METADATA_PREFIX} are Eurekube's own"
             raise BadValue(f"key {key!r}: {reserved}", reserved)
         try:
             check_metadata_key(key)
         except InvalidInstance as error:
-            raise BadValue(error.reason, _METADATA_KEYS_ERROR) from None
+            raise BadValue(error.reason, _METADATA_KEYS_PROBLEM_TEXT) from None
         if isinstance(item, Mapping | list | tuple):
             nested = "must be a text, since Eureka's metadata are not nested"
             raise BadValue(f"the value of {key!r} {nested}", f"a value {nested}")
@@ -204,7 +211,7 @@ def parse_url(value: Any) -> str:
 def parse_renewer(value: Any) -> str:
     """Return the name of a registration's renewer; refuse an empty one."""
     if not isinstance(value, str) or not value.strip():
-        raise BadValue(NO_RENEWER_ERROR)
+        raise BadValue(NO_RENEWER_PROBLEM_TEXT)
     return _require_readable(value.strip())
 
 

@@ -11,8 +11,8 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.members import (
-    APPLICATION_INPUTS,
-    APPLICATION_OUTPUTS,
+    APPLICATION_INPUT_NAMES,
+    APPLICATION_OUTPUT_NAMES,
     ID_BASE_PROPERTY,
     instance_ids,
 )
@@ -20,7 +20,7 @@ from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVATION_SOURCES,
     MEMBER_DERIVATION_SOURCES,
 )
-from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_TYPE
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND
 from eurekube_provider.resources.arguments import (
     ApplicationOutputs,
     EurekaApplicationArgs,
@@ -29,7 +29,7 @@ from eurekube_provider.resources.arguments import (
     as_dictionary,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import AsProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
 from eurekube_provider.resources.program_inputs import properties_with_configuration
 from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
@@ -40,7 +40,7 @@ class ApplicationProvider(RegistrationProvider):
     The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
-    kind = APPLICATION_REGISTRATION_TYPE
+    kind = APPLICATION_REGISTRATION_KIND
 
 
 class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="EurekaApplication"):
@@ -79,7 +79,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
     def __init__(
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
-        with AsProgramError(f"EurekaApplication {name!r}: "):
+        with ConvertToProgramError(f"EurekaApplication {name!r}: "):
             args = args_or_keywords(args, keywords, "")
         refuse_unsupported_options("EurekaApplication", name, opts, "get_application")
         given = properties_with_configuration(name, args)
@@ -91,7 +91,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         )
         given = add_secret_stand_ins(given, APPLICATION_DERIVATION_SOURCES)
         # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {**dict.fromkeys((*APPLICATION_INPUTS, *APPLICATION_OUTPUTS)), **given}
+        properties = {**dict.fromkeys((*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
 
     @property

@@ -16,7 +16,7 @@ from eurekube_provider.resources.operator_component.pod_arguments import (
     refuse_reserved_labels,
     without_none,
 )
-from eurekube_provider.resources.program import AsProgramError, refuse_aliases_of_native_component
+from eurekube_provider.resources.program import ConvertToProgramError, refuse_aliases_of_native_component
 
 
 class CustomObjectArguments(Protocol):
@@ -38,7 +38,7 @@ def read_object_arguments(
     :param type_: the component's class of arguments.
     :raises ProgramError: an argument cannot be used.
     """
-    with AsProgramError(f"{kind} {name!r}: "):
+    with ConvertToProgramError(f"{kind} {name!r}: "):
         read = as_arguments(type_, args_or_keywords(args, keywords, ""))
         check_text_map("annotations", read.annotations)
         check_text_map("labels", read.labels)

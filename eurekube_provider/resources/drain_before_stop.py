@@ -16,8 +16,8 @@ from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import PreStopHook, ValueTransform, add_drain_to_workload
-from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL
-from eurekube_provider.resources.program import AsProgramError, ProgramError
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL_KEY
+from eurekube_provider.resources.program import ConvertToProgramError, ProgramError
 
 _WORKLOAD_KIND_BY_TYPE = {
     "kubernetes:apps/v1:Deployment": "Deployment",
@@ -64,7 +64,7 @@ class DrainBeforeStop:
         if kind is None or "spec" not in args.props:
             return None
 
-        @AsProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
+        @ConvertToProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
         def add_drain_to_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._applies_to(spec):
                 return spec
@@ -91,7 +91,7 @@ class DrainBeforeStop:
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None
         known = labels if isinstance(labels, Mapping) else {}
-        if known.get(SELECTOR_LABEL) == OPERATOR_APP_NAME:
+        if known.get(SELECTOR_LABEL_KEY) == OPERATOR_APP_NAME:
             return False
         return all(known.get(key) == value for key, value in self.match_labels.items())
 

@@ -26,7 +26,7 @@ from pulumi.runtime import rpc
 from eurekube_provider.registrations.connections import CONFIG_NAMESPACE, connection_problems
 from eurekube_provider.registrations.names import has_camel_case_name
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.registrations.resource import RegistrationResource, RegistrationType
+from eurekube_provider.registrations.resource import RegistrationKind, RegistrationResource
 from eurekube_provider.registrations.secret_values import as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up_plugin_process
@@ -38,7 +38,7 @@ class RegistrationProvider(ResourceProvider):
     of their own.
     """
 
-    kind: ClassVar[RegistrationType]
+    kind: ClassVar[RegistrationKind]
     serialize_as_secret_always = False  # the provider's pickle holds no secret
 
     def configure(self, req: ConfigureRequest) -> None:

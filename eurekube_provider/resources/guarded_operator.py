@@ -15,7 +15,7 @@ def clean_guard_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in own if value is not None}
 
 
-def changed_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+def changed_guard_property_names(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """Return the names of the properties that differ.
 
     Properties that a preview does not know are not reported: it knows no output of a Kubernetes provider that

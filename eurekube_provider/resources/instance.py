@@ -15,8 +15,12 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.defaults import FIXED_DEFAULTS
-from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVATION_SOURCES, PROPERTIES
-from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_TYPE
+from eurekube_provider.registrations.properties import (
+    INCARNATION_PROPERTY,
+    INSTANCE_DERIVATION_SOURCES,
+    PROPERTIES,
+)
+from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_KIND
 from eurekube_provider.resources.arguments import (
     EurekaInstanceArgs,
     EurekaInstanceArgsDict,
@@ -24,7 +28,7 @@ from eurekube_provider.resources.arguments import (
     args_or_keywords,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import AsProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
 from eurekube_provider.resources.program_inputs import properties_with_configuration
 from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
@@ -35,7 +39,7 @@ class InstanceProvider(RegistrationProvider):
     The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
-    kind = INSTANCE_REGISTRATION_TYPE
+    kind = INSTANCE_REGISTRATION_KIND
 
 
 class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaInstance"):
@@ -68,7 +72,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
     def __init__(
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
-        with AsProgramError(f"EurekaInstance {name!r}: "):
+        with ConvertToProgramError(f"EurekaInstance {name!r}: "):
             args = args_or_keywords(args, keywords, "")
         refuse_unsupported_options("EurekaInstance", name, opts, "get_instance")
         given = {
@@ -79,7 +83,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
         given = add_secret_stand_ins(given, INSTANCE_DERIVATION_SOURCES)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
-        properties = {**dict.fromkeys(_PROPERTIES_FROM_EUREKA), **given}
+        properties = {**dict.fromkeys(_PROPERTY_NAMES_FROM_EUREKA), **given}
         if "secure_port" in given:
             properties.setdefault("secure_port_enabled", None)
         if "metadata" in given:
@@ -96,7 +100,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 
         def __getattr__(self, name: str) -> pulumi.Output[Any]:
             """Return an output that the state leaves out because it has its default."""
-            described = _OPTIONAL_PROPERTIES.get(name)
+            described = _OPTIONAL_PROPERTY_BY_NAME.get(name)
             if described is not None and described.derive is not None and described.derived_from:
                 known = {source: getattr(self, source) for source in described.derived_from}
                 return pulumi.Output.all(**known).apply(lambda found: described.derive(found, {}))
@@ -108,20 +112,20 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 # The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
 EurekaInstance.__annotations__ = get_type_hints(InstanceOutputs)
 
-_PROPERTIES_FROM_EUREKA = (
+_PROPERTY_NAMES_FROM_EUREKA = (
     "instance_id",
     "status",
     "overridden_status",
     "last_updated",
     "seen_owner",
-    INCARNATION,
+    INCARNATION_PROPERTY,
 )
 """Properties whose values come from Eureka, or from the check."""
 
-_OPTIONAL_PROPERTIES = {
+_OPTIONAL_PROPERTY_BY_NAME = {
     each.name: each
     for each in PROPERTIES
-    if not each.is_required and each.name not in _PROPERTIES_FROM_EUREKA
+    if not each.is_required and each.name not in _PROPERTY_NAMES_FROM_EUREKA
 }
 """Descriptions of properties that the state may lack, because they are optional or have their default."""
 

@@ -9,30 +9,32 @@ import pulumi
 
 from eurekube_provider.core.objects import STACK_LABEL
 
-SELECTOR_LABEL = "app.kubernetes.io/name"
+SELECTOR_LABEL_KEY = "app.kubernetes.io/name"
 OPERATOR_APP_NAME = "eurekube-operator"
-"""Value of :data:`SELECTOR_LABEL` on the operator's pods."""
+"""Value of :data:`SELECTOR_LABEL_KEY` on the operator's pods."""
 
-_INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL = (
+_INSTANCE_LABEL_KEY, _COMPONENT_LABEL_KEY, _PART_LABEL_KEY = (
     f"app.kubernetes.io/{name}" for name in ("instance", "component", "part-of")
 )
-RESERVED_LABELS = frozenset((STACK_LABEL, SELECTOR_LABEL, _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL))
+RESERVED_LABEL_KEYS = frozenset(
+    (STACK_LABEL, SELECTOR_LABEL_KEY, _INSTANCE_LABEL_KEY, _COMPONENT_LABEL_KEY, _PART_LABEL_KEY)
+)
 """The keys of the labels that :func:`object_labels` gives, which no argument may set."""
 
-_LONGEST_LABEL = 63
+_MAX_LABEL_VALUE_LENGTH = 63
 
 
-def stack_label(project: str, stack: str) -> str:
+def stack_label_value(project: str, stack: str) -> str:
     """Return ``<project>.<stack>`` as the value of a label.
 
     Where characters must be replaced or cut, a hash at the end keeps two similar stacks apart.
     """
     text = f"{project}.{stack}"
     fitted = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-") or "stack"
-    if fitted == text and len(text) <= _LONGEST_LABEL:
+    if fitted == text and len(text) <= _MAX_LABEL_VALUE_LENGTH:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{fitted[: _LONGEST_LABEL - len(digest) - 1].rstrip('._-')}-{digest}"
+    return f"{fitted[: _MAX_LABEL_VALUE_LENGTH - len(digest) - 1].rstrip('._-')}-{digest}"
 
 
 def object_labels(component: str, instance: str) -> dict[str, str]:
@@ -42,9 +44,9 @@ def object_labels(component: str, instance: str) -> dict[str, str]:
     :param instance: the name that tells several of a component apart, e.g. the operator's name.
     """
     return {
-        SELECTOR_LABEL: f"eurekube-{component}",
-        _INSTANCE_LABEL: instance,
-        _COMPONENT_LABEL: component,
-        _PART_LABEL: "eurekube",
-        STACK_LABEL: stack_label(pulumi.get_project(), pulumi.get_stack()),
+        SELECTOR_LABEL_KEY: f"eurekube-{component}",
+        _INSTANCE_LABEL_KEY: instance,
+        _COMPONENT_LABEL_KEY: component,
+        _PART_LABEL_KEY: "eurekube",
+        STACK_LABEL: stack_label_value(pulumi.get_project(), pulumi.get_stack()),
     }

@@ -25,7 +25,7 @@ from eurekube_provider.registrations.discovered import (
 )
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.program import (
-    AsProgramError,
+    ConvertToProgramError,
     ProgramError,
     is_offline_preview,
     program_connection,
@@ -114,7 +114,7 @@ def get_endpoints_output(
 def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
     """Return the answer of ``ask``; in an offline preview the placeholder ``offline`` instead."""
     if not is_offline_preview():
-        with AsProgramError():
+        with ConvertToProgramError():
             return ask()
     if offline is None:
         raise ProgramError(
@@ -131,7 +131,7 @@ def _ask_as_output(arguments: pulumi.Input[Any], ask: Callable[[Any], T]) -> pul
     """
     if is_offline_preview():
         return _unknown_output()
-    return pulumi.Output.from_input(arguments).apply(AsProgramError()(ask))
+    return pulumi.Output.from_input(arguments).apply(ConvertToProgramError()(ask))
 
 
 def _unknown_output() -> pulumi.Output[Any]:

@@ -9,13 +9,16 @@ from typing import Any
 
 from pulumi.runtime import mocks, rpc
 
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
-_CHECK_BY_TYPE = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_application}
+_CHECK_FUNCTION_BY_TYPE = {
+    DYNAMIC_INSTANCE_TYPE: check,
+    DYNAMIC_APPLICATION_TYPE: check_application,
+}
 _INPUTS_REMOVED_BY_PROVIDER = ("__provider", IN_UPDATE_KEY)
 """Inputs that a provider removes before its check."""
 
@@ -33,7 +36,7 @@ class MockedRegistrations(mocks.Mocks):
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
-        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECK_BY_TYPE}
+        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECK_FUNCTION_BY_TYPE}
         self.refused: dict[str, str] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
@@ -43,10 +46,10 @@ class MockedRegistrations(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         """Record a resource, and return its id and outputs."""
         self.resources.append(args)
-        if args.typ not in _CHECK_BY_TYPE:
+        if args.typ not in _CHECK_FUNCTION_BY_TYPE:
             return f"{args.name}-id", args.inputs
         written = unwrap_mock_value(args.inputs)
-        checked = _CHECK_BY_TYPE[args.typ](
+        checked = _CHECK_FUNCTION_BY_TYPE[args.typ](
             {}, {key: value for key, value in written.items() if key not in _INPUTS_REMOVED_BY_PROVIDER}
         )
         if checked.problems:

@@ -15,7 +15,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_existing_namespace
 from eurekube_provider.resources.operator_guard import kubeconfig_inputs
-from eurekube_provider.resources.program import AsProgramError, runs_without_engine
+from eurekube_provider.resources.program import ConvertToProgramError, runs_without_engine
 
 _hook_numbers = itertools.count(1)
 """Numbers that make the names of hooks unique, as the engine requires."""
@@ -53,7 +53,7 @@ def _make_refusal_hook(
 
     async def refuse_if_existing(_: pulumi.ResourceHookArgs) -> None:
         operator = GuardedOperator(namespace, None, "", **dict(await cluster.future() or {}))
-        with AsProgramError(f"{asked_by}: "):
+        with ConvertToProgramError(f"{asked_by}: "):
             await asyncio.to_thread(refuse_existing_namespace, operator, remedy)
 
     return refuse_if_existing

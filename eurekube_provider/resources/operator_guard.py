@@ -21,7 +21,7 @@ from eurekube_provider.resources.dynamic_provider import (
     refuse_state_from_native_provider,
 )
 from eurekube_provider.resources.guarded_operator import (
-    changed_properties,
+    changed_guard_property_names,
     clean_guard_properties,
     guard_id,
     refuse_deletion_while_needed,
@@ -51,7 +51,9 @@ class OperatorGuardProvider(ResourceProvider):
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
         """Compare the guard's properties; a change is an update."""
         return DiffResult(
-            changes=bool(changed_properties(from_pulumi_properties(_olds), from_pulumi_properties(_news)))
+            changes=bool(
+                changed_guard_property_names(from_pulumi_properties(_olds), from_pulumi_properties(_news))
+            )
         )
 
     def create(self, props: Any) -> CreateResult:

@@ -83,10 +83,10 @@ def answer_errors_without_traceback() -> None:
     """
     plugin: Any = sys.modules.get("__main__")
     if hasattr(plugin, "_abort_with_traceback") and getattr(plugin, "traceback", None) is traceback:
-        plugin.traceback = SimpleNamespace(format_exc=_error_text)
+        plugin.traceback = SimpleNamespace(format_exc=_current_exception_text)
 
 
-def _error_text() -> str:
+def _current_exception_text() -> str:
     """Return the message of the current exception if it is ours, else its traceback."""
     error = sys.exc_info()[1]
     return str(error) if isinstance(error, EurekubeError) else traceback.format_exc()

@@ -33,10 +33,12 @@ runs_without_engine: ContextVar[bool] = ContextVar("runs_without_engine", defaul
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):
-    """A setting of the program is missing or wrong. Pulumi shows its one sentence and no traceback."""
+    """Raised where a setting of the program is missing or wrong. Pulumi shows its one sentence and no
+    traceback.
+    """
 
 
-class AsProgramError(ContextDecorator):
+class ConvertToProgramError(ContextDecorator):
     """A context that turns our errors into :class:`ProgramError`, so that Pulumi shows their sentence without
     a traceback.
 
@@ -70,7 +72,7 @@ def program_connection(name: str | None = None) -> Connection:
 
     :raises ProgramError: no connection is configured, or the settings of any connection are wrong.
     """
-    with AsProgramError():
+    with ConvertToProgramError():
         if problems := connection_problems(program_setting):
             raise ConfigurationError("; ".join(problems))
         return configured_connection(program_setting, name=name or DEFAULT_CONNECTION_NAME)
@@ -119,7 +121,7 @@ def refuse_unsupported_options(
         )
 
 
-_NATIVE_COMPONENT_BY_TYPE: Mapping[str, str] = {
+_NATIVE_COMPONENT_NAME_BY_TYPE: Mapping[str, str] = {
     f"eurekube:index:{python}": native
     for python, native in {
         "EurekaMirror": "Mirror",
@@ -136,7 +138,7 @@ def refuse_aliases_of_native_component(type_: str, name: str, options: pulumi.Re
     :param type_: the component's type; a component that the native provider hosts may have any alias.
     :raises ProgramError: an alias names the native provider's component.
     """
-    native = _NATIVE_COMPONENT_BY_TYPE.get(type_)
+    native = _NATIVE_COMPONENT_NAME_BY_TYPE.get(type_)
     for alias in (options.aliases if options is not None else None) or ():
         named = alias.type_ if isinstance(alias, pulumi.Alias) else alias
         if native and isinstance(named, str) and f"eurekube:index:{native}" in re.split(r"::|\$", named):

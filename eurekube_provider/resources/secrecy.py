@@ -43,7 +43,9 @@ def _contains_output(value: Any) -> bool:
 
 
 def _stand_in_if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
-    """Return a secret output of :data:`SECRET_PLACEHOLDER` if one of the values is a secret, else of None."""
+    """Return an output: secret, with :data:`SECRET_PLACEHOLDER`, if one of the values is a secret; else with
+    None.
+    """
     every: pulumi.Output[Any] = pulumi.Output.all(*values)
 
     async def stand_in() -> str | None:

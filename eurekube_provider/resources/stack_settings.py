@@ -25,7 +25,7 @@ from eurekube_provider.resources.operator_component.eureka_arguments import Eure
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.operator_component.pod_arguments import PodArgs
 from eurekube_provider.resources.program import (
-    AsProgramError,
+    ConvertToProgramError,
     default_renewer,
     program_connection,
     program_setting,
@@ -36,7 +36,7 @@ from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
 
 _T = TypeVar("_T")
 
-_OPERATOR_KEYS = (
+_OPERATOR_SETTING_KEYS = (
     "namespace",
     "create_namespace",
     "image",
@@ -81,7 +81,7 @@ class StackSettings:
     registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
 
     @classmethod
-    @AsProgramError()
+    @ConvertToProgramError()
     def load(cls) -> StackSettings:
         """Read the running program's configuration.
 
@@ -101,7 +101,7 @@ class StackSettings:
 def _read_operator() -> EurekubeOperatorArgs:
     """Return the operator's arguments from ``eurekube:operator`` and the keys about Eureka."""
     written = _read_json_setting("operator", dict) or {}
-    given = _parse_object("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
+    given = _parse_object("operator", EurekubeOperatorArgs, written, _OPERATOR_SETTING_KEYS)
     connection = program_connection()
     secret = given["eureka_secret"] = _read_eureka_secret(given.get("eureka_secret"))
     ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None

@@ -15,11 +15,11 @@ from eurekube_provider.resources.program import ProgramError
 
 TextInput = pulumi.Input[str]
 _WAIT_FOR_ANNOTATION = "pulumi.com/waitFor"
-_WAIT_FOR_READY = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
+_WAIT_FOR_READY_ANNOTATIONS = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
 _ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
-_SELECTOR_KEYS = {
+_SELECTOR_KEY_BY_ARGUMENT = {
     "selector_namespace": "namespace",
     "app": "app",
     "match_labels": "matchLabels",
@@ -245,7 +245,7 @@ class EurekaSyncer(CustomObject):
             )
         # Not for the deletion, which waits for the operator, and that for Eureka.
         timeouts = pulumi.CustomTimeouts(create=f"{patience}s", update=f"{patience}s") if patience else None
-        waiting = _WAIT_FOR_READY if patience else None
+        waiting = _WAIT_FOR_READY_ANNOTATIONS if patience else None
         self._make_object(name, args, syncer_spec(args), opts, waiting, timeouts)
 
 
@@ -257,7 +257,7 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
         if item.name not in _ARGUMENTS_NOT_IN_SPEC
     }
     said = {name: value for name, value in said.items() if value is not None}
-    selector = {key: said.pop(name) for name, key in _SELECTOR_KEYS.items() if name in said}
+    selector = {key: said.pop(name) for name, key in _SELECTOR_KEY_BY_ARGUMENT.items() if name in said}
     groups = {
         group: {camel_case(name): said.pop(name) for name in names if name in said}
         for group, names in (("lease", _LEASE_ARGUMENTS), ("readinessGate", _READINESS_GATE_ARGUMENTS))

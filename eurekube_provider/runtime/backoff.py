@@ -8,7 +8,7 @@ _MOST_DOUBLINGS = 30
 """The most times that a delay doubles; a float could double 1,023 times, and failures may go on for days."""
 
 
-def backoff(failures: int, first_seconds: float, longest_seconds: float) -> float:
+def backoff_seconds(failures: int, first_seconds: float, longest_seconds: float) -> float:
     """Return a delay in seconds that doubles with each failure, half of it random.
 
     :param failures: 0 for about ``first_seconds``.

@@ -34,14 +34,14 @@ instances that it renews.
 
 
 class AnswerTooSlow(Exception):
-    """An answer began and did not end in time.
+    """The error for an answer that began and did not end in time.
 
     No :class:`OSError`: urllib3 would repeat the request, or take the error for a broken connection.
     """
 
 
 class AnswerTooLarge(Exception):
-    """An answer is larger than its bound."""
+    """The error for an answer that is larger than its bound."""
 
 
 class _AnswerReader(io.RawIOBase):
@@ -130,11 +130,13 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
     """
 
     most_bytes: ClassVar[int]
-    _is_preloaded = True
+    _is_answer_bounded = True
 
     def request(self, *arguments: Any, preload_content: bool = True, **options: Any) -> None:
-        """Send one request."""
-        self._is_preloaded = preload_content
+        """Send one request, and remember whether its answer is to be bounded: one that the caller reads piece
+        by piece is not.
+        """
+        self._is_answer_bounded = preload_content
         super().request(*arguments, preload_content=preload_content, **options)
 
     def response_class(  # type: ignore[override]
@@ -145,7 +147,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         url: str | None = None,  # noqa: ARG002 - likewise
     ) -> http.client.HTTPResponse:
         """Return the response object of the next answer, also of a proxy's answer to CONNECT."""
-        if not self._is_preloaded:
+        if not self._is_answer_bounded:
             return http.client.HTTPResponse(sock, method=method)
         return _BoundedResponse(sock, self.most_bytes, method)
 
@@ -154,7 +156,7 @@ class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnecti
     """A connection with TLS whose answers have a deadline and a bound."""
 
 
-def bounded_pools(
+def bounded_pool_classes(
     most_bytes: int,
     http_class: type[BoundedConnection] = BoundedConnection,
     https_class: type[BoundedHttpsConnection] = BoundedHttpsConnection,

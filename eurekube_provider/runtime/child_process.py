@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-STOP_SECONDS = 15.0
+STOP_GRACE_SECONDS = 15.0
 
 # Runs in the child before the program; getppid is checked in case the parent died before prctl.
 _DIE_WITH_PARENT_SCRIPT = """\
@@ -55,15 +55,15 @@ class ChildProcess:
         """The program's exit code; None while it runs."""
         return self._process.poll()
 
-    def text(self) -> str:
+    def read_output(self) -> str:
         """Return the program's output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:
-        """Ask the program to end, and kill it if it has not after :data:`STOP_SECONDS`."""
+        """Ask the program to end, and kill it if it has not after :data:`STOP_GRACE_SECONDS`."""
         self._send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(STOP_GRACE_SECONDS)
         self.kill()
 
     def kill(self) -> None:

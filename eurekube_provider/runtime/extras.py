@@ -12,7 +12,7 @@ from typing import Literal
 
 from eurekube_provider.core.errors import ConfigurationError
 
-Extra = Literal["kubernetes", "operator", "cli", "demo"]
+ExtraName = Literal["kubernetes", "operator", "cli", "demo"]
 
 _OPTIONAL_MODULES = frozenset(
     {"jinja2", "kubernetes", "prometheus_client", "pulumi", "pulumi_kubernetes", "rich"}
@@ -21,11 +21,11 @@ _OPTIONAL_MODULES = frozenset(
 
 
 class MissingExtra(ConfigurationError):
-    """A part of the program needs a package that this installation does not have."""
+    """The error where a part of the program needs a package that this installation does not have."""
 
 
 @contextmanager
-def require_extra(extra: Extra, what: str) -> Iterator[None]:
+def require_extra(extra: ExtraName, what: str) -> Iterator[None]:
     """Turn a failed import within the block into an error that names the missing extra.
 
     :param what: the part that needs the extra, as the subject of a sentence.

@@ -16,7 +16,7 @@ _pause_lock = threading.Lock()
 _pause_count = 0
 
 
-def freeze_present_objects() -> None:
+def freeze_objects_and_collect_rarely() -> None:
     """Exempt all present objects from garbage collection, and collect rarely from now on.
 
     For a process that has made its long-lived objects. Most later ones are freed without the collector, which

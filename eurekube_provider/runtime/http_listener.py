@@ -96,7 +96,7 @@ class HttpListener(ThreadingHTTPServer):
         self.server_close()
         with self.lock:
             for connection in self.connections:
-                end_connection(connection)
+                shut_down_connection(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread."""
@@ -114,7 +114,7 @@ class HttpListener(ThreadingHTTPServer):
         """Ignore the error: a client that disconnects is no error of the server."""
 
 
-def end_connection(connection: socket.socket) -> None:
+def shut_down_connection(connection: socket.socket) -> None:
     """Shut a connection down, so that the thread that reads from it closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

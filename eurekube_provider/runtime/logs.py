@@ -15,7 +15,7 @@ from types import TracebackType
 
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
 
-_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def set_up_logging(log_format: str, level: str) -> None:
@@ -90,4 +90,4 @@ class TextFormatter(logging.Formatter):
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD_RECORD_FIELDS}

@@ -21,13 +21,13 @@ from eurekube_provider.stateless.server_side_apply import (
     describe_object,
     object_identity,
 )
-from eurekube_provider.stateless.stack_registrations import LineReporter, StackRegistrations
+from eurekube_provider.stateless.stack_registrations import LineReporter, RenderedRegistrations
 
-SYNCER_KIND = ("eurekube.io/v1alpha1", "EurekaSyncer")
-MIRROR_KIND = ("eurekube.io/v1alpha1", "EurekaMirror")
-NAMESPACE_KIND = ("v1", "Namespace")
-_CRD_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_OTHER_REMOVED_KINDS = (
+SYNCER_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaSyncer")
+MIRROR_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaMirror")
+NAMESPACE_VERSION_AND_KIND = ("v1", "Namespace")
+_CRD_VERSION_AND_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_OTHER_REMOVED_VERSIONS_AND_KINDS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
@@ -52,7 +52,7 @@ def apply_rendered(rendered: RenderedStack, access: KubeAccess | None, report: L
     :param access: the cluster; None for a stack without objects.
     :raises EurekubeError: the error of the first step that failed; finished steps stay.
     """
-    registries = StackRegistrations(rendered, report)
+    registries = RenderedRegistrations(rendered, report)
     if access is None:
         registries.register()
         registries.remove_unrendered()
@@ -72,7 +72,7 @@ def preview_rendered(rendered: RenderedStack, access: KubeAccess | None, report:
 
     :raises EurekubeError: cluster or Eureka cannot be asked.
     """
-    registries = StackRegistrations(rendered, report)
+    registries = RenderedRegistrations(rendered, report)
     if access is None:
         registries.preview()
         return
@@ -99,7 +99,7 @@ def remove_rendered(
         kept.
     :raises EurekubeError: another step failed.
     """
-    registries = StackRegistrations(rendered, report)
+    registries = RenderedRegistrations(rendered, report)
     if access is None:
         registries.remove_all()
         return
@@ -127,17 +127,26 @@ def _find_unrendered(
     """
     kept = {object_identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}
-    unusual = sorted(named - {SYNCER_KIND, MIRROR_KIND, NAMESPACE_KIND, _CRD_KIND, *_OTHER_REMOVED_KINDS})
+    unusual = sorted(
+        named
+        - {
+            SYNCER_VERSION_AND_KIND,
+            MIRROR_VERSION_AND_KIND,
+            NAMESPACE_VERSION_AND_KIND,
+            _CRD_VERSION_AND_KIND,
+            *_OTHER_REMOVED_VERSIONS_AND_KINDS,
+        }
+    )
 
     def unrendered_of_kinds(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [
             item
-            for item in objects.list_objects_of_stack(rendered.label, kinds)
+            for item in objects.list_objects_of_stack(rendered.label_value, kinds)
             if object_identity(item) not in kept
         ]
 
-    return unrendered_of_kinds([SYNCER_KIND, MIRROR_KIND]), unrendered_of_kinds(
-        [*unusual, *_OTHER_REMOVED_KINDS, NAMESPACE_KIND]
+    return unrendered_of_kinds([SYNCER_VERSION_AND_KIND, MIRROR_VERSION_AND_KIND]), unrendered_of_kinds(
+        [*unusual, *_OTHER_REMOVED_VERSIONS_AND_KINDS, NAMESPACE_VERSION_AND_KIND]
     )
 
 

@@ -21,7 +21,12 @@ from eurekube_provider.core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The settings of a project's Pulumi.yaml."""
+    """The settings of a project's Pulumi.yaml.
+
+    :ivar program: the file that is run as the project's program.
+    :ivar stack_directory: the directory of the stacks' files, such as ``Pulumi.dev.yaml``.
+    :ivar defaults: the configuration for all stacks, by key with its namespace.
+    """
 
     name: str
     program: Path
@@ -48,7 +53,7 @@ class Project:
         )
 
     @property
-    def stacks(self) -> list[str]:
+    def stack_names(self) -> list[str]:
         """The names of the stacks that have a file, sorted."""
         files = self.stack_directory.glob("Pulumi.*.yaml")
         return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
@@ -61,7 +66,7 @@ class Project:
         """
         file = self.stack_directory / f"Pulumi.{stack}.yaml"
         if not file.is_file():
-            known = ", ".join(self.stacks) or "none"
+            known = ", ".join(self.stack_names) or "none"
             raise ConfigurationError(f"there is no stack {stack!r}: {file} does not exist; there are {known}")
         written = {
             _qualified_key(self.name, key): value

@@ -27,10 +27,14 @@ from pulumi.runtime import mocks, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
+from eurekube_provider.core.identity import (
+    DYNAMIC_APPLICATION_TYPE,
+    DYNAMIC_INSTANCE_TYPE,
+    StackOwner,
+)
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.core.quoting import HIDDEN_TEXT
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
@@ -39,8 +43,8 @@ from eurekube_provider.registrations.connections import (
     connection_names,
 )
 from eurekube_provider.registrations.members import member_properties
-from eurekube_provider.registrations.properties import ID_IS_DEFAULT, Properties
-from eurekube_provider.resources.labels import stack_label
+from eurekube_provider.registrations.properties import ID_IS_DEFAULT_PROPERTY, Properties
+from eurekube_provider.resources.labels import stack_label_value
 from eurekube_provider.resources.mocked_registrations import MockedRegistrations, unwrap_mock_value
 from eurekube_provider.resources.program import runs_without_engine
 from eurekube_provider.stateless.project import Project
@@ -81,6 +85,7 @@ class RenderedStack:
     :ivar registrations: the checked properties of each EurekaInstance, by name.
     :ivar applications: the checked properties of each EurekaApplication, by name.
     :ivar kubeconfig: the file in ``eurekube:kubeconfig``; None for kubectl's default.
+    :ivar context: the context of the kubeconfig in ``eurekube:context``; None for its current one.
     :ivar connections: the stack's connection to each Eureka that is configured or in use, by name.
     :ivar secrets: the secret texts of all registrations and applications.
     :ivar secrets_by_name: the secret texts of each registration and application, by its name.
@@ -101,9 +106,9 @@ class RenderedStack:
     secret_paths_of_objects: tuple[frozenset[ValuePath], ...] = ()
 
     @property
-    def label(self) -> str:
+    def label_value(self) -> str:
         """The value of the stack's label on its objects."""
-        return stack_label(self.project, self.stack)
+        return stack_label_value(self.project, self.stack)
 
     def owner(self, name: str) -> StackOwner:
         """Return the owner in Eureka of the registration ``name`` of this stack."""
@@ -129,7 +134,7 @@ class RenderedStack:
     def hide_secrets(self, line: str) -> str:
         """Return a line about a registration with all secrets of the program hidden."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            line = line.replace(secret, HIDDEN_TEXT)
+            line = line.replace(secret, REDACTION_PLACEHOLDER)
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
@@ -145,7 +150,7 @@ class RenderedStack:
             }
         shown = {}
         for title, (name, properties) in everything.items():
-            written = {key: value for key, value in properties.items() if key != ID_IS_DEFAULT}
+            written = {key: value for key, value in properties.items() if key != ID_IS_DEFAULT_PROPERTY}
             shown[title] = (
                 written if show_secrets else mask_texts(written, self.secrets_by_name.get(name, frozenset()))
             )
@@ -219,9 +224,10 @@ def render(
         _run_program(project, stack, organization, configuration, given, collector)
         made = collector.registrations
         connections = _connections(
-            configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
+            configuration,
+            (*made[DYNAMIC_INSTANCE_TYPE].values(), *made[DYNAMIC_APPLICATION_TYPE].values()),
         )
-    label = stack_label(project.name, stack)
+    label = stack_label_value(project.name, stack)
     made_objects = [
         (_kubernetes_object(resource, label), collector.secret_paths_of_objects[resource.typ, resource.name])
         for resource in collector.resources
@@ -233,8 +239,8 @@ def render(
         stack=stack,
         organization=organization,
         objects=[item for item, _ in objects],
-        registrations=dict(sorted(made[INSTANCE_TYPE].items())),
-        applications=dict(sorted(made[APPLICATION_TYPE].items())),
+        registrations=dict(sorted(made[DYNAMIC_INSTANCE_TYPE].items())),
+        applications=dict(sorted(made[DYNAMIC_APPLICATION_TYPE].items())),
         kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
         context=configuration.get(f"{CONFIG_NAMESPACE}:context") or None,
         connections=connections,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.quoting import HIDDEN_TEXT
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 
 _MIN_MASKED_LETTERS = 3
 
@@ -59,7 +59,7 @@ def mask_paths(value: Any, paths: Iterable[ValuePath]) -> Any:
 def _mask_everything(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _mask_everything(item) for key, item in value.items()}
-    return [_mask_everything(item) for item in value] if isinstance(value, list) else HIDDEN_TEXT
+    return [_mask_everything(item) for item in value] if isinstance(value, list) else REDACTION_PLACEHOLDER
 
 
 def mask_texts(value: Any, secrets: frozenset[str]) -> Any:
@@ -69,7 +69,9 @@ def mask_texts(value: Any, secrets: frozenset[str]) -> Any:
     """
     if isinstance(value, dict):
         return {key: mask_texts(item, secrets) for key, item in value.items()}
-    return HIDDEN_TEXT if isinstance(value, str) and any(secret in value for secret in secrets) else value
+    if isinstance(value, str) and any(secret in value for secret in secrets):
+        return REDACTION_PLACEHOLDER
+    return value
 
 
 def mask_secret_data(item: KubernetesObject) -> KubernetesObject:
@@ -82,4 +84,4 @@ def mask_secret_data(item: KubernetesObject) -> KubernetesObject:
     if item["kind"] != "Secret" or not names:
         return item
     rest = {key: value for key, value in item.items() if key != "stringData"}
-    return {**rest, "data": dict.fromkeys(names, HIDDEN_TEXT)}
+    return {**rest, "data": dict.fromkeys(names, REDACTION_PLACEHOLDER)}

@@ -8,16 +8,16 @@ from enum import Enum
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.objects import STACK_LABEL, conditions_of
-from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
+from eurekube_provider.kube.access import APPLY_PATCH_TYPE, ApiResource, KubeAccess
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 
 FIELD_MANAGER = "eurekube"
 
 _CRD_WAIT_SECONDS = 10.0
 _POLL_SECONDS = 0.2
-_TOO_MANY_REQUESTS = 429
+_TOO_MANY_REQUESTS_STATUS_CODE = 429
 
-_SERVER_SET_METADATA = ("managedFields", "resourceVersion", "generation")
+_SERVER_SET_METADATA_KEYS = ("managedFields", "resourceVersion", "generation")
 
 
 class ApplyEffect(Enum):
@@ -126,13 +126,13 @@ class ClusterObjects:
             try:
                 return self._access.get(path, query)
             except KubernetesError as error:
-                if error.status_code != _TOO_MANY_REQUESTS or time.monotonic() >= deadline:
+                if error.status_code != _TOO_MANY_REQUESTS_STATUS_CODE or time.monotonic() >= deadline:
                     raise
             time.sleep(_POLL_SECONDS)
 
     def _patch(self, path: str, item: KubernetesObject, query: dict[str, str]) -> KubernetesObject:
         query = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
-        return self._access.request("PATCH", path, query, item, APPLY_PATCH)
+        return self._access.request("PATCH", path, query, item, APPLY_PATCH_TYPE)
 
     def _object_path(self, item: KubernetesObject, patience_seconds: float = 0.0) -> str:
         """Return an object's path in the API; wait for a kind whose CRD is new and not served yet."""
@@ -199,5 +199,5 @@ def _is_foreign_namespace(before: KubernetesObject | None, item: KubernetesObjec
 
 
 def _without_server_set_metadata(item: KubernetesObject) -> KubernetesObject:
-    metadata = {key: value for key, value in item["metadata"].items() if key not in _SERVER_SET_METADATA}
+    metadata = {key: value for key, value in item["metadata"].items() if key not in _SERVER_SET_METADATA_KEYS}
     return {**item, "metadata": metadata}

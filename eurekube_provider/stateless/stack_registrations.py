@@ -19,7 +19,7 @@ from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import InstanceAtServers, drain
+from eurekube_provider.registrations.draining import InstanceAtServers, drain_and_find_registered_again
 from eurekube_provider.registrations.values import OnConflict
 from eurekube_provider.stateless.render import RenderedStack
 
@@ -32,7 +32,7 @@ LineReporter = Callable[[str], None]
 """A function that prints one line for a person."""
 
 
-class StackRegistrations:
+class RenderedRegistrations:
     """The registrations of a rendered stack at all its Eurekas.
 
     :param report: gets a line for each registration; the line ends with the connection's name in brackets
@@ -55,7 +55,7 @@ class StackRegistrations:
         """
         for desired in self._resources:
             peers = self._peers[desired.connection]
-            lines = lifecycle.preview(desired, peers)
+            lines = lifecycle.preview_lines(desired, peers)
             held = lifecycle.update(desired, desired, peers)
             self._registered_by_connection.setdefault(desired.connection, []).extend(held.owned.values())
             for line in lines:
@@ -77,7 +77,7 @@ class StackRegistrations:
         :raises RegistryError: a Eureka cannot be asked.
         """
         for desired in self._resources:
-            for line in lifecycle.preview(desired, self._peers[desired.connection]):
+            for line in lifecycle.preview_lines(desired, self._peers[desired.connection]):
                 self._report_without_secrets(line, desired.connection)
         for connection, instance in self._find_unrendered(self._resources):
             self._report_removed(instance, connection)
@@ -88,7 +88,7 @@ class StackRegistrations:
 
         :raises EurekubeError: the first removal that failed.
         """
-        registered_again = self._drain_all()
+        registered_again = self._drain_all_and_find_registered_again()
         checks = RemovalChecks()
         for desired in self._resources:
             self._remove_resource(replace(desired, drain_seconds=0), checks, registered_again.__contains__)
@@ -97,7 +97,7 @@ class StackRegistrations:
             each for each in self._find_unrendered([]) if each[1].key not in registered_again
         )
 
-    def _drain_all(self) -> Container[tuple[str, str]]:
+    def _drain_all_and_find_registered_again(self) -> Container[tuple[str, str]]:
         """Take instances that ask for a drain out of service, and wait for the longest drain.
 
         :returns: applications and ids of instances that another run of the stack has registered again
@@ -110,7 +110,7 @@ class StackRegistrations:
                 held = read_actual(desired, [desired.owner], peers)
                 leaving += [(peers, each) for each in held.owned.values()]
         longest = max((each.drain_seconds for each in self._resources), default=0)
-        return drain(leaving, longest, time.sleep)
+        return drain_and_find_registered_again(leaving, longest, time.sleep)
 
     def _find_unrendered(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
         """Return the stack's listed instances that ``resources`` do not ask for, each with its connection's

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Eureka", "EurekubeMocks", "StartEureka"]
 
-_MODULE_BY_NAME = {"Eureka": "eureka", "EurekubeMocks": "mocks", "StartEureka": "eureka"}
+_MODULE_NAME_BY_EXPORT = {"Eureka": "eureka", "EurekubeMocks": "mocks", "StartEureka": "eureka"}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
-    if name not in _MODULE_BY_NAME:
+    if name not in _MODULE_NAME_BY_EXPORT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_NAME_BY_EXPORT[name]}"), name)

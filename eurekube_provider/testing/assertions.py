@@ -18,7 +18,7 @@ ExpectedInstances = Mapping[str, Mapping[str, Any]]
 Of ``metadata`` only the given keys are compared. A key whose value is None must be absent.
 """
 
-_INSTANCE_FIELDS = [each.name for each in fields(FoundInstance)]
+_INSTANCE_FIELD_NAMES = [each.name for each in fields(FoundInstance)]
 
 
 class RegistrationAssertions(ABC):
@@ -56,8 +56,10 @@ class RegistrationAssertions(ABC):
 
     def _describe_differences(self, application: str, expected: ExpectedInstances | None) -> str:
         """Return the differences from ``expected``, server by server; empty without any."""
-        for wrong in {name for each in (expected or {}).values() for name in each} - {*_INSTANCE_FIELDS}:
-            raise ValueError(f"an instance has no field {wrong!r}: {suggest_name(wrong, _INSTANCE_FIELDS)}")
+        for wrong in {name for each in (expected or {}).values() for name in each} - {*_INSTANCE_FIELD_NAMES}:
+            raise ValueError(
+                f"an instance has no field {wrong!r}: {suggest_name(wrong, _INSTANCE_FIELD_NAMES)}"
+            )
         places: dict[str, list[str]] = {}
         for place, registered in self.instances_by_place().items():
             found = {one.instance_id: one for one in registered if one.application == application.upper()}

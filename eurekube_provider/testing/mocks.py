@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
 
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import Status
 from eurekube_provider.registrations.discovered import FoundInstance, to_found_instance
 from eurekube_provider.registrations.instance_fields import properties_to_instance
@@ -41,8 +41,8 @@ class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
         __tracebackhide__ = True
         if self.refused:
             raise AssertionError("\n".join(self.refused.values()))
-        made = list(self.registrations[INSTANCE_TYPE].values())
-        for application in self.registrations[APPLICATION_TYPE].values():
+        made = list(self.registrations[DYNAMIC_INSTANCE_TYPE].values())
+        for application in self.registrations[DYNAMIC_APPLICATION_TYPE].values():
             made += member_properties(application).values()
         asked = (properties_to_instance(each, Status(each.get("status") or Status.UP), {}) for each in made)
         return {"the program": [to_found_instance(each) for each in asked]}

@@ -16,26 +16,30 @@ from eurekube_provider.core.registry_kinds import ZOOKEEPER
 
 PAYLOAD_CLASS = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
 
-STATUS_KEY = "instance_status"
+SPRING_STATUS_KEY = "instance_status"
 """Spring's metadata key for the status; Spring's LoadBalancer leaves out instances whose value is not UP."""
 
-WRITTEN_STATUS_KEY = "eurekube.status"
+STATUS_WRITTEN_BY_EUREKUBE_KEY = "eurekube.status"
 """Metadata key: the status that Eurekube wrote. If Spring's status differs, somebody else has set it."""
 
 EXTRA_FIELDS_KEY = "eurekube.instance"
 """Metadata key: the fields of an instance that Spring's layout has no place for, as JSON."""
 
 _DATA_CENTER = DataCenter(ZOOKEEPER.name, "")
-_FIELD_TYPES: dict[str, Any] = {"port": Port, "secure_port": Port, "lease": EurekaLease}
+_COMPOSITE_FIELD_TYPES: dict[str, Any] = {"port": Port, "secure_port": Port, "lease": EurekaLease}
 _TEXT_FIELDS = ("application", "ip_address", "secure_vip_address", "home_page_url", "status_page_url")
-_EXTRA_FIELDS = (*_TEXT_FIELDS, "health_check_url", "secure_health_check_url", *_FIELD_TYPES)
+_EXTRA_FIELDS = (*_TEXT_FIELDS, "health_check_url", "secure_health_check_url", *_COMPOSITE_FIELD_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of an instance: ``shown_status`` is its present status, ``written_status`` the one that
-    Eurekube wrote.
+    """One node of an instance.
 
+    :ivar version: how often its content was changed; a write names the version that it replaces.
+    :ivar mzxid: ZooKeeper's number of its last change, which grows over all nodes.
+    :ivar shown_status: its present status, whoever wrote it, as the text that Spring reads.
+    :ivar status_written_by_eurekube: the status that Eurekube wrote last.
+    :ivar registered_ms: Unix time of the registration, in milliseconds.
     :ivar data: the node's content as ZooKeeper has it.
     """
 
@@ -44,7 +48,7 @@ class Node:
     version: int = 0
     mzxid: int = 0
     shown_status: str = ""
-    written_status: str = ""
+    status_written_by_eurekube: str = ""
     registered_ms: int = 0
     data: bytes = b""
 
@@ -55,9 +59,9 @@ def encode_node(want: Instance, now_ms: int, there: Node | None = None) -> bytes
     if there is not None and there.instance.is_overridden:
         shown = there.shown_status
         if want.status is there.instance.status:
-            written = there.written_status
+            written = there.status_written_by_eurekube
     name = want.vip_address
-    metadata = {**want.metadata, STATUS_KEY: shown, WRITTEN_STATUS_KEY: written}
+    metadata = {**want.metadata, SPRING_STATUS_KEY: shown, STATUS_WRITTEN_BY_EUREKUBE_KEY: written}
     secure = want.secure_port.number if want.secure_port.enabled else None
     # Spring's {scheme}://{address}:{port}, of which {port} is the plain one in Curator.
     spec = ("scheme", "://", "address", ":", "port" if secure is None else "ssl-port")
@@ -76,7 +80,9 @@ def encode_node(want: Instance, now_ms: int, there: Node | None = None) -> bytes
     differ = {
         name: getattr(want, name) for name in _EXTRA_FIELDS if getattr(want, name) != getattr(layout, name)
     }
-    if rest := {name: astuple(one) if name in _FIELD_TYPES else one for name, one in differ.items()}:
+    if rest := {
+        name: astuple(one) if name in _COMPOSITE_FIELD_TYPES else one for name, one in differ.items()
+    }:
         metadata[EXTRA_FIELDS_KEY] = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -90,7 +96,7 @@ def unreadable_node(path: str, why: str) -> Node:
 
 
 def decode_node(path: str, data: bytes, stat: Any) -> Node:
-    """Parse a node, whatever it contains; ``stat`` is kazoo's."""
+    """Parse a node; one that is in no known form becomes an unreadable one. ``stat`` is kazoo's."""
     *_, name, instance_id = path.split("/")
     try:
         document = json.loads(data)
@@ -113,14 +119,15 @@ def decode_node(path: str, data: bytes, stat: Any) -> Node:
 
 
 def _parse_document(document: Mapping[str, Any], written: Mapping[str, str]) -> tuple[Instance, str, str]:
+    """Return the instance, the status that the node shows, and the one that Eurekube wrote last."""
     metadata = {str(key): str(value) for key, value in written.items()}
-    shown = metadata.pop(STATUS_KEY, "")
-    own = metadata.pop(WRITTEN_STATUS_KEY, Status.UP.value)
+    shown = metadata.pop(SPRING_STATUS_KEY, "")
+    own = metadata.pop(STATUS_WRITTEN_BY_EUREKUBE_KEY, Status.UP.value)
     rest = json.loads(metadata.pop(EXTRA_FIELDS_KEY, "{}"))
     status = _parse_status(shown)
     instance = _instance_from_document(document, metadata, status)
     more: dict[str, Any] = {
-        name: _FIELD_TYPES[name](*map(int, one)) if name in _FIELD_TYPES else str(one)
+        name: _COMPOSITE_FIELD_TYPES[name](*map(int, one)) if name in _COMPOSITE_FIELD_TYPES else str(one)
         for name, one in rest.items()
         if name in _EXTRA_FIELDS
     }

@@ -15,7 +15,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.registry_kinds import ZOOKEEPER, Capabilities
+from eurekube_provider.core.registry_kinds import ZOOKEEPER, RegistryKind
 
 DEFAULT_ROOT = "/services"
 """Spring Cloud Zookeeper's default node (``spring.cloud.zookeeper.discovery.root``)."""
@@ -42,7 +42,7 @@ class ZooKeeperConnection:
     client_certificate: Path | None = None
     client_key: Path | None = None
 
-    capabilities: ClassVar[Capabilities] = ZOOKEEPER
+    registry_kind: ClassVar[RegistryKind] = ZOOKEEPER
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise ConfigurationError for an attribute of Eureka's connections: the caller expects a Eureka."""

@@ -18,7 +18,11 @@ CALL_TIMEOUT_SECONDS = 5.0
 """The most seconds that one answer is waited for."""
 
 MAX_PIPELINED_READS = 500
+"""The most reads that are sent before the first answer is waited for."""
+
 ANYONE_MAY_CREATE_ACL = make_acl("world", "anyone", read=True, create=True)
+"""The ACL of a node that everybody may read, and create nodes below."""
+
 CONFLICT_ERRORS = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
 """The errors that mean that another client wrote first; the caller reads again."""
 
@@ -30,6 +34,7 @@ _CONNECTION_ERRORS = (
 )
 
 WatchCallback = Callable[[Any], None]
+"""A function that kazoo calls with its event once a node or its children change."""
 
 
 class Ensemble:

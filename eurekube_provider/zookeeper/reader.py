@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 FULL_READ_INTERVAL_SECONDS, PROBE_INTERVAL_SECONDS = 300.0, 10.0
 """Without news: seconds until all nodes are read again, and until the services are listed as a test."""
 
-LASTING_FAILURE_SECONDS = 4.0
+MIN_LASTING_FAILURE_SECONDS = 4.0
 """Seconds without a connection after which the syncers report it: by then another server was tried."""
 
 QUEUE_POLL_SECONDS, RETRY_SECONDS, STUCK_THREAD_SECONDS = 0.5, 2.0, 120.0
@@ -88,7 +88,7 @@ class Reader:
         if self._misconfiguration is not None:
             return Misconfigured(self._misconfiguration)
         since, error = self._failing_since, self._error or self._ensemble.unreachable_error()
-        lasts = since is not None and time.time() - since > LASTING_FAILURE_SECONDS
+        lasts = since is not None and time.time() - since > MIN_LASTING_FAILURE_SECONDS
         if self.read_at is None:
             return NeverRead(error if lasts or self._error is not None else None)
         return Healthy() if since is None else Failing(error, since, lasts=lasts)

@@ -172,7 +172,7 @@ class Writer:
         self._nodes.remove_and_return_owners(path, by_us=True)
 
     def _require_owner(self, there: Node, owners: set[str]) -> None:
-        """Refuse to change a node that belongs to another owner, or cannot be read."""
+        """Raise an OwnershipConflict for a node that belongs to another owner, or cannot be read."""
         one = there.instance
         why = one.unreadable
         if not why and (one.owner or "") not in owners:

@@ -110,11 +110,11 @@ class ZooKeeperRegistry:
                 failed = self._pending_removals.get(instance.key, (instance, "", 0.0))[1:]
                 self._pending_removals[instance.key] = instance, *failed
 
-    def lost_instances(self, _owner: str) -> list[Instance]:
+    def instances_lost_by_registry(self, _owner: str) -> list[Instance]:
         """Return nothing: ZooKeeper forgets no instance, so that a missing one was removed."""
         return []
 
-    def drop_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
+    def stop_tracking_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
         """Do nothing: ZooKeeper forgets no instance."""
 
     def start_leading(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
-from lab.programs import SERVERS, provide_programs
+from lab.programs import SERVER_PROGRAM_NAMES, provide_programs
 from lab.spring import provide_spring_client, provide_spring_gateway
 
 GateProofVariant = Literal["defaults", "quick", "short"]
@@ -38,7 +38,7 @@ def run_gate_proof(variant: GateProofVariant) -> dict[str, Any]:
     provide_spring_client()
     provide_spring_gateway()
     provide_eureka(require_java(), "2025.0")
-    provide_programs(SERVERS)
+    provide_programs(SERVER_PROGRAM_NAMES)
     return run_module_in_network("lab.gate_proof", variant)
 
 

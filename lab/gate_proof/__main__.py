@@ -18,7 +18,7 @@ from lab.eureka import EurekaServer
 from lab.gate_proof import REPLICAS, SURGE, GateProofVariant
 from lab.lab import Lab
 from lab.listing import LONGEST_LIST_DELAY_SECONDS
-from lab.operators import operator_process
+from lab.operators import make_operator_process
 from lab.pod import PodLife
 from lab.processes import Process
 from lab.progress import say
@@ -34,16 +34,16 @@ APPLICATION = "rating"
 SMALL_APPLICATION, SMALL_REPLICAS = "review", 2
 """The application that is scaled to zero and back, and called through a Spring Cloud Gateway."""
 
-GATEWAY_PAUSE_SECONDS = 0.1
+GATEWAY_CALL_PAUSE_SECONDS = 0.1
 CALLS_PER_SECOND = 20
 _FREEZE_SECONDS = 25.0
 _SCALED_TO_ZERO_SECONDS = 5.0
-_LIFE_TIME_FIELDS = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
+_POD_LIFE_TIME_FIELDS = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
 _TIMEOUT_SECONDS = 400.0
-_READY_SECONDS = 120.0
+_READY_TIMEOUT_SECONDS = 120.0
 
 
-_ESTABLISHED_STATE = "01"
+_ESTABLISHED_TCP_STATE = "01"
 """State of an established connection in /proc/net/tcp."""
 
 _QUICK_SERVER_CACHE_MS = QUICK_CACHES_DRAIN.server_cache_seconds * 1000
@@ -132,7 +132,7 @@ class Stage(ProofStage):
             **self.settings.operator_settings,
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
-        operator = self.operators[name] = operator_process(name, log, **environment)
+        operator = self.operators[name] = make_operator_process(name, log, **environment)
         self.cleanups.callback(operator.kill)
         operator.start()
 
@@ -142,7 +142,7 @@ class Stage(ProofStage):
         self.operators[holder].kill()
         return holder
 
-    def sort_eurekas_by_use(self) -> list[EurekaServer]:
+    def eurekas_in_use_first(self) -> list[EurekaServer]:
         """Return the Eureka servers, first those to which the caller is connected."""
         folder = Path(f"/proc/{self.clients[0].pid}")
         sockets = {str(one.readlink()) for one in (folder / "fd").iterdir()}
@@ -150,7 +150,7 @@ class Stage(ProofStage):
         for table in ("tcp", "tcp6"):
             for line in (folder / "net" / table).read_text().splitlines()[1:]:
                 _, _, remote, state, *_, inode = line.split()[:10]
-                if state == _ESTABLISHED_STATE and f"socket:[{inode}]" in sockets:
+                if state == _ESTABLISHED_TCP_STATE and f"socket:[{inode}]" in sockets:
                     used.add(int(remote.rpartition(":")[2], 16))
         return sorted(self.lab.eurekas, key=lambda one: one.port not in used)
 
@@ -262,7 +262,7 @@ class RolloutSequence:
         wait_for(
             lambda: sum(life.ready_at is not None for life in new_lives()) >= SURGE,
             "new pods",
-            _READY_SECONDS,
+            _READY_TIMEOUT_SECONDS,
         )
         excused, stood = disturb()
         wait_for(lambda: stage.is_rollout_complete, f"{name}: the roll-out to end", _TIMEOUT_SECONDS)
@@ -339,7 +339,7 @@ class RolloutSequence:
 
     @contextmanager
     def _freeze_servers(self, servers: int) -> Iterator[None]:
-        frozen = self._stage.sort_eurekas_by_use()[:servers]
+        frozen = self._stage.eurekas_in_use_first()[:servers]
         for one in frozen:
             one.pause()
         say(f"froze {servers} Eureka servers")
@@ -367,7 +367,7 @@ class GatewayCalls:
         self._thread.join()
 
     def _call_repeatedly(self) -> None:
-        while not self._ended.wait(GATEWAY_PAUSE_SECONDS):
+        while not self._ended.wait(GATEWAY_CALL_PAUSE_SECONDS):
             at = time.time()
             self.answers.append((at, self._gateway.get(self._path).status_code))
 
@@ -400,7 +400,7 @@ def explain_failures(failures: Iterable[Call], lives: Iterable[PodLife]) -> list
     found = []
     for call in failures:
         life = pods.get(call.target)
-        since = {} if life is None else {name: getattr(life, name) for name in _LIFE_TIME_FIELDS}
+        since = {} if life is None else {name: getattr(life, name) for name in _POD_LIFE_TIME_FIELDS}
         ago = {name: round(call.at - at, 3) for name, at in since.items() if at is not None}
         pod = None if life is None else life.name
         found.append({"at": call.at, "client": call.client, "outcome": call.outcome, "pod": pod, "ago": ago})
@@ -444,7 +444,7 @@ def main() -> None:
         }
         if found.failures:
             for operator in stage.operators.values():
-                say(operator.tail())
+                say(operator.read_log_end())
         report = {
             "drain": {**asdict(settings.drain), "known_after_seconds": settings.drain.known_after_seconds},
             "acts": [asdict(rollout) for rollout in sequence.rollouts],

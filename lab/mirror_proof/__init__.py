@@ -11,7 +11,7 @@ from typing import Any
 from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
-from lab.programs import COREDNS, SERVERS, provide_programs
+from lab.programs import COREDNS, SERVER_PROGRAM_NAMES, provide_programs
 from lab.spring import provide_spring_client
 
 
@@ -24,5 +24,5 @@ def run_mirror_proof() -> dict[str, Any]:
     # Nothing can be downloaded in there.
     provide_spring_client()
     provide_eureka(require_java(), "2025.0")
-    provide_programs((*SERVERS, COREDNS))
+    provide_programs((*SERVER_PROGRAM_NAMES, COREDNS))
     return run_module_in_network("lab.mirror_proof")

@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 90.0
 _MIN_FAILED_CALLS = 5
 
 
-class Disturbances:
+class DisturbanceSequence:
     """The sequence of disturbances on a stage."""
 
     def __init__(self, stage: Stage) -> None:
@@ -32,7 +32,7 @@ class Disturbances:
     def run(self) -> None:
         """Replace the machines, replace them again while no operator runs, and start an operator again."""
         self._run_phase("rolled", self._replace_machines)
-        self._run_phase("operator gone", self._replace_without_operator)
+        self._run_phase("operator gone", self._replace_machines_without_operator)
         self._stage.start_operator()
         wait_for(self._stage.are_all_calls_answered, "all to be answered again", _TIMEOUT_SECONDS)
         self._run_phase(
@@ -65,7 +65,7 @@ class Disturbances:
             old.deregister()
             old.stop()
 
-    def _replace_without_operator(self) -> None:
+    def _replace_machines_without_operator(self) -> None:
         """Replace all machines at once while no operator updates the slices, until calls fail."""
         leaving, following = self._running_machines(REVIEW), self._stage.start_machines(REVIEW)
         self._stage.operator.stop()
@@ -112,7 +112,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.time()
     with Stage() as stage:
-        disturbances = Disturbances(stage)
+        disturbances = DisturbanceSequence(stage)
         with Witness(stage.lab.eureka_urls, stage.lives) as witness:
             disturbances.run()
             stage.stop_callers()
@@ -121,7 +121,7 @@ def main() -> None:
             stage.call_files,
             stage.lives,
             list(stage.proxy.changes),
-            witness.server_views,
+            witness.find_server_views,
         )
         report = make_report(recorded)
     report["seconds"] = round(time.time() - began, 1)

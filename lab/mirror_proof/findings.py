@@ -25,13 +25,13 @@ from lab.proof.calls import Call, read_calls
 from lab.proof.witness import ServerView
 from lab.service_proxy import EndpointChange
 
-OK_ON_NEW_CONNECTION = "ok again"
+ANSWERED_ON_NEW_CONNECTION_OUTCOME = "ok again"
 """Outcome of a call answered on a new connection, since the old one was closed between two calls."""
 
-NEW_CONNECTION_CALLER = "new"
+NEW_CONNECTION_CLIENT_NAME = "new"
 """Name of the caller that looks the name up and connects for each call."""
 
-SPRING_CALLER = "load balancer"
+SPRING_CLIENT_NAME = "load balancer"
 """Name of the caller outside the cluster: Spring's client, which asks Eureka."""
 
 
@@ -54,14 +54,14 @@ class RunRecord:
     """The data that one run of the proof recorded.
 
     :ivar changes: changes of endpoints, as the played kube-proxy saw them.
-    :ivar server_views: returns how long each Eureka server listed a machine after it left.
+    :ivar find_server_views: returns how long each Eureka server listed a machine after it left.
     """
 
     phases: Sequence[Phase]
     call_files: Sequence[Path]
     lives: Sequence[PodLife]
     changes: Sequence[EndpointChange]
-    server_views: Callable[[PodLife], list[ServerView]]
+    find_server_views: Callable[[PodLife], list[ServerView]]
 
 
 def make_report(recorded: RunRecord) -> dict[str, Any]:
@@ -100,14 +100,14 @@ def _count_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     found = []
     for application, client in pairs:
         mine = [one for one in calls if (one.application, one.client) == (application, client)]
-        failed = [one for one in mine if one.outcome not in ("ok", OK_ON_NEW_CONNECTION)]
+        failed = [one for one in mine if one.outcome not in ("ok", ANSWERED_ON_NEW_CONNECTION_OUTCOME)]
         found.append(
             {
                 "application": application,
                 "client": client,
                 "calls": len(mine),
                 "failed": len(failed),
-                "on_new_connection": sum(one.outcome == OK_ON_NEW_CONNECTION for one in mine),
+                "on_new_connection": sum(one.outcome == ANSWERED_ON_NEW_CONNECTION_OUTCOME for one in mine),
                 "outcomes": dict(Counter(one.outcome for one in failed)),
                 "machines": len({one.target for one in mine if one.target}),
             }
@@ -141,8 +141,8 @@ def _describe_machine(life: PodLife, recorded: RunRecord, calls: Sequence[Call])
         "machine": life.name,
         "application": application,
         "stopped_after": round((life.reported_at or 0.0) - left, 2),
-        "shown_by_eureka_until": max((one.shown for one in recorded.server_views(life)), default=0.0),
+        "shown_by_eureka_until": max((one.shown for one in recorded.find_server_views(life)), default=0.0),
         "left_slices_after": {name: gone.get(name) for name in names},
-        "last_called_after": {name: last_called(name, NEW_CONNECTION_CALLER) for name in names},
-        "last_called_by_spring_after": last_called(application, SPRING_CALLER),
+        "last_called_after": {name: last_called(name, NEW_CONNECTION_CLIENT_NAME) for name in names},
+        "last_called_by_spring_after": last_called(application, SPRING_CLIENT_NAME),
     }

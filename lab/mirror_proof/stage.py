@@ -27,7 +27,7 @@ from lab.coredns import CLUSTER_DOMAIN, DNS_TTL_SECONDS, CoreDns, write_resolver
 from lab.lab import Lab
 from lab.machine import PORT, Machine
 from lab.netns import MACHINE_NETWORK
-from lab.operators import operator_process
+from lab.operators import make_operator_process
 from lab.pod import PodLife
 from lab.processes import Process
 from lab.progress import Stopwatch, say
@@ -103,7 +103,7 @@ class Stage(ProofStage):
         """Start the operator, with the rights of its ServiceAccount and no others."""
         self._starts += 1
         log = self.lab.directory / "logs" / f"operator-{self._starts}.log"
-        self.operator = operator_process(
+        self.operator = make_operator_process(
             "operator",
             log,
             EUREKA_URL=",".join(self.lab.eureka_urls),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lab.eureka import require_java
 from lab.eureka_package import provide_eureka
 from lab.netns import run_module_in_network
-from lab.programs import SERVERS, provide_programs
+from lab.programs import SERVER_PROGRAM_NAMES, provide_programs
 from lab.spring import provide_spring_client
 
 ProofVariant = Literal["full", "short"]
@@ -25,5 +25,5 @@ def run_proof(variant: ProofVariant) -> dict[str, Any]:
     # Nothing can be downloaded in there.
     provide_spring_client()
     provide_eureka(require_java(), "2025.0")
-    provide_programs(SERVERS)
+    provide_programs(SERVER_PROGRAM_NAMES)
     return run_module_in_network("lab.proof", variant)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
-from eurekube_provider.kube.access import MERGE_PATCH, NODES, PODS
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, NODES, PODS
 from lab.progress import say
 from lab.proof import ProofVariant
 from lab.proof.bystanders import UncalledPods
@@ -22,11 +22,11 @@ from lab.proof.witness import Witness
 from lab.workloads import DEPLOYMENTS, wait_for
 
 _KILL_BEFORE_STEP_SECONDS = 1.0
-_WARM_UP_SECONDS = 120.0
-_EXTRA_WAIT_SECONDS = 120.0
+_WARM_UP_TIMEOUT_SECONDS = 120.0
+_EXTRA_TIMEOUT_SECONDS = 120.0
 
 
-class Disturbances:
+class ParallelDisturbances:
     """The disturbances on a stage."""
 
     def __init__(self, stage: Stage) -> None:
@@ -43,7 +43,7 @@ class Disturbances:
         if Scenario.OPERATOR in self._scenarios:
             self._record_event(f"{self._stage.kill_leader()} killed")
         for subject in self._settings.subjects:
-            self._disturb(subject)
+            self._begin_rollout_or_scale_down(subject)
         self._drain_node()
         later.start()
         if Scenario.PEER in self._scenarios:
@@ -61,14 +61,14 @@ class Disturbances:
         self.events.append((time.time() - self.began, what))
         say(f"{self.events[-1][0]:6.1f} s: {what}")
 
-    def _disturb(self, subject: Subject) -> None:
+    def _begin_rollout_or_scale_down(self, subject: Subject) -> None:
         path = DEPLOYMENTS.path(subject.scenario.namespace, subject.name)
         body: dict[str, Any] = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         if subject.scenario is Scenario.SCALED:
             body = {"spec": {"replicas": self._settings.replicas // 2}}
         if subject.scenario in (Scenario.DRAINED, Scenario.UNDISTURBED):
             return  # of the former, all of that node together
-        self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
         self._record_event(f"{subject.name}: {subject.scenario}")
 
     def _drain_node(self) -> None:
@@ -77,7 +77,7 @@ class Disturbances:
         if Scenario.DRAINED not in self._scenarios:
             return
         cordon = {"spec": {"unschedulable": True}}
-        access.request("PATCH", NODES.path(None, node), body=cordon, content_type=MERGE_PATCH)
+        access.request("PATCH", NODES.path(None, node), body=cordon, content_type=MERGE_PATCH_TYPE)
         pods = access.get(PODS.path(), {"fieldSelector": f"spec.nodeName={node}"})["items"]
         for pod in pods:
             metadata = {key: pod["metadata"][key] for key in ("namespace", "name")}
@@ -110,7 +110,7 @@ class Disturbances:
             ]
             return min(ready) if ready else None
 
-        step = wait_for(first_new_pod_ready_at, "a new pod", _EXTRA_WAIT_SECONDS)
+        step = wait_for(first_new_pod_ready_at, "a new pod", _EXTRA_TIMEOUT_SECONDS)
         step += self._settings.drain.min_ready_seconds - _KILL_BEFORE_STEP_SECONDS
         killed = self.events[0][1].split()[0]
         self._stage.start_operator(killed, Scenario.OPERATOR)
@@ -121,7 +121,7 @@ class Disturbances:
     def _wait_for_rollouts(self) -> None:
         """Wait until every Deployment has reached its target, and every deleted pod is gone."""
         steps = self._settings.replicas + 1
-        longest = steps * self._settings.drain.grace_period_seconds() + _EXTRA_WAIT_SECONDS
+        longest = steps * self._settings.drain.grace_period_seconds() + _EXTRA_TIMEOUT_SECONDS
 
         def is_over() -> bool:
             return not self._stage.lab.kubernetes.kubelet.has_ending_pods and self._are_rollouts_complete()
@@ -151,7 +151,7 @@ def main() -> None:
         bystanders = UncalledPods(stage.cluster, lives)
         counted_from = _wait_for_answered_calls(stage)
         bystanders.delete()
-        disturbances = Disturbances(stage)
+        disturbances = ParallelDisturbances(stage)
         with Witness(stage.eureka_urls(), lives) as witness:
             disturbances.run()
             stage.stop_callers()
@@ -164,7 +164,7 @@ def main() -> None:
                 calls.get(subject.name, CallTally()),
                 lives,
                 disturbances.began,
-                witness.server_views,
+                witness.find_server_views,
             )
             for subject in settings.subjects
         ]
@@ -187,7 +187,7 @@ def _wait_for_answered_calls(stage: Stage) -> float:
             not one.failures and min(one.calls.values()) >= wanted for one in calls.values()
         )
 
-    wait_for(are_all_good, "every application to answer", _WARM_UP_SECONDS)
+    wait_for(are_all_good, "every application to answer", _WARM_UP_TIMEOUT_SECONDS)
     return time.time() - settings.warm_up_seconds
 
 

@@ -8,15 +8,15 @@ from lab.proof.subjects import POOL_LABEL
 from lab.workloads import Cluster, Object, wait_for
 
 _NAMESPACE = "default"
-_START_SECONDS = 60.0
-_END_SECONDS = 60.0
+_START_TIMEOUT_SECONDS = 60.0
+_END_TIMEOUT_SECONDS = 60.0
 
 GRACE_SECONDS = 8
 PRESTOP_SECONDS = 1
 
 _SCRIPT_ENDING_ON_SIGTERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 _SCRIPT_IGNORING_SIGTERM = "trap '' TERM; while :; do sleep 0.1; done"
-_PODS: dict[str, tuple[str, Object]] = {
+_SCRIPT_AND_HOOK_BY_POD: dict[str, tuple[str, Object]] = {
     # Its preStop wants more than the grace period (a `sleep` that does is refused by the API): SIGTERM comes
     # at its end all the same.
     "cut-short": (_SCRIPT_ENDING_ON_SIGTERM, {"exec": {"command": ["/bin/sh", "-c", "sleep 60"]}}),
@@ -36,28 +36,34 @@ class UncalledPods:
     def __init__(self, cluster: Cluster, lives: list[PodLife]) -> None:
         self._cluster = cluster
         self._lives = lives
-        for name, (script, hook) in _PODS.items():
+        for name, (script, hook) in _SCRIPT_AND_HOOK_BY_POD.items():
             cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod_object(name, script, hook))
 
     def delete(self) -> None:
         """Delete the pods once they run."""
-        wait_for(self._are_ready, "bystanders to run", _START_SECONDS)
-        for name in _PODS:
+        wait_for(self._are_ready, "bystanders to run", _START_TIMEOUT_SECONDS)
+        for name in _SCRIPT_AND_HOOK_BY_POD:
             self._cluster.delete(PODS, name, _NAMESPACE)
 
     def wait_for_ends(self) -> dict[str, dict[str, Any]]:
         """Wait until the pods are gone, and return the figures of each by name: see :func:`_measure_end`."""
         wait_for(
-            lambda: all(life.gone_at for life in self._bystander_lives()), "bystanders to go", _END_SECONDS
+            lambda: all(life.gone_at for life in self._bystander_lives()),
+            "bystanders to go",
+            _END_TIMEOUT_SECONDS,
         )
         return {life.name: _measure_end(life) for life in self._bystander_lives()}
 
     def _are_ready(self) -> bool:
         mine = self._bystander_lives()
-        return len(mine) == len(_PODS) and all(life.ready_at for life in mine)
+        return len(mine) == len(_SCRIPT_AND_HOOK_BY_POD) and all(life.ready_at for life in mine)
 
     def _bystander_lives(self) -> list[PodLife]:
-        return [life for life in list(self._lives) if life.namespace == _NAMESPACE and life.name in _PODS]
+        return [
+            life
+            for life in list(self._lives)
+            if life.namespace == _NAMESPACE and life.name in _SCRIPT_AND_HOOK_BY_POD
+        ]
 
 
 def _measure_end(life: PodLife) -> dict[str, Any]:

@@ -101,16 +101,16 @@ def make_finding(
     calls: CallTally,
     lives: Iterable[PodLife],
     began: float,
-    server_views: Callable[[PodLife], Sequence[ServerView]] = lambda _: (),
+    find_server_views: Callable[[PodLife], Sequence[ServerView]] = lambda _: (),
 ) -> Finding:
     """Return the findings on one application.
 
-    `began` is when the disturbances began, and `server_views` returns each server's view of a pod.
+    `began` is when the disturbances began, and `find_server_views` returns each server's view of a pod.
     """
     failed = Counter(call.target for call in calls.failures)
     bound = subject.longest_called_seconds(settings.drain)
     ended = [life for life in lives if life.labels.get("app") == subject.name and life.deleted_at is not None]
-    pods = [_describe_removed_pod(life, calls, failed, began, server_views) for life in ended]
+    pods = [_describe_removed_pod(life, calls, failed, began, find_server_views) for life in ended]
     seconds = Counter(int(call.at - began) for call in calls.failures)
     return Finding(
         subject.scenario,
@@ -136,7 +136,7 @@ def _describe_removed_pod(
     calls: CallTally,
     failed: Counter[str],
     began: float,
-    server_views: Callable[[PodLife], Sequence[ServerView]],
+    find_server_views: Callable[[PodLife], Sequence[ServerView]],
 ) -> RemovedPod:
     deleted_at = life.deleted_at or 0.0
     return RemovedPod(
@@ -146,7 +146,7 @@ def _describe_removed_pod(
         round(max(0.0, calls.last_called.get(life.address, 0.0) - deleted_at), 1),
         round(max(0.0, (life.gone_at or 0.0) - deleted_at), 1),
         failed[life.address],
-        server_views(life),
+        find_server_views(life),
     )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import requests
 
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NODES
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH_TYPE, NODES
 from lab.lab import Lab
 from lab.listing import LONGEST_LIST_DELAY_SECONDS
-from lab.operators import operator_process
+from lab.operators import make_operator_process
 from lab.processes import Process
 from lab.progress import say
 from lab.proof.form import ProofSettings
@@ -54,7 +54,7 @@ class Stage(ProofStage):
             for name in names:
                 labels = {"metadata": {"labels": {POOL_LABEL: pool}}}
                 self.cluster.access.request(
-                    "PATCH", NODES.path(None, name), body=labels, content_type=MERGE_PATCH
+                    "PATCH", NODES.path(None, name), body=labels, content_type=MERGE_PATCH_TYPE
                 )
         for namespace in {scenario.namespace for scenario in Scenario}:
             self.cluster.create_namespace(namespace)
@@ -78,7 +78,7 @@ class Stage(ProofStage):
             "POD_NAME": name,
             **self.settings.operator_settings,
         }
-        operator = operator_process(name, log, **environment)
+        operator = make_operator_process(name, log, **environment)
         self._operators[name] = operator
         self.cleanups.callback(operator.kill)
         operator.start()

@@ -12,7 +12,7 @@ from lab.workloads import Object
 PORT = 8080
 POOL_LABEL = "lab/pool"
 _WEB_SERVER_SCRIPT = Path(__file__).parents[1] / "web.py"
-_SLEEP_SECONDS = 10
+_PRESTOP_SLEEP_SECONDS = 10
 
 
 class Scenario(StrEnum):
@@ -102,7 +102,7 @@ class Subject:
             "template": {"metadata": {"labels": {"app": self.name}}, "spec": pod},
         }
         if self.strategy is Strategy.SLEEP:
-            container["lifecycle"] = {"preStop": {"sleep": {"seconds": _SLEEP_SECONDS}}}
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": _PRESTOP_SLEEP_SECONDS}}}
         if self.strategy.has_computed_drain:
             spec = add_drain_to_workload("Deployment", spec, drain)
         metadata = {"namespace": self.scenario.namespace, "name": self.name}

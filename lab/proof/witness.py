@@ -99,7 +99,7 @@ class Witness:
         for thread in self._threads:
             thread.join()
 
-    def server_views(self, life: PodLife) -> list[ServerView]:
+    def find_server_views(self, life: PodLife) -> list[ServerView]:
         """Return the views of every server that knew this pod."""
         return [
             summarize_sightings(url, list(sights[life.address]), life.deleted_at or 0.0)

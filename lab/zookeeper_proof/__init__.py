@@ -9,7 +9,7 @@ is counted.
 from typing import Any
 
 from lab.netns import run_module_in_network
-from lab.programs import SERVERS, provide_programs
+from lab.programs import SERVER_PROGRAM_NAMES, provide_programs
 from lab.zookeeper import provide_zookeeper
 
 
@@ -22,5 +22,5 @@ def run_zookeeper_proof() -> dict[str, Any]:
     """
     # Nothing can be downloaded in there.
     provide_zookeeper()
-    provide_programs(SERVERS)
+    provide_programs(SERVER_PROGRAM_NAMES)
     return run_module_in_network("lab.zookeeper_proof")

@@ -18,7 +18,7 @@ from eurekube_provider.core.prestop import add_drain_to_workload
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from lab.lab import Lab
-from lab.operators import operator_process
+from lab.operators import make_operator_process
 from lab.pod import PodLife
 from lab.processes import Process
 from lab.progress import say
@@ -31,7 +31,7 @@ from lab.zookeeper import ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer
 NAMESPACE = "proof"
 APPLICATION = "rating"
 REPLICAS = 2
-ADDRESSES = ("10.20.0.11", "10.20.0.12", "10.20.0.13")
+ENSEMBLE_ADDRESSES = ("10.20.0.11", "10.20.0.12", "10.20.0.13")
 DRAIN_TIMES = Drain(server_cache_seconds=0, client_fetch_seconds=0)
 """The drain times: between a ZooKeeper and its callers is one cache, that of their load balancer."""
 
@@ -39,7 +39,7 @@ _FREEZE_SECONDS = 15.0
 """Seconds of a freeze: longer than the operator's session, and than an ensemble needs to elect a leader."""
 
 _TIMEOUT_SECONDS = 240.0
-_READY_SECONDS = 120.0
+_READY_TIMEOUT_SECONDS = 120.0
 _CALLS_PER_REQUEST = 10
 
 
@@ -111,7 +111,7 @@ class Stage(ProofStage):
         """Start servers, operators, the application and its caller."""
         self.lab = Lab(eureka=0, nodes=2, pods="real")
         self.cleanups.enter_context(self.lab)
-        self.sandboxes = [self.cleanups.enter_context(Sandbox(address)) for address in ADDRESSES]
+        self.sandboxes = [self.cleanups.enter_context(Sandbox(address)) for address in ENSEMBLE_ADDRESSES]
         self.ensemble = self.cleanups.enter_context(ZooKeeperEnsemble(3, sandboxes=self.sandboxes))
         self.cluster = Cluster(self.lab.kubeconfig)
         self.install_crds()
@@ -143,7 +143,7 @@ class Stage(ProofStage):
             "CLUSTER_NAME": "proof",
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
-        operator = self.operators[name] = operator_process(name, log, **environment)
+        operator = self.operators[name] = make_operator_process(name, log, **environment)
         self.cleanups.callback(operator.kill)
         operator.start()
 
@@ -236,7 +236,9 @@ class RolloutSequence:
     def roll(self, name: str, disturbance: Callable[[], AbstractContextManager[None]]) -> None:
         """Roll the application out during a disturbance, and record the calls."""
         stage, known = self._stage, {id(life) for life in self._stage.lives}
-        wait_for(self._does_caller_know_all_pods, "the pods to be found by the caller", _READY_SECONDS)
+        wait_for(
+            self._does_caller_know_all_pods, "the pods to be found by the caller", _READY_TIMEOUT_SECONDS
+        )
         rollout = Rollout(name, time.time())
         stage.calls.count_for_rollout(rollout)
         stage.cluster.roll(NAMESPACE, APPLICATION, str(len(self.rollouts) + 2))

@@ -20,8 +20,8 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster as Model
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.dev.eureka.response_caches import READ_ONLY_INTERVAL_MS
-from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
+from eurekube_provider.dev.eureka.response_caches import READ_ONLY_COPY_INTERVAL_MS
+from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -32,7 +32,7 @@ from eurekube_provider.registrations.members import check_application
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from eurekube_provider.stateless.render import RenderedStack
-from eurekube_provider.stateless.stack_registrations import StackRegistrations
+from eurekube_provider.stateless.stack_registrations import RenderedRegistrations
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
@@ -259,7 +259,7 @@ def without_an_engine(url: str, app: str) -> None:
     checked = check_application({}, properties).properties
     stack = ("shop", "dev", "organization")
     rendered = RenderedStack(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
-    registries = StackRegistrations(rendered, lambda _: None)
+    registries = RenderedRegistrations(rendered, lambda _: None)
     registries.preview()
     registries.register()
     registries.remove_unrendered()
@@ -294,7 +294,7 @@ def test_caches_of_the_model(compared: Servers, http: requests.Session, spring_c
     sequences = [drawn(seed, LENGTH) for seed in seeds(spring_cloud, TOGETHER)]
     _wait_for_tick()
     # Both clocks are one second after a tick.
-    clock = Clock(EPOCH_MS - EPOCH_MS % READ_ONLY_INTERVAL_MS + 1000)
+    clock = Clock(MODEL_START_MS - MODEL_START_MS % READ_ONLY_COPY_INTERVAL_MS + 1000)
     model = Model(["model"], clock)
     for half in (slice(0, LENGTH // 2), slice(LENGTH // 2, LENGTH)):
         for commands, sequence in sequences:
@@ -304,7 +304,7 @@ def test_caches_of_the_model(compared: Servers, http: requests.Session, spring_c
         before = time.monotonic()
         _wait_for_tick()
         assert time.monotonic() - before < CACHE_SECONDS, "the machine was too slow to compare"
-        clock.advance(READ_ONLY_INTERVAL_MS)
+        clock.advance(READ_ONLY_COPY_INTERVAL_MS)
     for commands, _ in sequences:
         for app in commands.apps:
             request = ServerRequest("GET", ("apps", app), headers={"Accept": "application/json"})

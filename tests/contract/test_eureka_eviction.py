@@ -87,7 +87,7 @@ def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> No
     def lapsed() -> dict[str, bool]:
         _, delta = peer.read_delta_if_changed(b"") or (b"", None)
         assert delta is not None
-        return {key[1]: key in delta.evicted for key in delta.departed_keys if key[0] == app.upper()}
+        return {key[1]: key in delta.evicted_keys for key in delta.departed_keys if key[0] == app.upper()}
 
     assert lapsed() == {removed: False}
     clock.wait_until(lambda: evicted in lapsed(), "the eviction", WAIT_SECONDS)

@@ -18,9 +18,9 @@ import yaml
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
 from eurekube_provider.kube.access import (
-    APPLY_PATCH,
+    APPLY_PATCH_TYPE,
     LEASES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     NAMESPACES,
     PODS,
     SERVICES,
@@ -162,14 +162,14 @@ class Api:
     ) -> Object:
         """Send a merge patch."""
         path = resource.path(namespace, name, subresource)
-        return self.access.request("PATCH", path, query, patch, MERGE_PATCH)
+        return self.access.request("PATCH", path, query, patch, MERGE_PATCH_TYPE)
 
     def apply(
         self, resource: ApiResource, namespace: str | None, item: Object, manager: str = "one", **query: str
     ) -> Object:
         """Send a server-side apply patch."""
         path = resource.path(namespace, item["metadata"]["name"])
-        return self.access.request("PATCH", path, {"fieldManager": manager, **query}, item, APPLY_PATCH)
+        return self.access.request("PATCH", path, {"fieldManager": manager, **query}, item, APPLY_PATCH_TYPE)
 
     def delete(
         self, resource: ApiResource, namespace: str | None, name: str, body: Object | None = None

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.identity import INSTANCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -334,7 +334,7 @@ def test_the_state_of_an_earlier_release_is_understood(
         inputs = resource["inputs"]
         written = {key: value for key, value in inputs.items() if key not in bookkeeping}
         checked = plugin.check(written, inputs)
-        is_single = resource["type"].endswith(INSTANCE_TYPE)
+        is_single = resource["type"].endswith(DYNAMIC_INSTANCE_TYPE)
         # Less of a single one stands there today.
         assert inputs == (with_defaults(checked) if is_single else checked)
         for news in (inputs, checked):

@@ -30,7 +30,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, plan
 from eurekube_provider.core.registry import Failing, Healthy, Misconfigured, NeverRead
 from eurekube_provider.zookeeper import zookeeper_registry
-from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode_node
+from eurekube_provider.zookeeper.codec import SPRING_STATUS_KEY, Node, encode_node
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
 from eurekube_provider.zookeeper.nodes import KnownNodes
@@ -263,7 +263,7 @@ def test_a_persons_status_stays_and_the_removal_still_happens(
     """A status that the application's actuator set stays over an update, and does not stop the removal."""
     path = instance_path(other.connection.root, instance("a"))
     document = json.loads(other.client.get(path)[0])
-    document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    document["payload"]["metadata"][SPRING_STATUS_KEY] = "OUT_OF_SERVICE"
     other.client.set(path, json.dumps(document).encode())
     want = replace(instance("a"), metadata={**instance("a").metadata, "color": "red"})
     update = Plan((Change(Action.UPDATE, want, instance("a")),))
@@ -348,7 +348,7 @@ def test_a_status_that_is_set_after_it_was_read_stays(
 
     def sets_a_status() -> None:
         document = json.loads(other.client.get(path)[0])
-        document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+        document["payload"]["metadata"][SPRING_STATUS_KEY] = "OUT_OF_SERVICE"
         other.client.set(path, json.dumps(document).encode())
 
     ensemble.race = sets_a_status

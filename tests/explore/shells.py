@@ -16,7 +16,7 @@ from pulumi.dynamic import ConfigureRequest
 from pulumi.runtime.proto import provider_pb2 as proto
 from pulumi.runtime.proto import status_pb2
 
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.names import rename_properties, to_camel_case
 from eurekube_provider.resources.application import ApplicationProvider
@@ -150,7 +150,7 @@ class NativeShell:
 
     def __init__(self, name: str, url: str, *, is_application: bool) -> None:
         organization, project, stack = STACK
-        token = (APPLICATION_RESOURCE_TYPE if is_application else INSTANCE_RESOURCE_TYPE).token
+        token = (APPLICATION_RESOURCE_KIND if is_application else INSTANCE_RESOURCE_KIND).token
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::{project}::{token}::{name}", "type": token}
         self._servicer = ProviderServicer()
         config = {"url": url, "organization": organization, **self.configured}

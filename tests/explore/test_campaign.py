@@ -222,7 +222,7 @@ def test_a_keepalive_finds_elsewhere_what_a_server_forgot() -> None:
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The explorer finds the harm if keepalive renews nothing: registrations lapse after the stack's run."""
     monkeypatch.setattr(
-        "eurekube_provider.eureka.registry.stacks.StackRegistrations.process_list", lambda *_: None
+        "eurekube_provider.eureka.registry.stacks.RenewedStackRegistrations.process_list", lambda *_: None
     )
     with keepalive.kept():
         failure = keepalive.tried("change metadata", {})

@@ -67,7 +67,7 @@ class PeerSplit(OneServer):
 
     def begin(self, world: World) -> Callable[[], None]:
         world.eureka.isolate_server(self.number)
-        return _healing(world.eureka.links_of_server(self.number))
+        return _healing(world.eureka.peer_proxies_of_server(self.number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PeerSlow(OneServer):
         return cls(number, scale.draw(random, 3, 40), delay)
 
     def begin(self, world: World) -> Callable[[], None]:
-        ways = [world.eureka.fronts[self.number], *world.eureka.links_of_server(self.number)]
+        ways = [world.eureka.fronts[self.number], *world.eureka.peer_proxies_of_server(self.number)]
         for way in ways:
             way.delay(self.delay_seconds)
         return _healing(ways)

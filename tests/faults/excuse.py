@@ -17,7 +17,7 @@ from enum import StrEnum
 from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.eureka import windows
-from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
+from eurekube_provider.kube.reflector import LONGEST_RETRY_DELAY_SECONDS
 from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 
 Syncer = tuple[str, str]
@@ -41,7 +41,7 @@ START_SECONDS = 20.0
 RELIST_SECONDS = 5.0
 """Seconds from the end of a break of watches until they work again."""
 
-RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
+RETURN_SECONDS = LONGEST_RETRY_DELAY_SECONDS + TAKE_OVER_SECONDS
 """Seconds from the return of an API server until a leader works: the reflectors' longest delay, and the
 Lease.
 """

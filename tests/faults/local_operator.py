@@ -42,7 +42,7 @@ from tests.faults.expected import Key
 Object = dict[str, Any]
 
 RENEWAL_INTERVAL_SECONDS = 1.0
-START_SECONDS, STOP_SECONDS = 40.0, 30.0
+START_SECONDS, STOP_GRACE_SECONDS = 40.0, 30.0
 PORT = 8080
 NAMESPACE = "shop"
 CHANGED = "MODIFIED"
@@ -137,7 +137,7 @@ class LocalOperator:
         wait_until(
             lambda: not any(one.is_alive for one in self.registry.liveness()),
             "the registry's threads to end",
-            STOP_SECONDS,
+            STOP_GRACE_SECONDS,
         )
 
     def pause(self) -> None:
@@ -147,7 +147,7 @@ class LocalOperator:
         holds it.
         """
         self._leads = False
-        wait_until(self._controller.pause_and_check_idle, "what is under way to end", STOP_SECONDS)
+        wait_until(self._controller.pause_and_check_idle, "what is under way to end", STOP_GRACE_SECONDS)
 
     def lead(self) -> None:
         """Lead again, and reconcile everything."""
@@ -251,7 +251,7 @@ class _Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.instances_of_owner_changed = controller.enqueue_owner
+        self.instances_of_owner_changed = controller.enqueue_syncer_of_owner
         self._controller = controller
 
     def condition_changed(self) -> None:

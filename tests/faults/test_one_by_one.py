@@ -20,7 +20,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents_but_status
 from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
@@ -176,7 +176,7 @@ class Scene:
                 found += [
                     f"{name} has other contents of {key[1]}"
                     for key in there & wanted.keys()
-                    if not same_contents(wanted[key], held[key])
+                    if not same_contents_but_status(wanted[key], held[key])
                 ]
         return found
 

@@ -288,7 +288,7 @@ class WestLost(Fault):
         world.west_plane.delete_all_data()
 
         def end() -> None:
-            world.west_plane.start_api()
+            world.west_plane.start_etcd_and_api_server()
             world.insist(world.apply_west)
             said = world.operator_refuses(operator)
             if "is in use by another cluster" not in said:

@@ -32,7 +32,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     NAMESPACES,
     PODS,
     SERVICES,
@@ -44,9 +44,9 @@ from lab.kubernetes import Kubernetes
 from lab.peering import SERVER_COUNT, PeeredEurekas
 from lab.ports import free_ports
 from lab.processes import kill_all
-from lab.programs import SERVERS as CONTROL_PLANE
+from lab.programs import SERVER_PROGRAM_NAMES as CONTROL_PLANE
 from lab.programs import provide_programs
-from lab.workloads import Cluster, readiness_conditions, wait_for
+from lab.workloads import Cluster, readiness_condition_types, wait_for
 from tests.faults.excuse import START_SECONDS, Excuse, Excuses
 from tests.faults.gates import CALLERS_SECONDS
 from tests.faults.named import NamedEureka
@@ -170,7 +170,7 @@ class World:
             provide_programs(CONTROL_PLANE), directory=west, api_server_port=free_ports(1)[0], nodes=1
         )
         self._stack.callback(lambda: kill_all(self.west_plane.processes))
-        self.west_plane.start_api()
+        self.west_plane.start_etcd_and_api_server()
         self.east = Cluster(self.lab.kubeconfig)
         self.west = Cluster(self.west_plane.kubeconfig)
         for server in (*self.eureka.servers, self.named.server):
@@ -411,7 +411,7 @@ class World:
 
     def patch(self, path: str, body: Object) -> None:
         """Patch an object of ``east``."""
-        self.east.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self.east.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
 
     def _operator(self, name: str, cluster_name: str, plane: Kubernetes) -> Operator:
         port = int(plane.url.rpartition(":")[2])
@@ -500,7 +500,7 @@ class World:
         for pod in self.east.access.get(PODS.path())["items"]:
             metadata, status = pod["metadata"], pod.get("status") or {}
             conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
-            first, *_ = readiness_conditions(pod)
+            first, *_ = readiness_condition_types(pod)
             if metadata.get("deletionTimestamp"):
                 continue
             if status.get("phase") == "Pending" and pod["spec"].get("nodeName"):

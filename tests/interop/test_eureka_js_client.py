@@ -13,7 +13,7 @@ import pytest
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.js_client import NodeMissing, provide_js_client
+from lab.js_client import NodeMissing, provide_js_client_command
 from lab.waiting import wait_until
 from tests.interop.conftest import OWNER, Register
 from tests.interop.line_client import WAIT_SECONDS, LineClient
@@ -34,7 +34,7 @@ Start = Callable[..., LineClient]
 def start(eureka_url: str, logs: Path) -> Iterator[Start]:
     """Return a function that starts clients; those that still run are ended afterwards."""
     try:
-        command = provide_js_client()
+        command = provide_js_client_command()
     except NodeMissing as reason:
         pytest.skip(str(reason))
     place = urlsplit(eureka_url)

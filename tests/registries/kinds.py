@@ -13,7 +13,7 @@ from unittest import mock
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.dev.eureka import cluster as model
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
@@ -40,7 +40,7 @@ LIST_MS = 45_000
 class Kind(Protocol):
     """One kind of registry, from which a test makes clients."""
 
-    capabilities: Capabilities
+    registry_kind: RegistryKind
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
         """Make a client that is not started."""
@@ -55,7 +55,7 @@ class Kind(Protocol):
 class Memory:
     """The kind of registry that exists for tests only, in memory."""
 
-    capabilities = EUREKA
+    registry_kind = EUREKA
 
     def __init__(self) -> None:
         self._connection = MemoryConnection()
@@ -91,7 +91,7 @@ class _Wire(PlayedTransport):
 class Eureka:
     """A Eureka of two model servers."""
 
-    capabilities = EUREKA
+    registry_kind = EUREKA
 
     def __init__(self) -> None:
         _Wire.servers = self._servers = model.EurekaCluster(URLS)
@@ -134,7 +134,7 @@ class ZooKeeper:
 
     def __init__(self, url: str) -> None:
         self._connection = ZooKeeperConnection.from_settings({"url": f"{url}/{uuid.uuid4().hex}"}.get)
-        self.capabilities = self._connection.capabilities
+        self.registry_kind = self._connection.registry_kind
         self._other = ZooKeeperServers(self._connection)
         self._other.connect()
 

@@ -22,7 +22,7 @@ from eurekube_provider.core.registry import (
     RegistryListener,
     UncachedReading,
 )
-from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class MemoryConnection:
     held: dict[InstanceKey, Instance] = field(default_factory=dict)
     clients: list[MemoryRegistry] = field(default_factory=list)
     service_urls: tuple[str, ...] = ("memory:",)
-    capabilities: Capabilities = EUREKA
+    registry_kind: RegistryKind = EUREKA
 
     def put(self, instance: Instance) -> None:
         """Register an instance as another client, and tell the clients."""
@@ -169,11 +169,11 @@ class MemoryRegistry:
         """Stop renewing an instance."""
         self._renewed.discard(instance.key)
 
-    def lost_instances(self, _owner: str) -> list[Instance]:
+    def instances_lost_by_registry(self, _owner: str) -> list[Instance]:
         """Return nothing: memory never forgets an instance."""
         return []
 
-    def drop_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
+    def stop_tracking_lost_instances(self, _owner: str, _wanted: Collection[InstanceKey] = ()) -> None:
         """Do nothing."""
 
     def start_leading(self, expected: int) -> None:

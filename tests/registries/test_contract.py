@@ -115,7 +115,7 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
         registry.count_up_instances(cluster="lab"),
         registry.count_up_instances(cluster="eks"),
     ) == (2, 2, 0)
-    assert registry.figures().renewed_here == (2 if kind.capabilities.renewals else 0)
+    assert registry.figures().renewed_here == (2 if kind.registry_kind.renewals else 0)
 
 
 def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> None:
@@ -189,8 +189,8 @@ def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
 
 def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
     """Only the leader renews; a replica that does not lead knows the instances, and renews none."""
-    if not kind.capabilities.renewals:
-        pytest.skip(f"{kind.capabilities.name} knows no renewals: what is left to lapse is removed")
+    if not kind.registry_kind.renewals:
+        pytest.skip(f"{kind.registry_kind.name} knows no renewals: what is left to lapse is removed")
     one = instance("a")
     registry.apply(registers(one), OWNER)
     registry.let_lapse(one)
@@ -208,8 +208,8 @@ def test_what_nobody_forgets_is_removed_in_place_of_lapsing(kind: Kind, registry
     """A registry without renewals removes an instance that is to lapse; kept instances and those of
     another cluster stay.
     """
-    if kind.capabilities.renewals:
-        pytest.skip(f"{kind.capabilities.name} forgets what nobody renews")
+    if kind.registry_kind.renewals:
+        pytest.skip(f"{kind.registry_kind.name} forgets what nobody renews")
     theirs = instance("theirs", "cluster/eks/shop/rating")
     kind.put(theirs)
     ours = [instance("a"), instance("b")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
+from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator.workloads import Workloads
 from tests.explore.operator.world import World, owned
@@ -15,7 +15,9 @@ from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 def test_an_operator_serves_another_kind_of_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods come and go, and their instances with them."""
-    monkeypatch.setitem(REGISTRY_BY_CONNECTION_CLASS, "MemoryConnection", MemoryRegistry.from_connection)
+    monkeypatch.setitem(
+        REGISTRY_FACTORY_BY_CONNECTION_CLASS, "MemoryConnection", MemoryRegistry.from_connection
+    )
     connection = MemoryConnection()
     connections: Any = {"default": connection}
     with owned():

@@ -23,7 +23,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, ApiResource
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import list_uncached
@@ -114,7 +114,7 @@ def end_syncers(cluster: Cluster, resource: ApiResource = SYNCERS) -> None:
         path = resource.path(metadata["namespace"], metadata["name"])
         with suppress(KubernetesError):  # it is gone meanwhile
             body = {"metadata": {"finalizers": None}}
-            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
             cluster.access.request("DELETE", path)
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.registrations.names import rename_properties, to_snake_case
 from lab.listing import list_uncached
 from tests.system.stacks import Stack, own_pulumi, python_project
@@ -135,9 +135,9 @@ class Shell:
         return with_options({**wanted, "shell": self.name}, alias={"type_": other.types[wanted["kind"]]})
 
 
-DYNAMIC = Shell("dynamic", {"Instance": INSTANCE_TYPE, "Application": APPLICATION_TYPE})
+DYNAMIC = Shell("dynamic", {"Instance": DYNAMIC_INSTANCE_TYPE, "Application": DYNAMIC_APPLICATION_TYPE})
 NATIVE = Shell(
-    "native", {"Instance": INSTANCE_RESOURCE_TYPE.token, "Application": APPLICATION_RESOURCE_TYPE.token}
+    "native", {"Instance": INSTANCE_RESOURCE_KIND.token, "Application": APPLICATION_RESOURCE_KIND.token}
 )
 SHELLS = (DYNAMIC, NATIVE)
 

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_TYPE, INSTANCE_RESOURCE_TYPE
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
+from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from lab import Lab
 from lab.cache import cache_folder
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
@@ -52,10 +52,10 @@ source = { virtual = "." }
 """Files that `uv init` and `uv lock` write for a project without dependencies."""
 
 REGISTRATIONS = (
-    INSTANCE_TYPE,
-    APPLICATION_TYPE,
-    INSTANCE_RESOURCE_TYPE.token,
-    APPLICATION_RESOURCE_TYPE.token,
+    DYNAMIC_INSTANCE_TYPE,
+    DYNAMIC_APPLICATION_TYPE,
+    INSTANCE_RESOURCE_KIND.token,
+    APPLICATION_RESOURCE_KIND.token,
 )
 """Types that a registration has in a state: those of the dynamic and those of the native provider."""
 

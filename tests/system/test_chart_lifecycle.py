@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
 from lab.programs import HELM, HELM_4, provide_programs
 from lab.workloads import Cluster, wait_for
@@ -99,7 +99,7 @@ def guard_kubelet(cluster: Cluster, home: str, environment: dict[str, str], log:
                     "PATCH",
                     PODS.path(home, pod["metadata"]["name"], "status"),
                     body={"status": {"phase": "Failed" if code else "Succeeded"}},
-                    content_type=MERGE_PATCH,
+                    content_type=MERGE_PATCH_TYPE,
                 )
 
     thread = threading.Thread(target=look)

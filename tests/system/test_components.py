@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.prestop import serving_seconds_after_deletion
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
@@ -191,7 +191,9 @@ def others(cluster: Cluster) -> Iterator[None]:
     cluster.apply_syncer(OTHERS, "cart")
     yield
     path = SYNCERS.path(OTHERS, "cart")
-    cluster.access.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+    cluster.access.request(
+        "PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH_TYPE
+    )
     cluster.delete(NAMESPACES, OTHERS)
 
 

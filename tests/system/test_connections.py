@@ -76,7 +76,7 @@ class Listener:
     """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
-        self.instances_of_owner_changed = controller.enqueue_owner
+        self.instances_of_owner_changed = controller.enqueue_syncer_of_owner
         self.condition_changed = controller.enqueue_all
 
 

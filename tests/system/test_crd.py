@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import MERGE_PATCH, MIRRORS, STACK_REFRESHES, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, MIRRORS, STACK_REFRESHES, SYNCERS, ApiResource
 from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster, wait_for
 
@@ -330,7 +330,7 @@ def test_a_namespaces_syncer_stays_one(cluster: Cluster) -> None:
         body = {"spec": {"selector": {"app": None, "services": None, **after["selector"]}}}
         path = SYNCERS.path("default", metadata["name"])
         with pytest.raises(KubernetesError, match=_ANOTHER_KIND):
-            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
         cluster.delete(SYNCERS, metadata["name"], "default")
 
 
@@ -462,5 +462,5 @@ def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
         (path, {"metadata": {"finalizers": []}}),
     ]
     for where, body in patches:
-        cluster.access.request("PATCH", where, body=body, content_type=MERGE_PATCH)
+        cluster.access.request("PATCH", where, body=body, content_type=MERGE_PATCH_TYPE)
     assert cluster.access.request("GET", path)["spec"]["metadata"] == spec["metadata"]

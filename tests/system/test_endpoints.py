@@ -17,10 +17,10 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     PODS,
     SERVICES,
-    STRATEGIC_MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH_TYPE,
     SYNCERS,
     ApiResource,
 )
@@ -78,7 +78,7 @@ class Place:
     def patch(self, kind: str, name: str, body: dict[str, Any], part: str = "") -> None:
         """Patch an object, or a subresource such as its status; null removes a field."""
         path = _KINDS[kind].path(self.namespace, name, *([part] if part else []))
-        self.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
 
     def held(self, application: str) -> list[Instance]:
         """Return the instances of an application of this namespace."""
@@ -551,7 +551,7 @@ def test_an_address_that_another_applications_pod_has_by_now(
             "PATCH",
             PODS.path(place.namespace, name, "status"),
             body={"status": {"phase": "Running", **status}},
-            content_type=STRATEGIC_MERGE_PATCH,
+            content_type=STRATEGIC_MERGE_PATCH_TYPE,
         )
     place.apply(KEPT.replace("$A", "others").replace("$I", network))
     if "paused" in spec:

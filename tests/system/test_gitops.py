@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshReason
-from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
+from eurekube_provider.core.condition_types import Reason, RefreshReason, SyncerCondition
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts, MirrorReport
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
@@ -237,8 +237,8 @@ def written(up: Object) -> dict[str, Object]:
     for name, said in {
         "eureka away": report(Reason.EUREKA_UNREACHABLE, is_ready=False),
         "braked": report("Braked", is_ready=None),
-        "conflict": report(ConditionType.CONFLICT),
-        "ambiguous service": report(ConditionType.AMBIGUOUS_SERVICE),
+        "conflict": report(SyncerCondition.CONFLICT),
+        "ambiguous service": report(SyncerCondition.AMBIGUOUS_SERVICE),
         "drain too short": report(note="DrainTooShort"),
         "registers itself": report("SelfRegistered"),
     }.items():
@@ -246,7 +246,7 @@ def written(up: Object) -> dict[str, Object]:
         for now in times:
             item["status"] = syncer_status(item, said, now)
         found[name] = item
-    services = (MirroredService("REVIEW", "review", 1, 1),)
+    services = (MirroredServiceCounts("REVIEW", "review", 1, 1),)
     for name, kind in (
         ("mirror", ""),
         ("mirror of a taken name", MirrorCondition.NAME_TAKEN),

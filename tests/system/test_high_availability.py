@@ -17,7 +17,7 @@ import yaml
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
+from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH_TYPE, NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, Object, wait_for
@@ -244,7 +244,7 @@ def test_a_namespace_never_waits_for_eureka(
         front.refuse()
         annotation = {"metadata": {"annotations": {FORCE_DELETE_ANNOTATION: "yes"}}}
         path = SYNCERS.path(namespace, forced)
-        cluster.access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
+        cluster.access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH_TYPE)
         cluster.delete(SYNCERS, forced, namespace)
         wait_for(lambda: cluster.get(SYNCERS, forced, namespace) is None, "the forced one to go")
         wait_for(
@@ -290,7 +290,7 @@ def test_an_operator_that_never_reached_eureka_lets_go_too(
     cluster.apply_syncer(namespace, app)
     finalizers = {"metadata": {"finalizers": [FINALIZER]}}
     path = SYNCERS.path(namespace, app)
-    cluster.access.request("PATCH", path, body=finalizers, content_type=MERGE_PATCH)
+    cluster.access.request("PATCH", path, body=finalizers, content_type=MERGE_PATCH_TYPE)
     cluster.delete(SYNCERS, app, namespace)
     assert cluster.get(SYNCERS, app, namespace) is not None
     replicas.start(1, EUREKA_URL="http://127.0.0.1:9/eureka", RELEASE_AFTER_SECONDS="2")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster
 from tests.system.stacks import Shop, needs_kubernetes_plugin, needs_pulumi, needs_python_sdk, python_sdk
@@ -175,7 +175,9 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     assert cluster.get(SYNCERS, "rating", TEAM) is not None
 
     path = SYNCERS.path(TEAM, "cart")
-    cluster.access.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+    cluster.access.request(
+        "PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH_TYPE
+    )
     stack.environment["EUREKUBE_FORCE_DESTROY"] = "true"
     stack.destroy()
     assert [cluster.get(NAMESPACES, name) for name in (HOME, TEAM)] == [None, None]

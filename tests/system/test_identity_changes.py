@@ -233,7 +233,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             notes = parse_lease_notes(
                 (cluster.get(LEASES, "names-remembered-leader", "default") or {})["metadata"]
             )
-            assert (notes.cluster_name, notes.previous_names) == ("east", (uid[:8],))
+            assert (notes.cluster_name, notes.previous_cluster_names) == ("east", (uid[:8],))
             # The next pod has the new name, and the pods of before leave when they end.
             cluster.apply_deployment(made["remembered"].namespace, made["remembered"].app, 4)
             made["remembered"].awaited(4)

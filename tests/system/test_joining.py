@@ -16,7 +16,7 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import FINALIZER
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH_TYPE, SERVICES, SYNCERS
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, instances
 
@@ -78,7 +78,7 @@ class Namespace:
         written = {f"eurekube.io/{key}": value for key, value in annotations.items()}
         body = {"metadata": {"annotations": written}}
         path = SERVICES.path(self.name, service)
-        self.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
 
     def syncer(self, name: str = "all", selector: Object | None = None, **spec: Any) -> None:
         """The namespace's syncer, or another one."""
@@ -311,7 +311,7 @@ def test_one_of_many_that_loses_all_pods_is_braked(place: Namespace) -> None:
     assert place.condition("Braked", "all.review") == ("", "")
     body = {"metadata": {"annotations": {"eurekube.io/release-brake": "now"}}}
     path = SYNCERS.path(place.name, "all")
-    place.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    place.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
     place.wait_held("rating", 0)
     assert len(place.held("review")) == 3
 

@@ -18,7 +18,7 @@ import pytest
 import requests
 import yaml
 
-from eurekube_provider.kube.access import MERGE_PATCH, PODS, STRATEGIC_MERGE_PATCH
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PODS, STRATEGIC_MERGE_PATCH_TYPE
 from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
 from lab.listing import list_keys_uncached, list_uncached, wait_until_listed
 from lab.waiting import wait_until
@@ -338,7 +338,7 @@ def test_a_pod_made_unready_stays_unready(lab: Lab, cluster: Cluster, namespace:
 
     touched = {"metadata": {"annotations": {"touched": "true"}}}
     cluster.access.request(
-        "PATCH", PODS.path(namespace, pod["metadata"]["name"]), body=touched, content_type=MERGE_PATCH
+        "PATCH", PODS.path(namespace, pod["metadata"]["name"]), body=touched, content_type=MERGE_PATCH_TYPE
     )
     # A second pod is taken through all of kwok's stages; had kwok wanted to change the first, it would have.
     create_deployment(lab, namespace, "other", 1)
@@ -358,7 +358,7 @@ def test_a_pod_with_readiness_gates_is_ready_when_all_are_open(
     def say(*conditions: tuple[str, str]) -> None:
         body = {"status": {"conditions": [{"type": kind, "status": state} for kind, state in conditions]}}
         path = PODS.path(namespace, pod["metadata"]["name"], "status")
-        cluster.access.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+        cluster.access.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH_TYPE)
 
     def conditions() -> dict[str, str]:
         path = PODS.path(namespace, pod["metadata"]["name"])

@@ -22,7 +22,7 @@ import pytest
 import requests
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH_TYPE, SERVICES, SYNCERS
 from lab import Lab
 from lab.errors import LabError
 from lab.programs import THIRD_PARTY_READERS, provide_programs
@@ -239,7 +239,7 @@ def test_what_a_port_lacks_is_left_out_and_said(
     cluster.apply(ENDPOINT_SLICES, endpoint_slice(served, name, address, port, management))
     wait_for(lambda: found() == every and not said(), "all as before", 30.0)
     body = {"metadata": {"annotations": {"example.com/team": "moons"}}}
-    cluster.access.request("PATCH", SERVICES.path(served, APP), body=body, content_type=MERGE_PATCH)
+    cluster.access.request("PATCH", SERVICES.path(served, APP), body=body, content_type=MERGE_PATCH_TYPE)
     wait_for(lambda: {one.metadata.get("team") for one in instances(eureka, APP)} == {"moons"}, "moons", 30.0)
 
 

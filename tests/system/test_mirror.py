@@ -18,7 +18,7 @@ from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, SERVICE_NAM
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
+from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH_TYPE, MIRRORS, SERVICES
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     MIRROR_CLUSTER_RULES,
@@ -262,7 +262,7 @@ def test_a_mirrored_service_is_found_by_its_labels(scene: Scene) -> None:
     assert service["metadata"]["annotations"]["example.com/a"] == "b c"
     path = SERVICES.path(scene.namespace, "labels")
     body = {"metadata": {"labels": {"mine": "1"}}}
-    scene.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    scene.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
     scene.mirror("labels", application=app, serviceName="labels", serviceLabels={"tier": "db"})
     wait_for(lambda: found(mine="1", tier="db") == ["labels"] and not found(spring="true"), "other labels")
     service = scene.cluster.get(SERVICES, "labels", scene.namespace) or {}
@@ -294,7 +294,7 @@ def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
     wait_for(lambda: ATTACH_MIRROR_ANNOTATION in scene.condition("beside", "NotAttached"), "NotAttached")
     annotated = {"metadata": {"annotations": {ATTACH_MIRROR_ANNOTATION: "beside"}}}
     path = SERVICES.path(scene.namespace, app)
-    cluster.access.request("PATCH", path, body=annotated, content_type=MERGE_PATCH)
+    cluster.access.request("PATCH", path, body=annotated, content_type=MERGE_PATCH_TYPE)
     wait_for(lambda: scene.shows(app).keys() == {*pods, "192.0.2.21"}, "the pod and the machine")
     scene.mirror("other", application=app, serviceName="other")
     scene.wait_shows("other", {"192.0.2.21": (8080, True)})

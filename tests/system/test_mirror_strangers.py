@@ -24,7 +24,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
+from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH_TYPE, MIRRORS, SERVICES
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     MIRROR_CLUSTER_RULES,
@@ -90,7 +90,7 @@ class Stage:
     def patch(self, resource: Any, name: str, **metadata: Any) -> None:
         """Change an object's metadata as a person would."""
         path = resource.path(SHOP, name)
-        self.cluster.access.request("PATCH", path, body={"metadata": metadata}, content_type=MERGE_PATCH)
+        self.cluster.access.request("PATCH", path, body={"metadata": metadata}, content_type=MERGE_PATCH_TYPE)
 
     def ours(self, service: str) -> list[Object]:
         """Return the slices that the mirror writes for a Service, without those of Kubernetes."""
@@ -175,7 +175,9 @@ def test_what_people_do_to_services_and_slices(stage: Stage, eureka: Peers) -> N
     assert "taken out" in events[0]
 
     selector = {"spec": {"selector": {"app": "pods"}}}
-    stage.cluster.access.request("PATCH", SERVICES.path(SHOP, app), body=selector, content_type=MERGE_PATCH)
+    stage.cluster.access.request(
+        "PATCH", SERVICES.path(SHOP, app), body=selector, content_type=MERGE_PATCH_TYPE
+    )
     wait_for(lambda: "app=pods" in scene.condition("strangers", "ForeignEndpoints"), "what is reported")
 
     (server,) = stage.lab.eurekas
@@ -247,7 +249,7 @@ def test_a_flood_makes_as_many_services_as_a_mirror_says(stage: Stage, eureka: P
 
     wait_for(is_refused, "the CRD of this version")
     spec = {"spec": {"maxServices": 9}}
-    stage.cluster.access.request("PATCH", MIRRORS.path(SHOP, "all"), body=spec, content_type=MERGE_PATCH)
+    stage.cluster.access.request("PATCH", MIRRORS.path(SHOP, "all"), body=spec, content_type=MERGE_PATCH_TYPE)
     stage.end("all", "flood")
 
 

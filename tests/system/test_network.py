@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.kube.reflector import LONGEST_SILENCE_SECONDS
+from eurekube_provider.kube.reflector import LONGEST_WATCH_SILENCE_SECONDS
 from lab.netns import network_unavailable_reason, wrap_command_in_network
 
 SERVER = """
@@ -34,13 +34,13 @@ WATCHER = """
 import json, subprocess, sys, time
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import SERVICES, KubeAccess
-from eurekube_provider.kube.reflector import LONGEST_SILENCE_SECONDS
+from eurekube_provider.kube.reflector import LONGEST_WATCH_SILENCE_SECONDS
 from lab.workloads import wait_for
 
 access = KubeAccess.load(sys.argv[1])
 
 def begun():
-    events = access.watch(SERVICES.path(), {}, LONGEST_SILENCE_SECONDS)
+    events = access.watch(SERVICES.path(), {}, LONGEST_WATCH_SILENCE_SECONDS)
     try:
         next(events)
     except KubernetesError:  # it does not listen yet
@@ -88,7 +88,7 @@ def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Pat
         wrap_command_in_network(command),
         capture_output=True,
         text=True,
-        timeout=2 * LONGEST_SILENCE_SECONDS,
+        timeout=2 * LONGEST_WATCH_SILENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

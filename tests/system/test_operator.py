@@ -13,7 +13,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH_TYPE, SERVICES, SYNCERS
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.listing import wait_until_listed
 from lab.workloads import Cluster, wait_for
@@ -97,7 +97,9 @@ def test_service_removed(
         )
     deleted_at = time.monotonic()
     annotation = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}}
-    cluster.access.request("PATCH", SYNCERS.path(namespace, other), body=annotation, content_type=MERGE_PATCH)
+    cluster.access.request(
+        "PATCH", SYNCERS.path(namespace, other), body=annotation, content_type=MERGE_PATCH_TYPE
+    )
     wait_for(lambda: addresses(eureka, other) == {}, "no instance of the released one")
     metadata = cluster.access.get(SYNCERS.path(namespace, other))["metadata"]
     assert RELEASE_BRAKE_ANNOTATION not in metadata.get("annotations", {})

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from eurekube_provider import __version__
-from eurekube_provider.operator.options import environment_variable
+from eurekube_provider.operator.options import environment_variable_name
 from eurekube_provider.operator.settings import ALL_OPTIONS
 from eurekube_provider.resources.files import crd_documents
 from lab.programs import find_kubectl
@@ -400,7 +400,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
     }
     fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}
     variables = {
-        environment_variable(option.name) for option in ALL_OPTIONS if option.has_environment_variable
+        environment_variable_name(option.name) for option in ALL_OPTIONS if option.has_environment_variable
     }
     assert own.keys() | fixed <= variables
     rest = {name: some_text(name) for name in variables - own.keys() - fixed}

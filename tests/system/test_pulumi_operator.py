@@ -20,7 +20,7 @@ import yaml
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.stack_refresh import StackAction
-from eurekube_provider.kube.access import MERGE_PATCH, PULUMI_STACKS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PULUMI_STACKS, ApiResource
 from eurekube_provider.operator.triggers.pulumi_stack import REQUEST_ANNOTATION, pulumi_stack_runner
 from eurekube_provider.operator.triggers.targets import PulumiStack
 from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
@@ -198,7 +198,7 @@ class Pko:
 
     def _tell(self, resource: ApiResource, name: str, status: Object) -> None:
         path = resource.path(self._namespace, name, "status")
-        self._cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        self._cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
 
 
 def asked(cluster: Cluster, namespace: str, name: str, action: StackAction, key: str) -> StackRunResult:

@@ -15,7 +15,7 @@ import yaml
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH_TYPE, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment
@@ -143,7 +143,7 @@ def test_a_person_opens_what_a_paused_syncer_holds(shop: Shop, lab: Lab) -> None
     gates.
     """
     path = SYNCERS.path(shop.namespace, shop.app)
-    shop.cluster.access.request("PATCH", path, body={"spec": {"paused": True}}, content_type=MERGE_PATCH)
+    shop.cluster.access.request("PATCH", path, body={"spec": {"paused": True}}, content_type=MERGE_PATCH_TYPE)
     wait_for(lambda: shop.syncer_condition("Paused").get("status") == "True", "the pause")
     shop.rolled("2")
     wait_for(lambda: shop.reasons("2") == {"Paused"}, "both new pods to wait")
@@ -173,7 +173,7 @@ def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
         if not name.endswith("silent"):
             body = {"metadata": {"labels": {"eurekube.io/readiness-gate": "true"}}}
             path = NAMESPACES.path(name=name)
-            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
     served = cluster.access.get(f"/apis/{ADMISSION}/v1")["resources"]
     if not any(one["name"] == "mutatingadmissionpolicies" for one in served):
         pytest.skip("this API server has no MutatingAdmissionPolicy")

@@ -18,7 +18,7 @@ from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     NAMESPACES,
     SERVICES,
     STACK_REFRESHES,
@@ -153,7 +153,7 @@ def test_everything_that_it_may_is_used_and_nothing_else(
         "PATCH",
         DEPLOYMENTS.path(SERVED, app),
         body={"spec": {"template": {"spec": {"readinessGates": [{"conditionType": READINESS_GATE}]}}}},
-        content_type=MERGE_PATCH,
+        content_type=MERGE_PATCH_TYPE,
     )
 
     def reasons() -> set[str]:
@@ -185,7 +185,7 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     )
     for change, is_there in ((joined, True), (left, False)):
         path = SERVICES.path(SERVED, other)
-        cluster.access.request("PATCH", path, body=change, content_type=MERGE_PATCH)
+        cluster.access.request("PATCH", path, body=change, content_type=MERGE_PATCH_TYPE)
         wait_for(
             lambda is_there=is_there: (cluster.get(SYNCERS, f"all.{other}", SERVED) is not None) is is_there,  # type: ignore[misc]
             "the derived syncer",

@@ -16,7 +16,7 @@ from eurekube_provider.kube.access import (
     GATEWAYS,
     HTTP_ROUTES,
     INGRESSES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     NAMESPACES,
     SYNCERS,
     ApiResource,
@@ -25,7 +25,7 @@ from eurekube_provider.kube.access import (
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     NAMESPACE_RULES,
-    ROUTE_NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULE_BY_ADVERTISE,
     election_rules,
 )
 from eurekube_provider.operator.selfcheck import CheckVerdict, check_kubernetes
@@ -44,7 +44,7 @@ HOME, SHOP, INFRA = "routes-home", "routes-shop", "routes-infra"
 NAME = "routes"
 BALANCER = "192.0.2.7"
 PATIENCE_SECONDS = 60.0
-KINDS = {kind for rule in ROUTE_NAMESPACE_RULES.values() for kind in rule.resources}
+KINDS = {kind for rule in ROUTE_NAMESPACE_RULE_BY_ADVERTISE.values() for kind in rule.resources}
 
 
 def account_of(lab: Lab, cluster: Cluster, name: str, folder: pytest.TempPathFactory) -> Account:
@@ -66,7 +66,7 @@ def operator(
     account.set_rights(CLUSTER_RULES)
     for name in (SHOP, INFRA):
         cluster.create_namespace(name)
-        account.set_rights([*NAMESPACE_RULES, *ROUTE_NAMESPACE_RULES.values()], name)
+        account.set_rights([*NAMESPACE_RULES, *ROUTE_NAMESPACE_RULE_BY_ADVERTISE.values()], name)
     environment = operator_environment(
         lab,
         f"{SHOP},{INFRA}",
@@ -108,7 +108,7 @@ class Routed(Shop):
     def patch_status(self, resource: ApiResource, name: str, status: Object, namespace: str = "") -> None:
         """Write a status, as the controller of the object does."""
         path = resource.path(namespace or self.namespace, name, "status")
-        self.cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        self.cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
 
     def ingress(self, name: str, *, path: str = "/", to: str = "", tls: bool = False) -> None:
         """Apply an Ingress that sends a path of the application's host to a Service, by default its own."""
@@ -291,7 +291,7 @@ def test_each_of_its_rights_is_used_and_no_other(
     """
     granted = {
         (group, kind, verb)
-        for rule in ROUTE_NAMESPACE_RULES.values()
+        for rule in ROUTE_NAMESPACE_RULE_BY_ADVERTISE.values()
         for group in rule.api_groups
         for kind in rule.resources
         for verb in rule.verbs
@@ -356,7 +356,7 @@ def test_without_the_option_nothing_is_asked_for(
     assert {right for right in asked if right[1] in KINDS} == set()
     assert {right for right, decisions in asked.items() if decisions != {"allow"}} == set()
     access = KubeAccess.load(account.kubeconfig)
-    found = check_kubernetes(access, (namespace,), advertise_from=list(ROUTE_NAMESPACE_RULES))
+    found = check_kubernetes(access, (namespace,), advertise_from=list(ROUTE_NAMESPACE_RULE_BY_ADVERTISE))
     missing = [one.subject for one in found if one.verdict is CheckVerdict.WARNING]
     assert missing == [
         f"list, watch {kind} in namespace {namespace}" for kind in ("ingresses", "gateways", "httproutes")

@@ -16,7 +16,7 @@ from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, PODS, SYNCERS
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH_TYPE, PODS, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.interop.python_client import PythonClient
@@ -59,7 +59,7 @@ def its_own_client(eureka: Peers, tmp_path: Path) -> Iterator[ItsOwnClient]:
 def patched(cluster: Cluster, namespace: str, name: str, spec: dict[str, Any]) -> None:
     """Patch a syncer's spec."""
     body = {"spec": spec}
-    cluster.access.request("PATCH", SYNCERS.path(namespace, name), body=body, content_type=MERGE_PATCH)
+    cluster.access.request("PATCH", SYNCERS.path(namespace, name), body=body, content_type=MERGE_PATCH_TYPE)
 
 
 def holds(cluster: Cluster, namespace: str, name: str, kind: str, wanted: str = "True") -> bool:

@@ -19,10 +19,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     EVENTS,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     PODS,
     SERVICES,
-    STRATEGIC_MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH_TYPE,
     SYNCERS,
     ApiResource,
 )
@@ -253,7 +253,7 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
         "PATCH",
         SERVICES.path(shop.namespace, shop.app, "status"),
         body={"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}},
-        content_type=MERGE_PATCH,
+        content_type=MERGE_PATCH_TYPE,
     )
     spec = shop.cluster.access.get(SERVICES.path(shop.namespace, shop.app))["spec"]
     shop.slices(shop.endpoint(1))
@@ -352,7 +352,7 @@ def test_labels_of_pods(shop: Shop) -> None:
         "PATCH",
         PODS.path(shop.namespace, "a"),
         body={"metadata": {"labels": {"example.com/version": "2"}}},
-        content_type=STRATEGIC_MERGE_PATCH,
+        content_type=STRATEGIC_MERGE_PATCH_TYPE,
     )
     wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 60.0)
 
@@ -380,7 +380,7 @@ def test_host_ports(shop: Shop) -> None:
             "PATCH",
             f"{where}/status",
             body={"status": {"phase": "Running", **ips, **several}},
-            content_type=STRATEGIC_MERGE_PATCH,
+            content_type=STRATEGIC_MERGE_PATCH_TYPE,
         )
 
     def wait_places(**states: str) -> None:
@@ -603,7 +603,7 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
         "PATCH",
         DEPLOYMENTS.path(namespace, app),
         body={"spec": {"template": {"spec": fixed.pod_spec_patch}}},
-        content_type=STRATEGIC_MERGE_PATCH,
+        content_type=STRATEGIC_MERGE_PATCH_TYPE,
     )
     shop.wait_condition("DrainTooShort", "False", "Resolved")
     assert [reason for reason, _ in shop.events()].count("DrainTooShort") == 1

@@ -21,7 +21,7 @@ import yaml
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     EVENTS,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     PULUMI_STACKS,
     SERVICES,
     STACK_REFRESHES,
@@ -470,5 +470,5 @@ def acknowledge(cluster: Cluster, namespace: str, seen: set[str], state: str) ->
     update = {"reconcileRequest": value, "state": state, "type": "up", "message": "exit status 255"}
     for status in ({"observedReconcileRequest": value}, {"lastUpdate": update}):
         path = PULUMI_STACKS.path(namespace, "prod", "status")
-        cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        cluster.access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
     return value

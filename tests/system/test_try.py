@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from lab.netns import network_unavailable_reason, run_module_in_network
-from lab.programs import SERVERS, provide_programs
-from lab.trial import ROOT, TRIAL_PAGE
+from lab.programs import SERVER_PROGRAM_NAMES, provide_programs
+from lab.trial import ROOT, TRIAL_PAGE_PATH
 from scripts.blocks import find_code_blocks
 from tests.system.stacks import needs_kubectl
 
@@ -24,7 +24,7 @@ def seen() -> list[str]:
     """Return the output of each block of the page's commands."""
     if reason := network_unavailable_reason():
         pytest.skip(reason)
-    provide_programs(SERVERS)
+    provide_programs(SERVER_PROGRAM_NAMES)
     found: list[str] = run_module_in_network("lab.trial")  # type: ignore[assignment]
     return found
 
@@ -76,4 +76,6 @@ def containers() -> Iterable[dict[str, str]]:
 def test_one_image_is_enough() -> None:
     """The page says that only the operator's image must be built, and names it."""
     (image,) = {container["image"] for container in containers()}
-    assert any(f"kind load docker-image {image} " in block.text for block in find_code_blocks(TRIAL_PAGE))
+    assert any(
+        f"kind load docker-image {image} " in block.text for block in find_code_blocks(TRIAL_PAGE_PATH)
+    )

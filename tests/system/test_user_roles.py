@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.rights import USER_ROLE_RULES
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
+from eurekube_provider.kube.rights import USER_RULE_BY_ROLE
 from eurekube_provider.operator.selfcheck import ACCESS_REVIEWS_PATH
 from lab import Lab
 from lab.accounts import CLUSTER_ROLES, ROLE_BINDINGS, Account
@@ -83,7 +83,7 @@ def test_kubernetes_own_roles_have_our_kinds(
     """The roles view, edit and admin include our kinds, in the binding's namespace only; none may write a
     status, from which the operator reads names.
     """
-    assert len(roles) == len(USER_ROLE_RULES)
+    assert len(roles) == len(USER_RULE_BY_ROLE)
     access = KubeAccess.load(person(lab, cluster, namespace, role, tmp_path).kubeconfig)
     wait_for(lambda: may(access, MAY[role][-1], KINDS[-1], namespace), "the roles to be added", 30.0)
     found = {
@@ -131,7 +131,7 @@ def test_a_team_ships_a_syncer_in_its_own_chart(
             "PATCH",
             SYNCERS.path(namespace, "rating", "status"),
             body={"status": {"names": ["billing"]}},
-            content_type=MERGE_PATCH,
+            content_type=MERGE_PATCH_TYPE,
         )
     assert refused.value.status_code == 403
     helm("uninstall", "rating")
@@ -143,10 +143,10 @@ def test_the_rules_are_those_of_the_component() -> None:
     with_roles, without = component_objects(
         {"eureka_urls": ["http://eureka/eureka"], "user_roles": each} for each in (True, False)
     )
-    made = {key(item)[2]: item for item in with_roles if key(item)[2].endswith(tuple(USER_ROLE_RULES))}
-    assert {name.rpartition("-")[2] for name in made} == set(USER_ROLE_RULES)
+    made = {key(item)[2]: item for item in with_roles if key(item)[2].endswith(tuple(USER_RULE_BY_ROLE))}
+    assert {name.rpartition("-")[2] for name in made} == set(USER_RULE_BY_ROLE)
     for name, item in made.items():
-        rule = USER_ROLE_RULES[name.rpartition("-")[2]]
+        rule = USER_RULE_BY_ROLE[name.rpartition("-")[2]]
         (written,) = item["rules"]
         assert (written["resources"], written["verbs"]) == (list(rule.resources), list(rule.verbs))
-    assert not [item for item in without if key(item)[2].endswith(tuple(USER_ROLE_RULES))]
+    assert not [item for item in without if key(item)[2].endswith(tuple(USER_RULE_BY_ROLE))]

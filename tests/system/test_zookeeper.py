@@ -15,10 +15,10 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from eurekube_provider.cli import keepalive_command
 from eurekube_provider.cli.main import main
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, PODS, SERVICES, SYNCERS
-from eurekube_provider.zookeeper.codec import STATUS_KEY
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH_TYPE, PODS, SERVICES, SYNCERS
+from eurekube_provider.zookeeper.codec import SPRING_STATUS_KEY
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.writer import marker_path
@@ -102,10 +102,12 @@ def test_pods_come_and_go(
     rest = [one for one in addresses if one != address]
     wait_until(lambda: there(servers) == up(*rest), "the pod that is not ready to leave", 30.0)
     body = {"metadata": {"annotations": {"eurekube.io/register-before-ready": "true"}}}
-    cluster.access.request("PATCH", SYNCERS.path(namespace, "rating"), body=body, content_type=MERGE_PATCH)
+    cluster.access.request(
+        "PATCH", SYNCERS.path(namespace, "rating"), body=body, content_type=MERGE_PATCH_TYPE
+    )
     wait_until(lambda: there(servers) == {**up(*rest), address: "DOWN"}, "it to be DOWN", 30.0)
     wait_until(
-        lambda: condition(cluster, namespace, "rating", ConditionType.SYNCED).get("status") == "True",
+        lambda: condition(cluster, namespace, "rating", SyncerCondition.SYNCED).get("status") == "True",
         "the condition Synced",
         30.0,
     )
@@ -254,11 +256,11 @@ def test_a_syncer_that_asks_for_harm_is_refused(
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = register_two_pods(cluster, namespace, servers)
     cluster.access.request(
-        "PATCH", SYNCERS.path(namespace, "rating"), body={"spec": spec}, content_type=MERGE_PATCH
+        "PATCH", SYNCERS.path(namespace, "rating"), body={"spec": spec}, content_type=MERGE_PATCH_TYPE
     )
 
     def is_refused() -> bool:
-        said = condition(cluster, namespace, "rating", ConditionType.SYNCED)
+        said = condition(cluster, namespace, "rating", SyncerCondition.SYNCED)
         return said.get("status") == "False" and "ZooKeeper" in said["message"]
 
     wait_until(is_refused, "the condition", 30.0)
@@ -332,7 +334,7 @@ def test_the_brake_holds_there_as_well(
     addresses = register_two_pods(cluster, namespace, servers)
     cluster.delete(SERVICES, "rating", namespace)
     wait_until(
-        lambda: condition(cluster, namespace, "rating", ConditionType.BRAKED).get("status") == "True",
+        lambda: condition(cluster, namespace, "rating", SyncerCondition.BRAKED).get("status") == "True",
         "the brake",
         30.0,
     )
@@ -361,11 +363,11 @@ def test_nodes_of_others_cost_only_themselves(
         {"name": "rating", "id": "theirs", "payload": {"@class": "org.apache.dubbo.Instance"}}
     )
     servers.client.create(f"{service}/theirs", foreign.encode())
-    wait_until(lambda: holds(cluster, namespace, ConditionType.UNREADABLE_INSTANCE), "the condition", 30.0)
-    said = condition(cluster, namespace, "rating", ConditionType.UNREADABLE_INSTANCE)["message"]
+    wait_until(lambda: holds(cluster, namespace, SyncerCondition.UNREADABLE_INSTANCE), "the condition", 30.0)
+    said = condition(cluster, namespace, "rating", SyncerCondition.UNREADABLE_INSTANCE)["message"]
     assert f"RATING theirs (node {service}/theirs: its payload's class is org.apache.dubbo.Instance" in said
     assert "to fix it: have the entry's author remove it" in said
-    assert holds(cluster, namespace, ConditionType.SYNCED)
+    assert holds(cluster, namespace, SyncerCondition.SYNCED)
     cluster.scale(namespace, "rating", 3)
     addresses = ready(cluster, namespace, "rating", 3)
     wait_until(lambda: there(servers) == {**up(*addresses), "": "UNKNOWN"}, "the third pod", 30.0)
@@ -373,8 +375,8 @@ def test_nodes_of_others_cost_only_themselves(
     ours = next(one for one in servers.read_nodes() if one.instance.owner)
     other = json.dumps({**json.loads(ours.data), "payload": {"@class": "com.example.Other"}}).encode()
     servers.client.set(ours.path, other)
-    wait_until(lambda: holds(cluster, namespace, ConditionType.CONFLICT), "the condition", 30.0)
-    said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
+    wait_until(lambda: holds(cluster, namespace, SyncerCondition.CONFLICT), "the condition", 30.0)
+    said = condition(cluster, namespace, "rating", SyncerCondition.SYNCED)["message"]
     assert f"cannot be read (node {ours.path}: its payload's class is com.example.Other" in said
     assert "removed by its author" in said
     for words, name in (
@@ -409,7 +411,7 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     addresses = register_two_pods(cluster, namespace, servers)
     out = next(one for one in servers.read_nodes())
     document = json.loads(out.data)
-    document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    document["payload"]["metadata"][SPRING_STATUS_KEY] = "OUT_OF_SERVICE"
     servers.client.set(out.path, json.dumps(document).encode())
     cluster.apply_syncer(namespace, "rating", metadata={"color": "blue"})
 
@@ -424,7 +426,7 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     assert (code, "somebody set OUT_OF_SERVICE over what it says" in said) == (0, True), text
     assert "write into the metadata of its node, as instance_status" in said, text
     assert "undrain" not in said
-    wait_until(lambda: holds(cluster, namespace, ConditionType.SYNCED), "the condition Synced", 30.0)
+    wait_until(lambda: holds(cluster, namespace, SyncerCondition.SYNCED), "the condition Synced", 30.0)
     assert there(servers) == stays
     cluster.delete(PODS, out.instance.instance_id.partition(".")[0], namespace)
 
@@ -448,10 +450,10 @@ def test_a_removal_that_an_acl_forbids_is_said_and_done_once_it_may_be(
     (stays,) = ready(cluster, namespace, "rating", 1)
 
     def reason() -> str:
-        return str(condition(cluster, namespace, "rating", ConditionType.SYNCED).get("reason"))
+        return str(condition(cluster, namespace, "rating", SyncerCondition.SYNCED).get("reason"))
 
     wait_until(lambda: reason() == Reason.EUREKA_DENIED, "the condition", 30.0)
-    said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
+    said = condition(cluster, namespace, "rating", SyncerCondition.SYNCED)["message"]
     assert f"ZooKeeper did not allow to remove {service}/" in said
     assert "its ACL must let our user do so" in said
     assert "or have it allow what the message names" in said
@@ -461,4 +463,4 @@ def test_a_removal_that_an_acl_forbids_is_said_and_done_once_it_may_be(
     servers.client.set_acls(service, OPEN_ACL_UNSAFE)
     wait_until(lambda: len(there(servers)) == 2, "the removal", 120.0)
     assert stays in there(servers)
-    wait_until(lambda: reason() == ConditionType.SYNCED, "the condition to end", 30.0)
+    wait_until(lambda: reason() == SyncerCondition.SYNCED, "the condition to end", 30.0)

@@ -12,7 +12,7 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
 class NoAnswer(Exception):
-    """The server does not answer: it is gone, frozen or cut off."""
+    """Raised in place of an answer by a server that is gone, frozen or cut off."""
 
 
 class EurekaCluster:

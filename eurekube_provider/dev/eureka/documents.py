@@ -16,19 +16,19 @@ from typing import Any
 
 from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, InstanceInfo, Lease
 
-JSON, XML = "application/json", "application/xml"
+JSON_MEDIA_TYPE, XML_MEDIA_TYPE = "application/json", "application/xml"
 
-MY_OWN_DATA_CENTER = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
-AMAZON_DATA_CENTER = "com.netflix.appinfo.AmazonInfo"
+MY_OWN_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+AMAZON_DATA_CENTER_CLASS = "com.netflix.appinfo.AmazonInfo"
 EMPTY_METADATA = {"@class": "java.util.Collections$EmptyMap"}
 
 INSTANCE_STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
 
 _REPLICATION_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride", None)
-_DATA_CENTER_CLASSES = {
-    MY_OWN_DATA_CENTER: MY_OWN_DATA_CENTER,
-    "com.netflix.appinfo.MyDataCenterInfo": MY_OWN_DATA_CENTER,
-    AMAZON_DATA_CENTER: AMAZON_DATA_CENTER,
+_WRITTEN_DATA_CENTER_CLASS_BY_SENT = {
+    MY_OWN_DATA_CENTER_CLASS: MY_OWN_DATA_CENTER_CLASS,
+    "com.netflix.appinfo.MyDataCenterInfo": MY_OWN_DATA_CENTER_CLASS,
+    AMAZON_DATA_CENTER_CLASS: AMAZON_DATA_CENTER_CLASS,
 }
 _URL_FIELDS = ("homePageUrl", "statusPageUrl", "healthCheckUrl", "secureHealthCheckUrl")
 _VIP_FIELDS = ("vipAddress", "secureVipAddress")
@@ -75,7 +75,7 @@ _KNOWN_BATCH_ITEM_FIELDS = frozenset(
 
 
 class UnreadableBody(Exception):
-    """A body that the server cannot read, and answers with 400."""
+    """Raised for a body that the server cannot read, and answers with 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ServerResponse:
 
     status_code: int
     text: str = ""
-    media_type: str = JSON
+    media_type: str = JSON_MEDIA_TYPE
 
     @property
     def json(self) -> Any:
@@ -119,7 +119,9 @@ def to_compact_json(document: Any) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def preferred_media_type(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
+def preferred_media_type(
+    accept: str, offered: Sequence[str] = (XML_MEDIA_TYPE, JSON_MEDIA_TYPE)
+) -> str | None:
     """Return the offered media type that an ``Accept`` header prefers; None where it accepts none.
 
     :param offered: the media types of the server; the first is for a client that accepts any.
@@ -177,7 +179,7 @@ def parse_instance_info(document: Any, now_ms: int) -> InstanceInfo:
         duration_s=duration_s if duration_s > 0 else 90,
         renewal_interval_s=interval_s if interval_s > 0 else 30,
     )
-    if data_center is not None and data_center["@class"] == AMAZON_DATA_CENTER:
+    if data_center is not None and data_center["@class"] == AMAZON_DATA_CENTER_CLASS:
         data_center["metadata"].setdefault("instance-id", info.id)
     return info
 
@@ -344,10 +346,12 @@ def _parse_port(value: Any, number: int, enabled: str) -> Document:
 def _parse_data_center(value: Any) -> Document | None:
     if value is None:
         return None
-    kind = _DATA_CENTER_CLASSES.get(str(value.get("@class"))) if isinstance(value, dict) else None
-    if kind == AMAZON_DATA_CENTER and isinstance(value.get("metadata"), dict):
+    kind = (
+        _WRITTEN_DATA_CENTER_CLASS_BY_SENT.get(str(value.get("@class"))) if isinstance(value, dict) else None
+    )
+    if kind == AMAZON_DATA_CENTER_CLASS and isinstance(value.get("metadata"), dict):
         return {"@class": kind, "name": "Amazon", "metadata": _parse_texts(value["metadata"])}
-    is_known = kind == MY_OWN_DATA_CENTER and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
+    is_known = kind == MY_OWN_DATA_CENTER_CLASS and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
     if not is_known or value.keys() - {"@class", "name"}:
         raise UnreadableBody("a data centre that the server does not know")
     return {"@class": kind, "name": value.get("name")}

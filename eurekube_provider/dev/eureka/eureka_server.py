@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eurekube_provider.dev.eureka import documents, xml_documents
-from eurekube_provider.dev.eureka.documents import JSON, XML, ServerRequest, ServerResponse, UnreadableBody
+from eurekube_provider.dev.eureka.documents import (
+    JSON_MEDIA_TYPE,
+    XML_MEDIA_TYPE,
+    ServerRequest,
+    ServerResponse,
+    UnreadableBody,
+)
 from eurekube_provider.dev.eureka.instance_registry import (
     EVICTION_INTERVAL_MS,
     UNKNOWN,
@@ -37,7 +43,7 @@ _METHODS_BY_PATH: dict[tuple[str, ...], tuple[str, ...]] = {
     ("peerreplication", "batch"): ("POST",),
 }
 
-_REFUSED_PATH_SEGMENT = re.compile("[/\\\\;%\x00\n\r\u2028\u2029]|^\\.\\.?$")
+_REFUSED_PATH_SEGMENT_PATTERN = re.compile("[/\\\\;%\x00\n\r\u2028\u2029]|^\\.\\.?$")
 """Names that Tomcat and Spring Security refuse within a path, as :mod:`.http_front` does in a URL."""
 
 _REPLICATION_HEADERS = {"x-netflix-discovery-replication": "true"}
@@ -105,7 +111,7 @@ class EurekaServer:
 
     def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer one request."""
-        if any(map(_REFUSED_PATH_SEGMENT.search, request.path)):
+        if any(map(_REFUSED_PATH_SEGMENT_PATTERN.search, request.path)):
             return ServerResponse(400)
         match (request.method, *request.path):
             case ("GET", "apps"):
@@ -135,7 +141,11 @@ class EurekaServer:
             case ("GET", "instances", instance_id):
                 return self._answer_instance_by_id(request, instance_id)
             case ("GET", "status"):
-                return ServerResponse(500) if _response_media_type(request) == JSON else self._answer_status()
+                return (
+                    ServerResponse(500)
+                    if _response_media_type(request) == JSON_MEDIA_TYPE
+                    else self._answer_status()
+                )
             case ("POST", "peerreplication", "batch"):
                 return self._answer_batch(request)
             case _:
@@ -171,11 +181,11 @@ class EurekaServer:
         if info is None:
             return NOT_FOUND_RESPONSE
         document = documents.instance_info_document(info, self.registry.leases[info.app][info.id])
-        if _response_media_type(request) == JSON:
+        if _response_media_type(request) == JSON_MEDIA_TYPE:
             return ServerResponse(code, documents.to_compact_json({"instance": document}))
         if info.status in ("OUT_OF_SERVICE", UNKNOWN):
             document["status"] = "DOWN"  # XML of one instance knows the statuses of the first version alone
-        return ServerResponse(code, xml_documents.to_xml({"instance": document}), XML)
+        return ServerResponse(code, xml_documents.to_xml({"instance": document}), XML_MEDIA_TYPE)
 
     def _renew(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         replicated, sent = _is_replication_request(request), request.query.get("lastDirtyTimestamp")
@@ -317,7 +327,9 @@ class EurekaServer:
             },
             "instanceInfo": {"instanceId": self.url, "lastUpdatedTimestamp": self.started_ms},
         }
-        return ServerResponse(200, xml_documents.to_xml({"com.netflix.eureka.util.StatusInfo": found}), XML)
+        return ServerResponse(
+            200, xml_documents.to_xml({"com.netflix.eureka.util.StatusInfo": found}), XML_MEDIA_TYPE
+        )
 
     def render_list(self, key: CacheKey) -> str:
         """Return the text of a list; empty where the application or VIP address does not exist."""
@@ -365,7 +377,7 @@ def _list_format(request: ServerRequest) -> str:
 
 
 def _response_media_type(request: ServerRequest) -> str:
-    return documents.preferred_media_type(request.header("Accept")) or JSON
+    return documents.preferred_media_type(request.header("Accept")) or JSON_MEDIA_TYPE
 
 
 def _is_replication_request(request: ServerRequest) -> bool:

@@ -21,8 +21,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from eurekube_provider.dev.eureka import documents, xml_documents
 from eurekube_provider.dev.eureka.cluster import NoAnswer
 from eurekube_provider.dev.eureka.documents import (
-    JSON,
-    XML,
+    JSON_MEDIA_TYPE,
+    XML_MEDIA_TYPE,
     ServerRequest,
     ServerResponse,
     preferred_media_type,
@@ -43,14 +43,14 @@ _REFUSED_PATH_PATTERN = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f|e2%
 """Paths that Tomcat and Spring Security refuse, such as one with a slash within a segment."""
 
 _GZIPPED_PATHS = (("apps",), ("apps", "delta"))
-_READABLE_MEDIA_TYPES = (JSON, XML, "*/*", "application/*")
+_READABLE_MEDIA_TYPES = (JSON_MEDIA_TYPE, XML_MEDIA_TYPE, "*/*", "application/*")
 _NO_HEADERS: Mapping[str, str] = {}
 
 _log = logging.getLogger(__name__)
 
 
 class _BadRequest(Exception):
-    """A request that breaks the rules of HTTP."""
+    """Raised for a request that breaks the rules of HTTP."""
 
 
 class EurekaListener(HttpListener):
@@ -140,13 +140,13 @@ class _EurekaHandler(BaseHTTPRequestHandler):
 
     def _send_model_response(self, response: ServerResponse, *, may_be_gzipped: bool) -> None:
         """Send the model's answer, with the headers and texts that a real server's libraries add."""
-        if response is UNREADABLE_BODY_RESPONSE and self.headers["Content-Type"] != JSON:
+        if response is UNREADABLE_BODY_RESPONSE and self.headers["Content-Type"] != JSON_MEDIA_TYPE:
             text = "<error><message>cannot parse request body</message></error>"
             self._send_response(replace(response, text=text, media_type=self.headers["Content-Type"]))
         elif response.status_code >= 400 and not response.text:
             self._send_error(response.status_code)
         elif may_be_gzipped and "gzip" in self.headers.get("Accept-Encoding", ""):
-            kind = JSON if "json" in self.headers.get("Accept", "") else XML
+            kind = JSON_MEDIA_TYPE if "json" in self.headers.get("Accept", "") else XML_MEDIA_TYPE
             self._send_response(replace(response, media_type=kind), {"Content-Encoding": "gzip"})
         else:
             self._send_response(response)
@@ -191,8 +191,11 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         found = {"timestamp": now, "status": code, "error": words, "path": path}
         texts = {
-            JSON: (documents.to_compact_json(found), JSON),
-            XML: (xml_documents.to_xml({"Map": found}, is_pretty=False), f"{XML};charset=UTF-8"),
+            JSON_MEDIA_TYPE: (documents.to_compact_json(found), JSON_MEDIA_TYPE),
+            XML_MEDIA_TYPE: (
+                xml_documents.to_xml({"Map": found}, is_pretty=False),
+                f"{XML_MEDIA_TYPE};charset=UTF-8",
+            ),
             "text/html": (f"<h1>{code} {words}</h1>", HTML_MEDIA_TYPE),
         }
         form = preferred_media_type(self.headers.get("Accept", ""), tuple(texts))
@@ -226,6 +229,6 @@ class _EurekaHandler(BaseHTTPRequestHandler):
 def _parse_body(kind: str, data: bytes) -> Any:
     """Return a body, parsed; an empty text where it cannot be read."""
     try:
-        return json.loads(data) if kind == JSON else xml_documents.parse_instance_xml(data)
+        return json.loads(data) if kind == JSON_MEDIA_TYPE else xml_documents.parse_instance_xml(data)
     except (documents.UnreadableBody, ValueError, RecursionError):
         return ""

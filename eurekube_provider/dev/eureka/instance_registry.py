@@ -20,17 +20,24 @@ UNKNOWN = "UNKNOWN"
 _OVERRIDABLE_STATUSES = ("UP", "OUT_OF_SERVICE")
 
 DELTA_RETENTION_MS = 180_000
-DELTA_SWEEP_MS = 30_000
+DELTA_SWEEP_INTERVAL_MS = 30_000
 EVICTION_INTERVAL_MS = 60_000
 OVERRIDE_LIFE_MS = 3_600_000
-RENEWAL_PERCENT = 0.85
-RENEWALS_A_MINUTE = 2
+RENEWAL_THRESHOLD_SHARE = 0.85
+RENEWALS_PER_CLIENT_AND_MINUTE = 2
 
 
 @dataclass(slots=True, eq=False)
 class InstanceInfo:
     """An instance as a server holds it. The object is shared and changed in place: a replication queue may
     hold it, too.
+
+    :ivar fields: the instance's other fields, by their names in JSON.
+    :ivar status: the status that callers see.
+    :ivar overridden: the override of the status; ``UNKNOWN`` without one.
+    :ivar dirty_ms: ``lastDirtyTimestamp``.
+    :ivar updated_ms: ``lastUpdatedTimestamp``.
+    :ivar action: the last change, ``actionType``: ``ADDED``, ``MODIFIED`` or ``DELETED``.
     """
 
     app: str
@@ -54,8 +61,11 @@ class InstanceInfo:
 class Lease:
     """The lease of an instance.
 
+    :ivar holder: the instance.
     :ivar updated_ms: the time of the registration, or that of the last renewal plus the duration: a renewed
         instance therefore lives twice its duration.
+    :ivar evicted_ms: the time of the removal; 0 before.
+    :ivar up_ms: the time at which the instance was UP first; 0 before.
     """
 
     holder: InstanceInfo
@@ -95,6 +105,7 @@ class InstanceRegistry:
     :ivar leases: the leases by application and instance id.
     :ivar recent_changes: the changes that a delta shows, each with its time in milliseconds.
     :ivar expected_clients: the number of clients from which the server expects renewals.
+    :ivar renewal_threshold: with no more renewals in a minute, the server is in self-preservation.
     :ivar overrides: by instance id, the override of the status, and when it was last set or read.
     """
 
@@ -111,7 +122,7 @@ class InstanceRegistry:
     renewal_threshold: int = 0
     overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
     _last_eviction_ms: int | None = None
-    _timer_endings: list[Callable[[], None]] = field(default_factory=list)
+    _end_timer_functions: list[Callable[[], None]] = field(default_factory=list)
 
     def open(self, copied_count: int = 0) -> None:
         """Begin to serve.
@@ -121,15 +132,17 @@ class InstanceRegistry:
         self.expected_clients = copied_count or 1
         self._update_threshold()
         now = self.clock.now_ms
-        self._timer_endings = [
+        self._end_timer_functions = [
             self.clock.run_every(now + 60_000, 60_000, self.renewals.begin_new_minute),
             self.clock.run_every(now + self.eviction_interval_ms, self.eviction_interval_ms, self._evict),
-            self.clock.run_every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._drop_old_changes),
+            self.clock.run_every(
+                now + DELTA_SWEEP_INTERVAL_MS, DELTA_SWEEP_INTERVAL_MS, self._drop_old_changes
+            ),
         ]
 
     def close(self) -> None:
         """Stop the registry's timers."""
-        for end in self._timer_endings:
+        for end in self._end_timer_functions:
             end()
 
     def read_override_and_extend_it(self, instance_id: str) -> str | None:
@@ -307,7 +320,9 @@ class InstanceRegistry:
         return True
 
     def _update_threshold(self) -> None:
-        self.renewal_threshold = int(self.expected_clients * RENEWALS_A_MINUTE * RENEWAL_PERCENT)
+        self.renewal_threshold = int(
+            self.expected_clients * RENEWALS_PER_CLIENT_AND_MINUTE * RENEWAL_THRESHOLD_SHARE
+        )
 
     def _evict(self) -> None:
         """Evict ended leases once a minute, but only so many that self-preservation does not begin."""
@@ -322,7 +337,7 @@ class InstanceRegistry:
             return
         leases = list(self.all_leases())
         expired = [lease for lease in leases if lease.is_expired(now, late)]
-        most = len(leases) - int(len(leases) * RENEWAL_PERCENT)
+        most = len(leases) - int(len(leases) * RENEWAL_THRESHOLD_SHARE)
         for lease in self.random.sample(expired, min(len(expired), most)):
             self._remove(lease.holder.app, lease.holder.id)
 

@@ -31,7 +31,10 @@ SendBatch = Callable[[list[Document]], ServerResponse | None]
 
 @dataclass(slots=True)
 class ReplicationTask:
-    """One change that a server must tell another."""
+    """One change that a server must tell another.
+
+    :ivar overridden: the override of the status that a heartbeat carries; None for any other change.
+    """
 
     action: str
     app: str

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 READ_WRITE_LIFE_MS = 180_000
-READ_ONLY_INTERVAL_MS = 30_000
+READ_ONLY_COPY_INTERVAL_MS = 30_000
 
 RENDERING_DURATION_MS = 100
 """Milliseconds for which :meth:`ResponseCaches.copy_with_slow_rendering` lets an answer be rendered, while
@@ -59,8 +59,8 @@ class ResponseCaches:
         self._end: Callable[[], None] | None = None
         self._uses_read_only = use_read_only
         if use_read_only:
-            first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
-            self._end = clock.run_every(first, READ_ONLY_INTERVAL_MS, self.copy_to_read_only)
+            first = (clock.now_ms // READ_ONLY_COPY_INTERVAL_MS + 1) * READ_ONLY_COPY_INTERVAL_MS
+            self._end = clock.run_every(first, READ_ONLY_COPY_INTERVAL_MS, self.copy_to_read_only)
 
     def close(self) -> None:
         """Stop the timer of the caches."""

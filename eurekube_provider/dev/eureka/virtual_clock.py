@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-EPOCH_MS = 1_800_000_000_000
+MODEL_START_MS = 1_800_000_000_000
 """The start of the model's time, in milliseconds of Unix time."""
 
 
@@ -46,7 +46,7 @@ class _RecurringAction:
 class Clock:
     """The time of all servers in one model."""
 
-    def __init__(self, now_ms: int = EPOCH_MS) -> None:
+    def __init__(self, now_ms: int = MODEL_START_MS) -> None:
         self.now_ms = now_ms
         self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
         self._count = 0

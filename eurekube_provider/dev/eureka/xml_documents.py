@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from eurekube_provider.dev.eureka.documents import (
-    AMAZON_DATA_CENTER,
+    AMAZON_DATA_CENTER_CLASS,
     EMPTY_METADATA,
     INSTANCE_STATUSES,
-    MY_OWN_DATA_CENTER,
+    MY_OWN_DATA_CENTER_CLASS,
     UnreadableBody,
 )
 from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document
 
-_ESCAPES = str.maketrans(
+_XML_ESCAPES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "\r": "&#xd;"}
 )
 _NAME_START_CHARACTERS = (
     r":A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
     r"\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd"
 )
-_INVALID_NAME_CHARACTER = re.compile(
+_INVALID_NAME_CHARACTER_PATTERN = re.compile(
     rf"^[^{_NAME_START_CHARACTERS}]|[^{_NAME_START_CHARACTERS}\-.0-9\u00b7\u0300-\u036f\u203f\u2040]"
 )
 _NAME_ESCAPE_PATTERN = re.compile(r"__|_-|_\.([0-9a-f]{4})")
@@ -104,10 +104,10 @@ def _parse_element(element: ElementTree.Element) -> Any:
             if name is not None and name.lower() == "amazon":
                 found = element.find("metadata")
                 return {
-                    "@class": AMAZON_DATA_CENTER,
+                    "@class": AMAZON_DATA_CENTER_CLASS,
                     "metadata": {} if found is None else _parse_element(found),
                 }
-            return {"@class": MY_OWN_DATA_CENTER, "name": name}
+            return {"@class": MY_OWN_DATA_CENTER_CLASS, "name": name}
         case _:
             return element.text or ""
 
@@ -124,12 +124,12 @@ def _element_text(element: ElementTree.Element) -> str:
 
 
 def _escape_text(value: Any) -> str:
-    return str(value).translate(_ESCAPES)
+    return str(value).translate(_XML_ESCAPES)
 
 
 def _encode_name(name: str) -> str:
     """Return a key of metadata, encoded as an XML element's name."""
-    return _INVALID_NAME_CHARACTER.sub(
+    return _INVALID_NAME_CHARACTER_PATTERN.sub(
         lambda found: {"_": "__", "$": "_-"}.get(found[0], f"_.{ord(found[0]):04x}"), name
     )
 

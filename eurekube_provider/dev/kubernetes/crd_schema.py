@@ -14,7 +14,14 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_JSON_TYPE_BY_PYTHON_TYPE = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 _BOUNDS_BY_TYPE: Mapping[str, tuple[str, str, Callable[[Any], float]]] = {
     "integer": ("minimum", "maximum", float),
     "number": ("minimum", "maximum", float),
@@ -45,7 +52,10 @@ def prune_and_set_defaults(value: Any, schema: Schema) -> Any:
 
 def schema_violations(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
     """Yield a sentence about each field that the schema does not allow; ``path`` is that of ``value``."""
-    found, shown = _JSON_TYPES.get(type(value), "null"), f"{path}: Invalid value: {json.dumps(value)}"
+    found, shown = (
+        _JSON_TYPE_BY_PYTHON_TYPE.get(type(value), "null"),
+        f"{path}: Invalid value: {json.dumps(value)}",
+    )
     kinds = {"integer", "string"} if schema.get("x-kubernetes-int-or-string") else {schema.get("type")}
     if value is None and schema.get("nullable"):
         return

@@ -18,7 +18,7 @@ from eurekube_provider.dev.kubernetes.object_store import (
 )
 from eurekube_provider.dev.kubernetes.patches import ManagedFields, apply_merge_patch, apply_server_side
 from eurekube_provider.dev.kubernetes.served_kinds import (
-    CRDS_STORAGE,
+    CRDS_STORAGE_KEY,
     Object,
     ServedKind,
     built_in_kinds,
@@ -26,10 +26,10 @@ from eurekube_provider.dev.kubernetes.served_kinds import (
     with_initial_status,
 )
 
-_MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
-_NAMESPACES, _TERMINATING = "namespaces", "deletionTimestamp"
+_MERGE_PATCH_TYPE, _APPLY_PATCH_TYPE = "application/merge-patch+json", "application/apply-patch+yaml"
+_NAMESPACES_PLURAL, _DELETION_TIME_FIELD = "namespaces", "deletionTimestamp"
 _SERVER_METADATA_FIELDS = frozenset(
-    f"name namespace uid creationTimestamp generation resourceVersion managedFields {_TERMINATING}"
+    f"name namespace uid creationTimestamp generation resourceVersion managedFields {_DELETION_TIME_FIELD}"
     " deletionGracePeriodSeconds".split()
 )
 """Metadata fields that only the API server sets."""
@@ -87,7 +87,7 @@ class ObjectApi:
                 return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}
             target = self._parse_target(request.path)
             kind, held = target.kind, self._store.get(target.kind.storage_key, target[1:3])
-            is_applied = request.content_type == _APPLY and not target.subresource
+            is_applied = request.content_type == _APPLY_PATCH_TYPE and not target.subresource
             if target.name and held is None and not is_applied:
                 raise ApiRefusal(404, "NotFound", f'{kind.storage_key} "{target.name}" not found')
             match request.method, bool(target.name), target.subresource:
@@ -158,26 +158,35 @@ class ObjectApi:
         :raises ApiRefusal: the request is refused.
         """
         storage, live = target.kind.storage_key, held or self._create_bare_object(target)
-        body = apply_merge_patch(live, request.body) if request.content_type == _MERGE else request.body
+        body = (
+            apply_merge_patch(live, request.body)
+            if request.content_type == _MERGE_PATCH_TYPE
+            else request.body
+        )
         body = {**body, "metadata": body.get("metadata") or {}}
         if held is not None:
             _refuse_stale_write(target, held, body["metadata"])
         managed = self._managed.get(live["metadata"]["uid"], {})
-        if request.content_type == _APPLY:
+        if request.content_type == _APPLY_PATCH_TYPE:
             body, managed = apply_server_side(live, body, request.query.get("fieldManager", ""), managed)
-        elif request.method == "PATCH" and request.content_type != _MERGE:
-            raise ApiRefusal(415, "UnsupportedMediaType", f"the media type must be {_MERGE} or {_APPLY}")
+        elif request.method == "PATCH" and request.content_type != _MERGE_PATCH_TYPE:
+            raise ApiRefusal(
+                415,
+                "UnsupportedMediaType",
+                f"the media type must be {_MERGE_PATCH_TYPE} or {_APPLY_PATCH_TYPE}",
+            )
         item = _complete_object(target, live, body)
         if "dryRun" in request.query:
             return item
         self._managed[live["metadata"]["uid"]] = managed
         is_over = (
-            _TERMINATING in item["metadata"] and self._remove_unless_kept_by_finalizers(storage, item) is None
+            _DELETION_TIME_FIELD in item["metadata"]
+            and self._remove_unless_kept_by_finalizers(storage, item) is None
         )
         if is_over or item == held:
             return item
         stored = self._store.put(storage, item)
-        if storage == CRDS_STORAGE:
+        if storage == CRDS_STORAGE_KEY:
             self._replace_served_kinds(target.name, custom_kinds(stored))
         return stored
 
@@ -186,10 +195,10 @@ class ObjectApi:
 
         :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
         """
-        home = self._store.get(_NAMESPACES, ("", target.namespace))
+        home = self._store.get(_NAMESPACES_PLURAL, ("", target.namespace))
         if target.namespace and home is None:
             raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')
-        if home is not None and _TERMINATING in home["metadata"]:
+        if home is not None and _DELETION_TIME_FIELD in home["metadata"]:
             raise ApiRefusal(403, "Forbidden", f"the namespace {target.namespace} is being terminated")
         if not _NAME_PATTERN.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
             raise ApiRefusal(422, "Invalid", f"metadata.name: Invalid value: {target.name!r}")
@@ -220,11 +229,11 @@ class ObjectApi:
         it is gone.
         """
         metadata, (namespace, name) = item["metadata"], object_key(item)
-        holds = self._store.list_objects("", name) if storage == _NAMESPACES else []
-        if _TERMINATING not in metadata and (metadata.get("finalizers") or holds):
-            times = {_TERMINATING: _format_time(), "deletionGracePeriodSeconds": 0}
+        holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
+        if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
+            times = {_DELETION_TIME_FIELD: _format_time(), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
-            phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
+            phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES_PLURAL else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
             for place, one in holds:
                 self._remove_unless_kept_by_finalizers(place, one)
@@ -233,13 +242,13 @@ class ObjectApi:
             return held
         self._store.remove(storage, item)
         self._managed.pop(metadata["uid"], None)
-        if storage == CRDS_STORAGE:
+        if storage == CRDS_STORAGE_KEY:
             self._replace_served_kinds(name, ())
             for place, one in self._store.list_objects(name):
                 self._store.remove(place, one)
-        home = self._store.get(_NAMESPACES, ("", namespace))
-        if home is not None and _TERMINATING in home["metadata"]:
-            self._remove_unless_kept_by_finalizers(_NAMESPACES, home)
+        home = self._store.get(_NAMESPACES_PLURAL, ("", namespace))
+        if home is not None and _DELETION_TIME_FIELD in home["metadata"]:
+            self._remove_unless_kept_by_finalizers(_NAMESPACES_PLURAL, home)
         return None
 
 
@@ -259,7 +268,7 @@ def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Obje
         {**item, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
     )
     wrong = list(schema_violations(item, kind.schema or {}))
-    if _TERMINATING in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
+    if _DELETION_TIME_FIELD in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
         wrong.append("metadata.finalizers: Forbidden: the object is being deleted, and gets no new ones")
     if wrong:
         raise ApiRefusal(422, "Invalid", f'{kind.kind} "{target.name}" is invalid: {", ".join(wrong)}')

@@ -22,7 +22,7 @@ _LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
-    """A refusal of a request, with its HTTP status and a reason such as ``Conflict``.
+    """Raised to refuse a request, with its HTTP status and a reason such as ``Conflict``.
 
     :ivar status: the answer, as Kubernetes' ``Status``.
     """

@@ -10,9 +10,9 @@ from typing import Any
 
 Object = dict[str, Any]
 
-CRDS_STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
+CRDS_STORAGE_KEY = "customresourcedefinitions.apiextensions.k8s.io"
 
-_BUILT_IN_KINDS = """
+_BUILT_IN_KINDS_TEXT = """
 v1 Namespace namespaces cluster status
 v1 Node nodes cluster status
 v1 Service services status
@@ -59,7 +59,7 @@ class ServedKind:
 
 def built_in_kinds() -> Iterator[ServedKind]:
     """Yield the built-in kinds."""
-    for line in _BUILT_IN_KINDS.strip().splitlines():
+    for line in _BUILT_IN_KINDS_TEXT.strip().splitlines():
         api_version, kind, plural, *features = line.split()
         yield ServedKind(api_version, kind, plural, frozenset(features))
 

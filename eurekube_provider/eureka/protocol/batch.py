@@ -78,7 +78,7 @@ def batch_body(items: Iterable[bytes]) -> bytes:
     return b'{"replicationList":[' + b",".join(items) + b"]}"
 
 
-def parse_answers(document: Mapping[str, Any]) -> list[ItemResponse]:
+def parse_item_responses(document: Mapping[str, Any]) -> list[ItemResponse]:
     """Parse the response to a batch: an answer for each item, in their order."""
     return [_parse_item_response(entry) for entry in document["responseList"]]
 

@@ -33,7 +33,7 @@ from eurekube_provider.core.model import (
 from eurekube_provider.core.networks import describe_ambiguous_address
 from eurekube_provider.core.text import describe_unaddressable_name
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
 quote_json = json.encoder.encode_basestring_ascii
@@ -45,7 +45,7 @@ _DEFAULT_LEASE = EurekaLease()
 
 
 def instance_to_json_text(
-    instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: Json = EMPTY_MAPPING
+    instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: JsonObject = EMPTY_MAPPING
 ) -> str:
     """Return the JSON text of an ``InstanceInfo``, for a request to register or an item of a batch.
 
@@ -94,7 +94,7 @@ def _optional_fields(instance: Instance) -> dict[str, str]:
     }
 
 
-def instance_from_json(document: Json, application: str = "") -> Instance:
+def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     """Read one ``InstanceInfo``. A part that cannot be read gets its default, and is reported in
     ``unreadable``.
 
@@ -148,7 +148,7 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
     )
 
 
-def instance_id_of(document: Json) -> str:
+def instance_id_of(document: JsonObject) -> str:
     """Return the id by which a server holds an ``InstanceInfo``; empty where no field can be the id.
 
     Without an ``instanceId``, the id is that of the Amazon data centre, else the host name:
@@ -169,13 +169,13 @@ def instance_id_of(document: Json) -> str:
     return str(document.get("hostName") or document.get("ipAddr") or "")
 
 
-def _is_amazon_data_center(center: Json) -> bool:
+def _is_amazon_data_center(center: JsonObject) -> bool:
     """Return whether a server reads a data centre as AmazonInfo: by its class, else by its name."""
     java_class = str(center.get("@class") or "")
     return java_class.endswith("AmazonInfo") if java_class else center.get("name") == "Amazon"
 
 
-def is_unchanged(instance: Instance, document: Json) -> bool:
+def is_unchanged(instance: Instance, document: JsonObject) -> bool:
     """Return whether an ``InstanceInfo`` equals the instance that the same server reported before, without
     reading it fully.
 
@@ -218,7 +218,7 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
     return instances_from_json(json.loads(text, object_hook=make_instance))
 
 
-def instances_from_json(document: Json) -> list[Instance]:
+def instances_from_json(document: JsonObject) -> list[Instance]:
     """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``; any entry in place of an instance becomes an
     instance.
     """
@@ -242,7 +242,7 @@ def _parse_list_entry(entry: Any, application: str, number: int) -> Instance:
     return replace(read, instance_id=f"(number {number}, without an id)", unreadable=problem)
 
 
-def _unknown_fields(document: Json) -> Json:
+def _unknown_fields(document: JsonObject) -> JsonObject:
     return {key: value for key, value in document.items() if key not in _KNOWN_FIELDS}
 
 

@@ -38,13 +38,14 @@ class Delta:
     :param version: counts the deltas that a server has made since it was started.
     :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
     :param changes: the instance under each changed key; None for one that is no longer registered.
-    :param evicted: keys of instances that nobody deregistered: the server evicted them for lack of renewals.
+    :param evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
+        renewals.
     """
 
     version: int
     status_counts: str
     changes: Mapping[InstanceKey, Instance | None]
-    evicted: frozenset[InstanceKey] = frozenset()
+    evicted_keys: frozenset[InstanceKey] = frozenset()
 
     @property
     def departed_keys(self) -> list[InstanceKey]:
@@ -77,10 +78,10 @@ def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> dict[Inst
             result.pop(key, None)
         elif (old := result.get(key)) is not instance and old != instance:
             result[key] = instance
-    return result if format_counts(result.values()) == delta.status_counts else None
+    return result if format_status_counts(result.values()) == delta.status_counts else None
 
 
-def format_counts(instances: Iterable[Instance]) -> str:
+def format_status_counts(instances: Iterable[Instance]) -> str:
     """Return the number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
     statuses = [instance.status for instance in instances]
     counts = {status.value: statuses.count(status) for status in Status}

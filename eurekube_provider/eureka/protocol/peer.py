@@ -36,8 +36,8 @@ from eurekube_provider.eureka.protocol.codec import (
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import error_for_response
-from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
-from eurekube_provider.eureka.protocol.server_status import ServerStatus, status_from_xml
+from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE, RequestStats
+from eurekube_provider.eureka.protocol.server_status import StatusPage, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (
     ConnectionBroken,
     ProxyFailed,
@@ -198,10 +198,12 @@ class Peer:
         :param fingerprint: the fingerprint of an earlier answer; empty for none.
         :returns: the answer's fingerprint, and the list; None in place of the list if the answer is the same.
         """
-        found, read = self.fetch_list_if_changed(fingerprint)
+        found, read = self.fetch_unparsed_list_if_changed(fingerprint)
         return found, None if read is None else read()
 
-    def fetch_list_if_changed(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+    def fetch_unparsed_list_if_changed(
+        self, fingerprint: bytes
+    ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
         """List all instances as :meth:`list_if_changed` does, but return a function that parses the
         answer.
         """
@@ -249,20 +251,20 @@ class Peer:
         body = batch.batch_body(items)
         response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        result = self._parse_answer(what, response, lambda text: batch.parse_answers(json.loads(text)))
+        result = self._parse_answer(what, response, lambda text: batch.parse_item_responses(json.loads(text)))
         if len(result) != len(items):
             raise RegistryRejected(f"{what}: {self.url} answered {len(result)} of them", url=self.url)
         return result
 
-    def read_status(self) -> ServerStatus:
+    def read_status(self) -> StatusPage:
         """Return the server's status page, with its peers."""
         return self._read_status({})
 
-    def read_status_and_close(self) -> ServerStatus:
+    def read_status_and_close(self) -> StatusPage:
         """Return the server's status page, over a connection that ends with the answer."""
         return self._read_status({"Connection": "close"})
 
-    def _read_status(self, headers: dict[str, str]) -> ServerStatus:
+    def _read_status(self, headers: dict[str, str]) -> StatusPage:
         headers = {"Accept": "application/xml", **headers}
         what = "read the server's status"
         # Anyone who lets /apps through alone lets us work.
@@ -271,7 +273,9 @@ class Peer:
         try:
             text = response.body(windows.LARGEST_SINGLE_ANSWER_BYTES).decode(errors="replace")
         except ResponseTooLarge as error:
-            raise self._unusable_error(f"{what}: {_too_large_message(self.url, error)}") from None
+            raise self._note_unusable_and_make_error(
+                f"{what}: {_too_large_message(self.url, error)}"
+            ) from None
         except ValueError:
             text = ""
         found = status_from_xml(text, response.headers.get("Date"))
@@ -299,7 +303,9 @@ class Peer:
             with pause_collection():
                 return parse(response.body(most_bytes))
         except ResponseTooLarge as error:
-            raise self._unusable_error(f"{what}: {_too_large_message(self.url, error)}") from None
+            raise self._note_unusable_and_make_error(
+                f"{what}: {_too_large_message(self.url, error)}"
+            ) from None
         except (MemoryError, RecursionError) as error:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -317,7 +323,7 @@ class Peer:
     def _proxy_suffix(self) -> str:
         return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
 
-    def _unusable_error(
+    def _note_unusable_and_make_error(
         self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
     ) -> RegistryUnreachable:
         """Note that the server cannot be used, and return the error for it."""
@@ -412,7 +418,7 @@ class Peer:
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
-            code, kind = NO_ANSWER, RegistryUnreachable
+            code, kind = NO_ANSWER_CODE, RegistryUnreachable
             self.traffic.note_request_begins()
             try:
                 response = send()
@@ -448,7 +454,7 @@ class Peer:
                 reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
                 self.traffic.note_request_ended(method, code, time.monotonic() - started)
-            raise self._unusable_error(f"{what}: {reason}", kind)
+            raise self._note_unusable_and_make_error(f"{what}: {reason}", kind)
         raise AssertionError("unreachable")
 
 

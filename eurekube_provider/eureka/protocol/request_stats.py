@@ -12,7 +12,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.runtime.histogram import Histogram
 
-NO_ANSWER = "none"
+NO_ANSWER_CODE = "none"
 """The label, in place of a status code, for a request that was not answered."""
 
 MOST_SILENCES_KEPT = 64
@@ -20,7 +20,7 @@ MOST_SILENCES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
+class LastRequestOutcome:
     """The result of the last request to a server.
 
     :param is_up: True if the server answered the last request, neither with a 5xx nor with 401 or 403.
@@ -38,7 +38,7 @@ class RequestStats:
 
     def __init__(self) -> None:
         self.durations = Histogram()
-        self.state: ServerState | None = None
+        self.state: LastRequestOutcome | None = None
         """The result of the last request; None before the first one."""
         self._lock = threading.Lock()
         self._answered_at: float | None = None
@@ -50,7 +50,7 @@ class RequestStats:
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
-        """The number of requests so far, by method and status code (or :data:`NO_ANSWER`)."""
+        """The number of requests so far, by method and status code (or :data:`NO_ANSWER_CODE`)."""
         with self._lock:
             return Counter(self._requests)
 
@@ -105,7 +105,7 @@ class RequestStats:
         with self._lock:
             self._requests[method, code] += 1
             self._open -= 1
-            if code != NO_ANSWER:
+            if code != NO_ANSWER_CODE:
                 now = time.monotonic()
                 if (
                     self._silent_since is not None
@@ -125,4 +125,4 @@ class RequestStats:
                 return
             flipped = before is None or before.is_up != (not error)
             since = time.time() if before is None or flipped else before.since
-            self.state = ServerState(not error, since, error)
+            self.state = LastRequestOutcome(not error, since, error)

@@ -9,12 +9,13 @@ from email.utils import parsedate_to_datetime
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStatus:
+class StatusPage:
     """A server's ``/status``.
 
     :param uptime: in the server's notation, e.g. ``0 days 00:03``: days, hours and minutes.
     :param started_timestamp_ms: when the server first described itself, by its own clock: another value means
         that it was restarted since. None where the server does not say.
+    :param registered_replicas: the URLs of its peers, as it writes them.
     :param identity: identifies this run of the server, whatever URL leads to it; None where the server does
         not say.
     :param clock_ahead_seconds: how far the server's clock is ahead of this machine's, to a second or two;
@@ -28,7 +29,7 @@ class ServerStatus:
     identity: tuple[str, ...] | None = None
 
 
-def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
+def status_from_xml(text: str, date: str | None) -> StatusPage | None:
     """Parse the answer of ``/status``; None where it is not Eureka's.
 
     :param date: the answer's ``Date`` header.
@@ -44,7 +45,7 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
     replicas = (root.findtext(".//registered-replicas") or "").split(",")
     started = root.findtext("./instanceInfo/lastUpdatedTimestamp") or ""
     itself = tuple(root.findtext(f"./instanceInfo/{one}") or "" for one in ("instanceId", "hostName", "port"))
-    return ServerStatus(
+    return StatusPage(
         uptime=root.findtext(".//server-uptime") or "",
         started_timestamp_ms=int(started) if started.isdigit() else None,
         registered_replicas=tuple(url.strip() for url in replicas if url.strip()),

@@ -30,7 +30,7 @@ from eurekube_provider.runtime.bounded_http import (
     AnswerTooSlow,
     BoundedConnection,
     BoundedHttpsConnection,
-    bounded_pools,
+    bounded_pool_classes,
 )
 
 _log = logging.getLogger(__name__)
@@ -48,36 +48,36 @@ _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
 
 
 class TransportError(Exception):
-    """No answer came; the message is the innermost reason, without URLs."""
+    """The error where no answer came; the message is the innermost reason, without URLs."""
 
 
 class TlsFailed(TransportError):
-    """The TLS connection was refused by either side."""
+    """The error where either side refused the TLS connection."""
 
 
 class TimedOut(TransportError):
-    """The server did not answer in time."""
+    """The error where the server did not answer in time."""
 
 
 class ResponseNotEnded(TransportError):
-    """The server began to answer, and did not end in time."""
+    """The error where the server began to answer, and did not end in time."""
 
 
 class ResponseTooLarge(TransportError):
-    """The answer is larger than the bound."""
+    """The error for an answer that is larger than the bound."""
 
 
 class NotConnected(TransportError):
-    """No connection could be made: nothing was sent."""
+    """The error where no connection could be made: nothing was sent."""
 
 
 class ProxyFailed(NotConnected):
-    """The proxy cannot be reached, or makes no connection to the server."""
+    """The error where the proxy cannot be reached, or makes no connection to the server."""
 
 
 class ConnectionBroken(TransportError):
-    """The connection ended before the answer was complete; the server may have closed a pooled one long
-    before.
+    """The error where the connection ended before the answer was complete; the server may have closed a
+    pooled one long before.
     """
 
 
@@ -211,7 +211,7 @@ class Transport:
         self.proxy = proxy_without_credentials(proxy) if proxy else ""
         """The proxy in between, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
-        pools = bounded_pools(connection.max_answer_bytes, _HttpConnection, _HttpsConnection)
+        pools = bounded_pool_classes(connection.max_answer_bytes, _HttpConnection, _HttpsConnection)
         if proxy:
             self._pool, self._origin = _proxy_pool(proxy, options), f"{parts.scheme}://{parts.netloc}"
             self._pool.pool_classes_by_scheme = pools

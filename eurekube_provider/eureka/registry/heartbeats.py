@@ -94,7 +94,7 @@ class RenewalCounts:
     overdue_seconds: float
 
 
-class LeaseTable:
+class SharedRenewalState:
     """The state that renewals and their senders share; ``lock`` guards all of it.
 
     :ivar settled: notified when renewals that were under way have ended.
@@ -135,7 +135,7 @@ class HeartbeatSender:
         renewal.
     """
 
-    def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
+    def __init__(self, table: SharedRenewalState, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[InstanceKey, float] = OrderedDict()
         """The keys of the renewals that wait, and the time since which each waits."""
@@ -212,11 +212,11 @@ class HeartbeatSender:
                         taken.append(entry)
                 if taken:
                     return taken
-                self._end_probe()
+                self._end_own_probe()
                 self.work.wait()
             return None
 
-    def _end_probe(self) -> bool:
+    def _end_own_probe(self) -> bool:
         """End this thread's probe of a server that does not answer, so that another thread may probe;
         return False if this thread was not probing.
         """
@@ -244,7 +244,7 @@ class HeartbeatSender:
             )
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with table.lock:
-            was_away = self._note_recovery()
+            was_away = self._note_answer_and_check_recovery()
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -266,7 +266,7 @@ class HeartbeatSender:
             table.settled.notify_all()
         self._notify_listener(missing, newer, was_away=was_away)
 
-    def _gather_missing(self, missing: list[Instance]) -> list[Instance]:
+    def _add_missing_and_take_reportable(self, missing: list[Instance]) -> list[Instance]:
         """Return the missing instances to report now: none while more renewals are about to be sent.
 
         A server that lost its memory misses thousands, a few of each application in each batch. If each batch
@@ -295,7 +295,7 @@ class HeartbeatSender:
         try:
             if was_away and self.peer is not None:
                 listener.server_answers_again(self.peer)
-            missing = self._gather_missing(missing)
+            missing = self._add_missing_and_take_reportable(missing)
             if missing:
                 listener.instances_missing(missing, self.peer)
             for stored in newer:
@@ -312,11 +312,11 @@ class HeartbeatSender:
                 "renewals"
             )
 
-    def _note_recovery(self) -> bool:
+    def _note_answer_and_check_recovery(self) -> bool:
         """Note that the server answers, and let all threads go on; return whether it had not answered. The
         table's lock must be held.
         """
-        self._end_probe()
+        self._end_own_probe()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
             self.work.notify_all()
@@ -328,7 +328,7 @@ class HeartbeatSender:
         """
         table = self._table
         with table.lock:
-            self._note_recovery()
+            self._note_answer_and_check_recovery()
             for entry in entries:
                 entry.in_flight -= 1
                 self._log_refusal_once(entry, str(error), error.url)
@@ -373,7 +373,7 @@ class HeartbeatSender:
             is_news = self._retry_seconds == 0
             if is_news:
                 self._failing_since = boot_clock_seconds()
-            if self._end_probe() or is_news:  # what was under way with it tells nothing more
+            if self._end_own_probe() or is_news:  # what was under way with it tells nothing more
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
                 )

@@ -86,7 +86,7 @@ class Reachability:
         """Stop waiting for lists after a take-over: those of every server that answers were read."""
         self._lags_until = None
 
-    def clear_failure(self) -> bool:
+    def clear_failure_and_check_recovery(self) -> bool:
         """Note that a list came; return whether the reading before failed."""
         was_away = self.failure is not None
         self.failure, self._failures = None, 0

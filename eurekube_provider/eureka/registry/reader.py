@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
@@ -22,7 +22,7 @@ from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import StackRegistrations
+from eurekube_provider.eureka.registry.stacks import RenewedStackRegistrations
 from eurekube_provider.eureka.rules import Ownership
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Reader:
         peers: Peers,
         reachability: Reachability,
         restarts: RestartDetection,
-        stacks: StackRegistrations,
+        stacks: RenewedStackRegistrations,
         repair: Repair,
         ownership: Ownership,
         resync_seconds: float,
@@ -78,7 +78,9 @@ class Reader:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reading thread."""
         age = time.monotonic() - self._went_round_at
-        return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READ_SECONDS)
+        return liveness_of_started_threads(
+            [self._thread], age, self._resync_seconds + windows.READING_STUCK_AFTER_SECONDS
+        )
 
     def read_often_after_changes(self) -> None:
         """Read more often while the lists change, since a mirror follows all that is listed."""
@@ -120,7 +122,7 @@ class Reader:
         return min(longest, self._resync_seconds)
 
     @property
-    def pause_seconds(self) -> float:
+    def seconds_until_next_read(self) -> float:
         """Seconds until the next reading, after a success or a failure."""
         failure = self._reachability.failure
         if self._reachability.fails_repeatedly and isinstance(failure, RegistryUnreachable):
@@ -144,7 +146,7 @@ class Reader:
                 )
             self._went_round_at = time.monotonic()
             try:
-                self._check_until_next_read(min(self.pause_seconds, self._resync_seconds))
+                self._check_until_next_read(min(self.seconds_until_next_read, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
                 _log.exception(
                     "failed to check the Eureka servers between readings, reading Eureka again soon"
@@ -249,7 +251,7 @@ class Reader:
         Such a server may still hold an instance that the former leader removed, and no one else knows of it:
         its owner is notified. Stacks' registrations are left out, since they would be renewed.
         """
-        for peer in self._peers.preferred_peers if self._urls_to_list else ():
+        for peer in self._peers.peers_not_avoided if self._urls_to_list else ():
             if peer.url not in self._urls_to_list:
                 continue
             try:
@@ -282,7 +284,7 @@ class Reader:
         news, doubts = self._table.merge_list(
             listed, is_complete=is_complete, may_be_forgotten=self._restarts.may_have_lost_memory
         )
-        was_away = self._reachability.clear_failure()
+        was_away = self._reachability.clear_failure_and_check_recovery()
         self._table.notify_affected_owners(news)
         self._repair.stop_renewing_taken_over(news)
         self._log_other_cluster_of_same_name(news)

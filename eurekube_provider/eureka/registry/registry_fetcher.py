@@ -174,7 +174,7 @@ class RegistryFetcher:
         """
         if now - cursor.listed_at <= windows.FULL_LIST_INTERVAL_SECONDS:
             return self._apply_next_delta(peer, cursor, now)
-        fingerprint, understand = peer.fetch_list_if_changed(self._fingerprint)
+        fingerprint, understand = peer.fetch_unparsed_list_if_changed(self._fingerprint)
         if understand is None:  # it is the one of five minutes ago
             self._begin_following(peer, cursor.started_ms, now, cursor)
             return True
@@ -243,8 +243,8 @@ class RegistryFetcher:
         delta = found[1] if found is not None else None
         if delta is not None:
             gone = [key for key in delta.departed_keys if key not in self._held]
-            self.removals_seen([key for key in gone if key not in delta.evicted])
-            self.evictions_seen([key for key in gone if key in delta.evicted])
+            self.removals_seen([key for key in gone if key not in delta.evicted_keys])
+            self.evictions_seen([key for key in gone if key in delta.evicted_keys])
 
     def _apply_next_delta(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta; return False if only the list can tell.
@@ -265,7 +265,8 @@ class RegistryFetcher:
         if delta is None:
             if (
                 not cursor.matches_held
-                or now - max(cursor.listed_at, cursor.changed_at) > windows.UNCHANGED_DELTA_SECONDS
+                or now - max(cursor.listed_at, cursor.changed_at)
+                > windows.DOUBT_UNCHANGED_DELTA_AFTER_SECONDS
             ):
                 return False
             self._cursor = replace(cursor, read_at=now)
@@ -301,7 +302,7 @@ class RegistryFetcher:
         """Report which of these keys left every server, as far as this one knows, and which this server
         alone evicted.
         """
-        here_alone = delta.evicted if len(self._peers.peers) > 1 else frozenset()
+        here_alone = delta.evicted_keys if len(self._peers.peers) > 1 else frozenset()
         self.removals_seen([key for key in keys if key not in here_alone])
         self.evictions_seen([key for key in keys if key in here_alone])
 

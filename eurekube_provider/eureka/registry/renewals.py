@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
@@ -24,9 +24,9 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
-    LeaseTable,
     RenewalCounts,
     RenewedInstance,
+    SharedRenewalState,
 )
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
@@ -45,7 +45,7 @@ class Renewals:
     def __init__(self, peers: Peers, *, interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS) -> None:
         self._peers = peers
         self._interval = interval_seconds
-        self._table = LeaseTable()
+        self._table = SharedRenewalState()
         self._due: dict[int, set[InstanceKey]] = {}
         self._soon: dict[int, set[InstanceKey]] = {}
         self._tick = self._current_tick()
@@ -192,8 +192,11 @@ class Renewals:
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
         renewed = self.counts.accepted_last_minute
-        tickers = liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK_SECONDS)
-        return [replace(one, renewals_last_minute=renewed) for one in (*tickers, *liveness_of(senders))]
+        tickers = liveness_of_started_threads([ticker], age, windows.RENEWAL_TICK_STUCK_AFTER_SECONDS)
+        return [
+            replace(one, renewals_last_minute=renewed)
+            for one in (*tickers, *liveness_of_started_threads(senders))
+        ]
 
     @property
     def counts(self) -> RenewalCounts:

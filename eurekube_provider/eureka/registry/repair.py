@@ -31,7 +31,7 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.text import describe_unaddressable_name
@@ -44,10 +44,10 @@ from eurekube_provider.eureka.record import PlannedCheck
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.stacks import StackRegistrations
+from eurekube_provider.eureka.registry.stacks import RenewedStackRegistrations
 from eurekube_provider.eureka.rules import InstanceVerdict, Ownership, ServerAnswers
 from eurekube_provider.eureka.uncached_reads import (
-    PARALLEL_READS,
+    MOST_PARALLEL_READS,
     RefusalByKey,
     UncachedReads,
     read_everywhere,
@@ -56,18 +56,18 @@ from eurekube_provider.eureka.uncached_reads import (
 
 _log = logging.getLogger(__name__)
 
-MOST_CHECKED_LONGER = 1_000
+MOST_INSTANCES_CHECKED_LONGER = 1_000
 """The most instances, due at once, that are looked for longer, with several reads each; more are left to
 lapse.
 """
 
-MOST_UNLISTED_ASKED = 500
+MOST_UNLISTED_ASKED_PER_WINDOW = 500
 """The most unlisted instances that each server is asked for within
 :data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory,
 the rest must wait.
 """
 
-UNLISTED_READS_PER_CHUNK = 2 * PARALLEL_READS
+UNLISTED_READS_PER_CHUNK = 2 * MOST_PARALLEL_READS
 """The number of unlisted instances that are read at once: within two answers of each server."""
 
 
@@ -84,7 +84,7 @@ class Repair:
         renewals: Renewals,
         restarts: RestartDetection,
         reachability: Reachability,
-        stacks: StackRegistrations,
+        stacks: RenewedStackRegistrations,
         ownership: Ownership,
     ) -> None:
         self._peers, self._table = peers, peers.table
@@ -111,7 +111,7 @@ class Repair:
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the threads that check the servers."""
-        return liveness_of(self._threads)
+        return liveness_of_started_threads(self._threads)
 
     def _run(self, peer: Peer) -> None:
         was_away = False
@@ -155,9 +155,9 @@ class Repair:
             )
         self._renewals.renew_soon(check.instance.key for check in due)  # the removal may have hit them
         are_several = self._restarts.most_servers_at_one_url > 1 and len(self._peers.peers) == 1
-        looks_longer = are_several and len(due) <= MOST_CHECKED_LONGER
+        looks_longer = are_several and len(due) <= MOST_INSTANCES_CHECKED_LONGER
         after_seconds = (
-            windows.ONE_URL_REMOVAL_CHECKS_AFTER_SECONDS
+            windows.BALANCED_URL_REMOVAL_CHECKS_AFTER_SECONDS
             if looks_longer
             else windows.REMOVAL_CHECKS_AFTER_SECONDS
         )
@@ -245,7 +245,7 @@ class Repair:
         if rules.judge_late_instance(self._table.copy_record(found.key), found) is InstanceVerdict.LATE_WRITE:
             self._notify_owner(found)
         else:
-            self._send_status_again(found)
+            self._send_status_again_where_other(found)
 
     def _notify_owner(self, found: Instance) -> None:
         self._table.store_read_instance(found)
@@ -261,7 +261,7 @@ class Repair:
                 return False
         return True
 
-    def _send_status_again(self, found: Instance) -> None:
+    def _send_status_again_where_other(self, found: Instance) -> None:
         """Send a server its instance's status again if it holds another one than was last written, see
         :func:`.rules.urls_with_other_status_than_written`.
 
@@ -446,7 +446,7 @@ class Repair:
         asked = [
             key for key in vanished if key not in gone and not any(map(describe_unaddressable_name, key))
         ]
-        rest = self._table.choose_keys_to_ask_servers_about(asked, MOST_UNLISTED_ASKED)
+        rest = self._table.choose_keys_to_ask_servers_about(asked, MOST_UNLISTED_ASKED_PER_WINDOW)
         refused = RefusalByKey()
         found = self._read_in_chunks(rest, refused)
         have_servers_warmed_up = bool(rest) and not found.failures and self._have_servers_warmed_up()

@@ -18,7 +18,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.eureka.rules import ServerAnswers
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ AnsweringUrls = frozenset[str]
 _UPTIME_PATTERN = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
-def running_seconds(status: ServerStatus, now: float) -> float | None:
+def running_seconds(status: StatusPage, now: float) -> float | None:
     """Return the seconds for which the server has run, by its own clock; None where it does not say.
 
     :param now: Unix time by this machine's clock.

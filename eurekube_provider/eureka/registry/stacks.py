@@ -37,7 +37,7 @@ servers share any at all.
 """
 
 
-class StackRegistrations:
+class RenewedStackRegistrations:
     """The stacks' registrations at one Eureka."""
 
     def __init__(

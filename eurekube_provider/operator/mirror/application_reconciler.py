@@ -16,7 +16,7 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, mirrored_application
-from eurekube_provider.core.mirror_conditions import MirroredService
+from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_decision import (
     HostLookup,
     MirrorDecision,
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 def _is_address_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
     """Return whether the address policy forbids the address of a mirrored endpoint, or it is no address."""
     address = policy.judge_address(endpoint.address, mirror.allowed_networks)
-    return address is None or bool(address.refusal_reason)
+    return address is None or bool(address.refusal_clause)
 
 
 class ApplicationReconciler:
@@ -64,7 +64,7 @@ class ApplicationReconciler:
         """Mirrors whose brake was released on a person's request, and whose held endpoints are not removed
         yet.
         """
-        self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredService]] = {}
+        self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredServiceCounts]] = {}
 
     def decide_writes(
         self, round_: MirrorRound, application: str, name: str, instances: list[Instance]
@@ -119,8 +119,8 @@ class ApplicationReconciler:
             round_.server_urls,
             was_shown_by_this_replica=place in self._held,
             is_eureka_silent=round_.is_frozen,
-            is_released=round_.is_released,
-            held_since=self._held.get(place, EMPTY_MAPPING),
+            is_released=round_.is_brake_released,
+            held_since_by_id=self._held.get(place, EMPTY_MAPPING),
             now=self._clock(),
         )
 
@@ -152,7 +152,7 @@ class ApplicationReconciler:
         unlisted = self._look_up_unlisted(round_, application, situation.unlisted_ids)
         instances = [*situation.instances, *unlisted.registered]
         hosts = {
-            host: HostLookup(self._names.addresses_of(host), self._names.failure_of(host))
+            host: HostLookup(self._names.addresses_of(host), self._names.failure_text_of(host))
             for host in host_names_to_resolve(mirror, instances, self._cluster, situation.policy)
         }
         return replace(situation, unlisted=unlisted, host_lookups=hosts)
@@ -171,11 +171,11 @@ class ApplicationReconciler:
         name, verdict = situation.service_name, decision.verdict
         service, room = situation.service, SlicePlan()
         if decision.service is None:
-            owner = situation.owner
+            owner = situation.owner_reference
         else:
             if decision.must_write_slices_first and situation.service is not None:
                 reference = owner_reference(situation.service, is_controller=False)
-                room = SlicePlan(decision.slices(situation, reference).creations)
+                room = SlicePlan(decision.slice_plan(situation, reference).creations)
             self._writer.write_slices(room)
             service = self._services.ensure_service(
                 round_, situation.service, decision.service, must_recreate=decision.must_replace_service
@@ -183,7 +183,7 @@ class ApplicationReconciler:
             if service is None:
                 return
             owner = owner_reference(service, is_controller=False)
-        plan = decision.slices(situation, owner)
+        plan = decision.slice_plan(situation, owner)
         if room:
             plan = replace(plan, creations=())
         if plan:
@@ -196,11 +196,11 @@ class ApplicationReconciler:
         place = (round_.key, name)
         if not round_.is_frozen:
             self._held[place] = verdict.held_since_by_id
-        round_.expired_instances += [
+        round_.expired_instance_names += [
             f"{situation.application} {instance_id}" for instance_id in verdict.expired_ids
         ]
         round_.uses_host_names |= bool(situation.host_lookups)
-        shown = decision.service_status(situation)
+        shown = decision.endpoint_counts(situation)
         round_.shown_services.append(shown)
         # What a write changed is seen in the next round, unless somebody undoes it before.
         if decision.is_time_independent and service is situation.service and not plan and not room:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-CONCURRENT_WRITES = 8
+MOST_CONCURRENT_WRITES = 8
 """Number of concurrent writes for the mirrors of one Eureka; Kubernetes' EndpointSlice controller has five
 workers.
 """
@@ -19,7 +19,7 @@ Write = Callable[[], object]
 """Function that makes one or several writes, in their order."""
 
 
-def run_writes(writes: Iterable[Write], writers: int = CONCURRENT_WRITES) -> None:
+def run_writes(writes: Iterable[Write], writers: int = MOST_CONCURRENT_WRITES) -> None:
     """Carry out all writes, and return when the last one has ended.
 
     The next write is taken when a thread is free; none is begun once one has failed.

@@ -1,7 +1,7 @@
 """Addresses of instances that Eureka knows by a host name: resolved here, since Kubernetes resolves none.
 
-Each name is looked up again after :data:`TTL_SECONDS`. Where that fails the last good answer is kept, for as
-long as somebody asks for the name.
+Each name is looked up again after :data:`ENDPOINT_HOST_NAME_TTL_SECONDS`. Where that fails the last good
+answer is kept, for as long as somebody asks for the name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eurekube_provider.core.address_policy import parse_ip_address
 
 _log = logging.getLogger(__name__)
 
-TTL_SECONDS = 30.0
+ENDPOINT_HOST_NAME_TTL_SECONDS = 30.0
 """Seconds between lookups of a name whose addresses are endpoints."""
 
 COMPARED_HOST_NAME_TTL_SECONDS = 600.0
@@ -30,7 +30,7 @@ endpoint, and a fleet has thousands of names.
 UNUSED_NAME_SECONDS = 600.0
 """Seconds without a request after which a name is forgotten."""
 
-MOST_ADDRESSES = 8
+MOST_ADDRESSES_OF_NAME = 8
 """Most addresses that are kept of one name; an instance has one or two."""
 
 _LOOKUP_THREADS = 4
@@ -66,7 +66,7 @@ def look_up(name: str) -> tuple[str, ...]:
     )
     if not parsed:
         raise OSError("no address")
-    return tuple(str(one) for one in parsed if one.version == parsed[0].version)[:MOST_ADDRESSES]
+    return tuple(str(one) for one in parsed if one.version == parsed[0].version)[:MOST_ADDRESSES_OF_NAME]
 
 
 class HostNameCache:
@@ -85,7 +85,7 @@ class HostNameCache:
         look_up: Callable[[str], tuple[str, ...]] = look_up,
         clock: Callable[[], float] = time.monotonic,
         *,
-        ttl_seconds: float = TTL_SECONDS,
+        ttl_seconds: float = ENDPOINT_HOST_NAME_TTL_SECONDS,
         threads: int = _LOOKUP_THREADS,
         are_needed: bool = True,
     ) -> None:
@@ -113,7 +113,7 @@ class HostNameCache:
                 self._executor.submit(self._look_up_and_store, name, answer)
         return answer.addresses
 
-    def failure_of(self, name: str) -> str:
+    def failure_text_of(self, name: str) -> str:
         """Return why the last lookup of a name failed; empty after a success, or before the first lookup."""
         with self._lock:
             answer = self._answers.get(name)

@@ -17,7 +17,7 @@ from eurekube_provider.core.objects import (
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, key_of
-from eurekube_provider.operator.sources import user_intent
+from eurekube_provider.operator.sources import values_besides_status
 from eurekube_provider.operator.watches import trim_custom_resource
 
 MirrorKey = tuple[str, str]
@@ -134,7 +134,7 @@ class MirrorObjects:
             self._concerned(key)
 
     def _enqueue_changed_mirror(self, old: Object | None, new: Object | None) -> None:
-        if old and new and user_intent(old) == user_intent(new):
+        if old and new and values_besides_status(old) == values_besides_status(new):
             return  # its status, which is ours
         subject = new or old
         if subject is not None:

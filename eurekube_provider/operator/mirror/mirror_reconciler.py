@@ -20,9 +20,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm, mirrored_application
 from eurekube_provider.core.mirror_conditions import (
     MirrorCondition,
-    MirroredService,
+    MirroredServiceCounts,
     MirrorReport,
-    group_by_reason,
+    merge_problems_by_reason,
 )
 from eurekube_provider.core.mirror_endpoints import host_name_problem, is_excluded_from_mirror
 from eurekube_provider.core.mirror_names import assign_service_names
@@ -35,8 +35,8 @@ from eurekube_provider.core.syncer import has_annotation
 from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.operator.index import Object, key_of
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
-from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES, Write, run_writes
-from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNameCache
+from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES, Write, run_writes
+from eurekube_provider.operator.mirror.host_names import ENDPOINT_HOST_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 HELD_ENDPOINT_RECHECK_SECONDS = 15.0
 """Seconds until Eureka is asked again whether a held endpoint's instance is gone."""
 
-MOST_REFUSED_APPLICATIONS = 8
+REFUSED_APPLICATIONS_THAT_END_ROUND = 8
 """Number of refused applications after which a round ends, since the cause is no single application then."""
 
 ORPHAN_FINALIZER = "orphan"
@@ -61,14 +61,14 @@ class MirrorResult:
     """The result of a mirror's reconcile.
 
     :ivar report: the content of the mirror's next status; None for a deleted mirror, or to keep the status.
-    :ivar expired_instances: the instances, as application and id, whose endpoints were removed without proof
-        that they left.
+    :ivar expired_instance_names: the instances, as application and id, whose endpoints were removed without
+        proof that they left.
     :ivar requeue_after_seconds: seconds until the next reconcile without a change; None for no such
         reconcile.
     """
 
     report: MirrorReport | None = None
-    expired_instances: tuple[str, ...] = ()
+    expired_instance_names: tuple[str, ...] = ()
     requeue_after_seconds: float | None = None
 
 
@@ -94,7 +94,7 @@ class MirrorReconciler:
         names: HostNameCache,
         service: Callable[[str, str], Object | None],
         clock: Callable[[], float] = time.monotonic,
-        writers: int = CONCURRENT_WRITES,
+        writers: int = MOST_CONCURRENT_WRITES,
         others_slices: Callable[[str, str], Iterable[Object]] = lambda *_: (),
         called_names: HostNameCache | None = None,
     ) -> None:
@@ -130,7 +130,9 @@ class MirrorReconciler:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
             return MirrorResult(
-                self._report_existing(services, slices, Problem(MirrorReason.INVALID_SPEC, str(error)))
+                self._report_on_shown_endpoints(
+                    services, slices, Problem(MirrorReason.INVALID_SPEC, str(error))
+                )
             )
         source = self._sources.get(mirror.eureka)
         if source is None:
@@ -140,7 +142,7 @@ class MirrorReconciler:
                 f" operator's configuration has {known}"
             )
             return MirrorResult(
-                self._report_existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence))
+                self._report_on_shown_endpoints(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence))
             )
         has_finalizer = MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ())
         if not has_finalizer and not self._writer.set_finalizer(item, present=True):
@@ -163,7 +165,7 @@ class MirrorReconciler:
                 slices,
                 _slices_by_application(slices),
                 " ".join(sorted(one.url for one in figures.servers)),
-                is_released=key in self.applications.released
+                is_brake_released=key in self.applications.released
                 or has_annotation(item, RELEASE_BRAKE_ANNOTATION),
                 is_frozen=is_frozen,
             )
@@ -173,11 +175,11 @@ class MirrorReconciler:
             self.applications.restart_hold_times(key)
             if isinstance(condition, Failing) and not mirror.is_paused:
                 self._sync_services_and_slices(make_round(is_frozen=True))
-            return self._report_unreachable(key, condition, figures.read_at)
+            return self._result_while_unreachable(key, condition, figures.read_at)
         if mirror.is_paused:
-            report = self._report_existing(services, slices, None, figures.read_at)
+            report = self._report_on_shown_endpoints(services, slices, None, figures.read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
-            paused = group_by_reason([Problem(MirrorCondition.PAUSED, sentence)])
+            paused = merge_problems_by_reason([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
         self._writer.forget_freed_slice_names(key[0])
         round_ = make_round(is_frozen=False)
@@ -197,11 +199,11 @@ class MirrorReconciler:
                 )
             )
         report = MirrorReport(
-            tuple(round_.shown_services), group_by_reason(round_.problems), None, round_.read_at
+            tuple(round_.shown_services), merge_problems_by_reason(round_.problems), None, round_.read_at
         )
         again = [HELD_ENDPOINT_RECHECK_SECONDS] if held else []
-        again += [TTL_SECONDS] if round_.uses_host_names else []
-        return MirrorResult(report, tuple(round_.expired_instances), min(again, default=None))
+        again += [ENDPOINT_HOST_NAME_TTL_SECONDS] if round_.uses_host_names else []
+        return MirrorResult(report, tuple(round_.expired_instance_names), min(again, default=None))
 
     def _delete_slices_of_opted_out_services(
         self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]
@@ -220,7 +222,7 @@ class MirrorReconciler:
                 self._services.remove_owner_reference(item, name)
                 self.applications.delete_service_and_slices(key, name, None, slices.pop(name))
 
-    def _report_unreachable(
+    def _result_while_unreachable(
         self, key: MirrorKey, condition: NeverRead | Failing, read_at: float | None
     ) -> MirrorResult:
         """Return the result for a mirror whose Eureka does not answer: all endpoints stay, and the report has
@@ -232,13 +234,13 @@ class MirrorReconciler:
                 self._services.last_read_annotation_writes(services.values(), read_at, is_exact=True),
                 self._writers,
             )
-        report = self._report_existing(services, slices, None, read_at)
+        report = self._report_on_shown_endpoints(services, slices, None, read_at)
         why = reading_error(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
-        unreachable = group_by_reason([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
+        unreachable = merge_problems_by_reason([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
         return MirrorResult(replace(report, problems=unreachable))
 
-    def _report_existing(
+    def _report_on_shown_endpoints(
         self,
         services: Mapping[str, Object],
         slices: Mapping[str, list[Object]],
@@ -251,7 +253,7 @@ class MirrorReconciler:
             marked = [services[name]] if name in services else slices[name]
             endpoints = endpoints_in_slices(slices.get(name, ()))
             ready = sum(one.is_ready for one in endpoints)
-            found.append(MirroredService(mirrored_application(marked[0]), name, len(endpoints), ready))
+            found.append(MirroredServiceCounts(mirrored_application(marked[0]), name, len(endpoints), ready))
         return MirrorReport(tuple(found), {}, failure, read_at)
 
     def _sync_services_and_slices(self, round_: MirrorRound) -> None:
@@ -279,10 +281,12 @@ class MirrorReconciler:
             assigned = assign_service_names(mirror.service_name, meant, keep)
             names = self._names_within_service_limit(round_, assigned.names, existing)
             round_.problems += [
-                Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
+                Problem(MirrorCondition.NAME_TAKEN, sentence)
+                for sentence in assigned.refusal_sentences.values()
             ]
             round_.problems += [
-                Problem(MirrorCondition.NO_NAME, sentence) for sentence in assigned.unnameable.values()
+                Problem(MirrorCondition.NO_NAME, sentence)
+                for sentence in assigned.unnameable_sentences.values()
             ]
         parts: list[MirrorRound] = []
         refused_before = self._refused.setdefault(round_.key, set())
@@ -315,7 +319,7 @@ class MirrorReconciler:
                 refused_before.add(application)
                 if (
                     error.status_code not in _SINGLE_OBJECT_REFUSAL_CODES
-                    or len(refused) >= MOST_REFUSED_APPLICATIONS
+                    or len(refused) >= REFUSED_APPLICATIONS_THAT_END_ROUND
                 ):
                     raise
             else:

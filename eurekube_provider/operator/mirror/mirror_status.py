@@ -12,7 +12,7 @@ from eurekube_provider.operator.progress import progress_conditions
 from eurekube_provider.operator.status import make_condition, problem_conditions
 from eurekube_provider.runtime.clock import format_utc_time
 
-MOST_SERVICES = 500
+MOST_LISTED_SERVICES = 500
 """Most Services that a status lists; all are counted."""
 
 STUCK_MIRROR_REASONS = frozenset(
@@ -42,7 +42,7 @@ HARMLESS_MIRROR_REASONS = frozenset(
 instances that a mirror cannot show.
 """
 
-READ_TIME_WRITE_SECONDS = 300.0
+SECONDS_BETWEEN_READ_TIME_WRITES = 300.0
 """Seconds after which a status is written again only to renew the time at which Eureka was read."""
 
 
@@ -75,7 +75,7 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
                 "ready": one.ready,
                 "held": one.held,
             }
-            for one in report.services[:MOST_SERVICES]
+            for one in report.services[:MOST_LISTED_SERVICES]
         ],
         "mirrored": len(report.services),
         "endpoints": report.endpoints,
@@ -99,4 +99,4 @@ def must_write_status(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
     if old is None or new is None:
         return old != new
     age = datetime.fromisoformat(new) - datetime.fromisoformat(old)
-    return age.total_seconds() >= READ_TIME_WRITE_SECONDS
+    return age.total_seconds() >= SECONDS_BETWEEN_READ_TIME_WRITES

@@ -19,7 +19,7 @@ from eurekube_provider.core.mirror_slices import SlicePlan
 from eurekube_provider.core.objects import MIRROR_LABEL
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
-    MERGE_PATCH,
+    MERGE_PATCH_TYPE,
     MIRRORS,
     SERVICES,
     KubeAccess,
@@ -56,7 +56,7 @@ class MirrorWriter:
         self.counts: Counter[tuple[str, str]] = Counter()
         """Number of writes sent, by resource (``services``, ``endpointslices``) and verb."""
 
-    def pop_writes(self, key: MirrorKey) -> list[str]:
+    def pop_write_descriptions(self, key: MirrorKey) -> list[str]:
         """Return the writes for a mirror since the last call, such as ``+ Service review``, and forget them.
 
         In a dry run, return the planned writes.
@@ -156,7 +156,9 @@ class MirrorWriter:
         )
         body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
         try:
-            self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
+            self._access.request(
+                "PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH_TYPE
+            )
         except KubernetesError as error:
             extra = {"mirror": "/".join(key_of(mirror)), "error": str(error)}
             _log.warning(
@@ -198,7 +200,7 @@ class MirrorWriter:
     def write_status(self, mirror: Object, status: dict[str, Any]) -> Object:
         """Write a mirror's status."""
         path = MIRRORS.path(*key_of(mirror), "status")
-        return self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        return self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
 
     def _delete(self, resource: str, path: str, item: Object, group: ReflectorGroup) -> None:
         metadata = item["metadata"]
@@ -225,7 +227,7 @@ class MirrorWriter:
         if self.is_dry:
             return {**item, "metadata": {"uid": "", "resourceVersion": "", **item["metadata"]}}
         method = {"create": "POST", "update": "PUT", "patch": "PATCH"}[verb]
-        content_type = MERGE_PATCH if verb == "patch" else "application/json"
+        content_type = MERGE_PATCH_TYPE if verb == "patch" else "application/json"
         return self._access.request(method, path, body=body, content_type=content_type)
 
     def _put_written(self, group: ReflectorGroup, item: Object) -> None:

@@ -16,7 +16,7 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import MirrorEvent
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.objects import MIRROR_KIND, Object, mirror_allowed_to_attach
@@ -26,7 +26,7 @@ from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.mirror.cluster_addresses import AddressPolicyCache
-from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES
+from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES
 from eurekube_provider.operator.mirror.host_names import COMPARED_HOST_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
@@ -36,7 +36,7 @@ from eurekube_provider.operator.mirror.mirror_status import (
     must_write_status,
 )
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS, is_stalled
+from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS, is_stalled_for_reason
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache
@@ -46,15 +46,15 @@ _log = logging.getLogger(__name__)
 UNLISTED_RETRY_SECONDS = 1.0
 """Seconds until a mirror is tried again while the objects of its namespace have not all been listed."""
 
-MOST_RECONCILES_WITH_WRITES = 8
+MOST_WRITING_RECONCILES_PER_READING = 8
 """Most reconciles with writes of one mirror between two readings of Eureka. More of them mean that another
 writer, such as a webhook, changes the written objects: this must not cause endless writes.
 """
 
 WRITE_PAUSE_SECONDS = 30.0
-"""Seconds without writes after :data:`MOST_RECONCILES_WITH_WRITES`, unless Eureka is read sooner."""
+"""Seconds without writes after :data:`MOST_WRITING_RECONCILES_PER_READING`, unless Eureka is read sooner."""
 
-CONFLICT_REPORT_SECONDS = 8.0
+CONFLICT_REPORT_RETRY_DELAY_SECONDS = 8.0
 """Retry delay in seconds from which a conflict is reported: the watch does not resolve it, as where a slice
 of another owner has the name of a mirror's slice.
 """
@@ -118,7 +118,7 @@ class MirrorController:
             called_names=self._called_names,
             writers=1
             if is_dry
-            else CONCURRENT_WRITES,  # what would be written is reported in the order of the names
+            else MOST_CONCURRENT_WRITES,  # what would be written is reported in the order of the names
         )
         self._lock = threading.Lock()
         self._reports: dict[MirrorKey, MirrorReport] = {}
@@ -195,7 +195,7 @@ class MirrorController:
             *(
                 one
                 for worker in self._workers
-                for one in liveness_of(
+                for one in liveness_of_started_threads(
                     [worker], now - self._busy_since.get(worker.name, now), LONGEST_RECONCILE_SECONDS
                 )
             ),
@@ -282,7 +282,7 @@ class MirrorController:
         """Pause the writes of a mirror that wrote too often, until Eureka's next reading or for
         :data:`WRITE_PAUSE_SECONDS`, and queue it for later; return True while they are paused.
         """
-        if self._rounds[key] < MOST_RECONCILES_WITH_WRITES or self._is_being_deleted(key):
+        if self._rounds[key] < MOST_WRITING_RECONCILES_PER_READING or self._is_being_deleted(key):
             return False
         now = time.monotonic()
         if key not in self._writes_paused_until:
@@ -325,7 +325,7 @@ class MirrorController:
         it.
         """
         delay = self._queue.retry(key)
-        if error.status_code == 409 and delay < CONFLICT_REPORT_SECONDS:
+        if error.status_code == 409 and delay < CONFLICT_REPORT_RETRY_DELAY_SECONDS:
             return  # the local copy was old: the watch updates it
         _log.warning(
             "failed to reconcile a mirror, retrying: endpoints not written yet stay as they are",
@@ -340,7 +340,7 @@ class MirrorController:
         """Publish the result of a reconcile in Events and in the mirror's status, and queue the next
         reconcile.
         """
-        written = self._writer.pop_writes(key)
+        written = self._writer.pop_write_descriptions(key)
         self._rounds[key] += bool(written)
         self._on_reconciled(key, result.report, written)
         if result.requeue_after_seconds is not None:
@@ -355,13 +355,13 @@ class MirrorController:
         if result.report is None:
             return
         _, why = result.report.synced_condition
-        if why.reason in STUCK_MIRROR_REASONS and not is_stalled(item, why):
+        if why.reason in STUCK_MIRROR_REASONS and not is_stalled_for_reason(item, why):
             self._queue.add_after(key, STALLED_RECHECK_SECONDS)
         with self._lock:
             self._reports[key] = result.report
             stands = self._statuses.get(key) or item.get("status") or {}
-        if result.expired_instances:
-            named = join_sentences(result.expired_instances)
+        if result.expired_instance_names:
+            named = join_sentences(result.expired_instance_names)
             note = (
                 f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
             )

@@ -13,7 +13,7 @@ from functools import partial
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION, Mirror, mirrored_application
-from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.mirrored_service import service_patch
 from eurekube_provider.core.objects import is_mirrored, mirror_allowed_to_attach
@@ -42,12 +42,12 @@ class MirrorRound:
     :ivar slices_by_application: the slices by application, each with its Service's name.
     :ivar server_urls: the URLs of the servers that are read, with spaces between them; empty where none are
         known.
-    :ivar is_released: True if a person allowed the removal of held endpoints.
+    :ivar is_brake_released: True if a person allowed the removal of held endpoints.
     :ivar is_frozen: True if Eureka does not answer: then nothing is removed, and missing objects are
         restored.
     :ivar problems: the problems so far.
     :ivar shown_services: the Services that the mirror shows, with the counts of their endpoints.
-    :ivar expired_instances: the instances whose endpoints were removed without proof that they left.
+    :ivar expired_instance_names: the instances whose endpoints were removed without proof that they left.
     :ivar uses_host_names: True if an instance is known by a host name, which must be looked up again.
     """
 
@@ -61,22 +61,22 @@ class MirrorRound:
     slices: Mapping[str, list[Object]]
     slices_by_application: Mapping[str, list[tuple[str, Object]]]
     server_urls: str = ""
-    is_released: bool = False
+    is_brake_released: bool = False
     is_frozen: bool = False
     problems: list[Problem] = field(default_factory=list)
-    shown_services: list[MirroredService] = field(default_factory=list)
-    expired_instances: list[str] = field(default_factory=list)
+    shown_services: list[MirroredServiceCounts] = field(default_factory=list)
+    expired_instance_names: list[str] = field(default_factory=list)
     uses_host_names: bool = False
 
     def make_part(self) -> MirrorRound:
         """Return a copy of the round that collects the results of one application."""
-        return replace(self, problems=[], shown_services=[], expired_instances=[], uses_host_names=False)
+        return replace(self, problems=[], shown_services=[], expired_instance_names=[], uses_host_names=False)
 
     def add_part(self, part: MirrorRound) -> None:
         """Add the results of one application, from :meth:`make_part`, to the round."""
         self.problems += part.problems
         self.shown_services += part.shown_services
-        self.expired_instances += part.expired_instances
+        self.expired_instance_names += part.expired_instance_names
         self.uses_host_names |= part.uses_host_names
 
 

@@ -30,14 +30,21 @@ from eurekube_provider.operator.triggers.trigger_run import (
 _log = logging.getLogger(__name__)
 
 WORKER_COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
+"""Command with its arguments that starts a worker process."""
 
 TIMEOUT_GRACE_SECONDS = 30.0
 """Seconds after a run's own time-out that a worker may take to end before it is terminated."""
 
 TERMINATE_WAIT_SECONDS = 30.0
+"""Seconds that a worker may take to end after SIGTERM before its session is killed."""
+
 _POLL_SECONDS = 0.2
-_OUTCOME_BY_NAME = {str(outcome).lower(): outcome for outcome in StackRunOutcome}
+"""Seconds between two looks at a worker and at its run's cancellation."""
+
+_OUTCOME_BY_LOWER_CASE_NAME = {str(outcome).lower(): outcome for outcome in StackRunOutcome}
 _MOST_LOGGED_LETTERS = 2000
+"""Number of last letters of a worker's output that are logged where it gave no result."""
+
 _EXCEPTION_LINE_PATTERN = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE
 )
@@ -100,7 +107,7 @@ def _terminate_worker(process: subprocess.Popen[str]) -> None:
 
 
 def _parse_worker_result(output: str, errors: str, exit_code: int) -> StackRunResult:
-    answer = _find_result_line(output)
+    answer = _parse_result_line(output)
     if answer is None:
         # Anyone who may read a status may not read what a program prints: it knows the stack's secrets.
         said = redact_secrets(errors or output, os.environ)[-_MOST_LOGGED_LETTERS:]
@@ -114,7 +121,7 @@ def _parse_worker_result(output: str, errors: str, exit_code: int) -> StackRunRe
             f"the worker ended with {exit_code} and without an answer{kind}; the operator's log has what it "
             "said"
         )
-    outcome = _OUTCOME_BY_NAME.get(str(answer.get("outcome")).lower(), StackRunOutcome.FAILED)
+    outcome = _OUTCOME_BY_LOWER_CASE_NAME.get(str(answer.get("outcome")).lower(), StackRunOutcome.FAILED)
     changes = answer.get("changes")
     counts = {
         str(kind): count
@@ -124,7 +131,7 @@ def _parse_worker_result(output: str, errors: str, exit_code: int) -> StackRunRe
     return StackRunResult(outcome, redact_secrets(str(answer.get("message") or ""), os.environ), counts)
 
 
-def _find_result_line(output: str) -> Mapping[str, Any] | None:
+def _parse_result_line(output: str) -> Mapping[str, Any] | None:
     """Return the last line of output that is a JSON object with an outcome: a program may have printed
     other lines.
     """

@@ -45,6 +45,8 @@ class UnknownTarget(ConfigurationError):
 class StackRefreshEntry:
     """One StackRefresh as the leader knows it: its spec, its state, and its schedule.
 
+    All times are monotonic.
+
     :ivar refresh_object: the custom resource, with the status that was written last.
     :ivar refresh: the parsed spec; None while the StackRefresh is refused.
     :ivar last_compared_change_at: time of the last change after which the endpoints were compared with those
@@ -74,7 +76,7 @@ class StackRefreshEntry:
         """UID of the StackRefresh."""
         return str(self.refresh_object["metadata"].get("uid"))
 
-    def validate(self, settings: Settings) -> bool:
+    def parse_and_check_spec(self, settings: Settings) -> bool:
         """Parse and check the spec; return whether its target may run. A refusal is put into the state."""
         before = self.state
         try:
@@ -100,7 +102,8 @@ class StackRefreshEntry:
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
         times = [self.retry_not_before] if self.is_status_unwritten else []
-        debounced, due = self.schedule.debounce_ends_at(self.run_limits), self._run_due_at(earliest_run_at)
+        debounced = self.schedule.debounce_ends_at(self.run_limits)
+        due = self._run_due_at_even_if_paused(earliest_run_at)
         if self.refresh is not None and debounced is not None:
             if self.last_compared_change_at != self.schedule.last_change_at:
                 times.append(max(debounced, self.retry_not_before))
@@ -108,7 +111,10 @@ class StackRefreshEntry:
                 times.append(max(due, self.retry_not_before))
         return min(times, default=None)
 
-    def _run_due_at(self, earliest_run_at: float | None) -> float | None:
+    def _run_due_at_even_if_paused(self, earliest_run_at: float | None) -> float | None:
+        """Return when a run is due, whether paused or not; None while nothing may have changed, or while its
+        target cannot run.
+        """
         due = self.schedule.run_due_at(self.run_limits)
         if due is None or earliest_run_at is None:
             return None
@@ -123,10 +129,10 @@ class StackRefreshEntry:
         """
         if self.refresh is None or self.refresh.is_paused:
             return None
-        due = self._run_due_at(earliest_run_at)
+        due = self._run_due_at_even_if_paused(earliest_run_at)
         return None if due is None else max(due, self.retry_not_before)
 
-    def reconcile(
+    def compare_with_last_run(
         self,
         now: float,
         selected: SelectServices,
@@ -138,7 +144,8 @@ class StackRefreshEntry:
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         :returns: the endpoints to run for, if a run is due as well.
         """
-        debounced, due = self.schedule.debounce_ends_at(self.run_limits), self._run_due_at(earliest_run_at)
+        debounced = self.schedule.debounce_ends_at(self.run_limits)
+        due = self._run_due_at_even_if_paused(earliest_run_at)
         if self.refresh is None or debounced is None or debounced > now:
             return None
         if self.last_compared_change_at == self.schedule.last_change_at and not self._is_run_due(now, due):
@@ -153,7 +160,7 @@ class StackRefreshEntry:
         doubt = (
             ""
             if wanted_digest == self.schedule.served_digest
-            else self._broken_source_reason(endpoints, seen_terminating)
+            else self._broken_source_sentence(endpoints, seen_terminating)
         )
         self.is_brake_released = bool(doubt) and RELEASE_BRAKE_ANNOTATION in (
             self.refresh_object["metadata"].get("annotations") or {}
@@ -162,7 +169,7 @@ class StackRefreshEntry:
             self.braked_since = None
         elif self.braked_since is None:
             self.braked_since = now
-        due = self._run_due_at(earliest_run_at)
+        due = self._run_due_at_even_if_paused(earliest_run_at)
         if wanted_digest == self.schedule.served_digest:
             self.schedule = self.schedule.after_no_difference()
             self.state = self.state.as_synced()
@@ -179,7 +186,8 @@ class StackRefreshEntry:
                 f"meant, annotate the StackRefresh with {RELEASE_BRAKE_ANNOTATION}=now"
             )
         else:
-            free = self._run_due_at(-math.inf if earliest_run_at is None else earliest_run_at) or now
+            earliest = -math.inf if earliest_run_at is None else earliest_run_at
+            free = self._run_due_at_even_if_paused(earliest) or now
             self.state = self.state.as_waiting(free - now)
         self.is_status_unwritten = self.is_status_unwritten or self.state != before
         return None
@@ -187,7 +195,7 @@ class StackRefreshEntry:
     def _is_run_due(self, now: float, due: float | None) -> bool:
         return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
 
-    def _broken_source_reason(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
+    def _broken_source_sentence(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
         """Return why the present endpoints, compared with those of the last run, look like a broken
         source.
         """

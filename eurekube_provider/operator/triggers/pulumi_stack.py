@@ -18,7 +18,7 @@ from typing import Any
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.stack_refresh import StackAction
-from eurekube_provider.kube.access import MERGE_PATCH, PULUMI_STACKS, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PULUMI_STACKS, KubeAccess
 from eurekube_provider.operator.triggers.targets import PulumiStack
 from eurekube_provider.operator.triggers.trigger_run import (
     StackRun,
@@ -28,7 +28,10 @@ from eurekube_provider.operator.triggers.trigger_run import (
 )
 
 REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
+"""Annotation of a Stack whose new value makes the Pulumi Kubernetes Operator run it once."""
+
 POLL_SECONDS = 2.0
+"""Seconds between two reads of a Stack while a request's answer is awaited."""
 
 
 def pulumi_stack_runner(
@@ -42,7 +45,7 @@ def pulumi_stack_runner(
         deadline = time.monotonic() + run.timeout_seconds
         try:
             found = access.get(path)
-            refusal = _action_refusal(found, run.action)
+            refusal = _action_refusal_phrase(found, run.action)
             if refusal:
                 return StackRunResult.failed(f"{stack_label} {refusal}")
             # A failed run is asked for again: of the same request the operator would only repeat the answer.
@@ -51,7 +54,7 @@ def pulumi_stack_runner(
                 or f"eurekube-{run.idempotency_key}-{run.attempt}"
             )
             annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
-            access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
+            access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH_TYPE)
         except LeadershipLost:
             raise
         except KubernetesError as error:
@@ -79,7 +82,7 @@ def pulumi_stack_runner(
     return request
 
 
-def _action_refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
+def _action_refusal_phrase(stack: Mapping[str, Any], action: StackAction) -> str | None:
     """Return why a request would not run the action; the Stack's own spec decides what a request does."""
     spec = stack.get("spec") or {}
     if stack["metadata"].get("deletionTimestamp"):

@@ -9,12 +9,13 @@ from typing import Any
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
-from eurekube_provider.kube.access import MERGE_PATCH, STACK_REFRESHES, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, KubeAccess
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState, stack_refresh_status_patch
 
 _log = logging.getLogger(__name__)
 
 RefreshKey = tuple[str, str]
+"""Namespace and name of a StackRefresh."""
 
 
 class StackRefreshClient:
@@ -56,7 +57,9 @@ class StackRefreshClient:
         )
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
-            self._access.request("PATCH", STACK_REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
+            self._access.request(
+                "PATCH", STACK_REFRESHES.path(*key), body=body, content_type=MERGE_PATCH_TYPE
+            )
         except (KubernetesError, LeadershipLost) as error:
             extra = {"refresh": "/".join(key), "error": str(error)}
             _log.warning(
@@ -66,7 +69,7 @@ class StackRefreshClient:
 
     def _request_or_none_on_404(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
         try:
-            return self._access.request(method, path, body=body, content_type=MERGE_PATCH)
+            return self._access.request(method, path, body=body, content_type=MERGE_PATCH_TYPE)
         except KubernetesError as error:
             if error.status_code != 404:
                 raise

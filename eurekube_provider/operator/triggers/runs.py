@@ -42,6 +42,13 @@ targets whose last run went well.
 
 @dataclass(frozen=True, slots=True)
 class _ActiveRun:
+    """A run that is under way, or whose end nobody has taken note of yet.
+
+    :ivar began_at: the monotonic time at which the run began.
+    :ivar runs_local_process: True if the run is a process on this machine.
+    :ivar is_retry: True if the run repeats one that did not go well.
+    """
+
     thread: threading.Thread
     began_at: float
     runs_local_process: bool
@@ -52,6 +59,7 @@ class _ActiveRun:
 class RunRequest:
     """A request for a run of a target for one StackRefresh.
 
+    :ivar key: namespace and name of the StackRefresh.
     :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
     :ivar leadership_term: the term of leadership in which the request was made.
     :ivar wanted_digest: the digest of the state to run for.
@@ -77,13 +85,17 @@ class FinishedRun:
 
 @dataclass(slots=True)
 class RunStatistics:
-    """The counts of one StackRefresh's runs since this process began."""
+    """The counts of one StackRefresh's runs since this process began.
+
+    :ivar outcomes: number of runs by outcome.
+    :ivar succeeded_at: Unix time at which a run succeeded last; None while none has.
+    """
 
     outcomes: Counter[StackRunOutcome] = field(default_factory=Counter)
     last_run_seconds: float = 0.0
     succeeded_at: float | None = None
 
-    def count(self, ended: FinishedRun) -> None:
+    def count_run(self, ended: FinishedRun) -> None:
         """Count a run that has ended, by its outcome."""
         self.outcomes[ended.result.outcome] += 1
         self.last_run_seconds = ended.seconds
@@ -128,7 +140,7 @@ class RunPool:
         ]
         return not limit.runs_local_process or _has_room(young, MOST_STARTING_LOCAL_RUNS, is_retry=is_retry)
 
-    def next_slot_free_at(self) -> float | None:
+    def next_local_slot_free_at(self) -> float | None:
         """Return when the next local run frees its slot, by the monotonic clock; None if no run will."""
         now = time.monotonic()
         with self._lock:

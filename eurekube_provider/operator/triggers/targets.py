@@ -19,7 +19,7 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import RunLimits
-from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
+from eurekube_provider.core.stack_identity import PROJECT_FILE_NAMES, stack_identity
 from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
@@ -88,6 +88,7 @@ class AutomationStack:
 
 
 RunMethod = PulumiStack | Webhook | AutomationStack
+"""How a target's stack is run: by another operator, by a call of a URL, or by a process on this machine."""
 
 
 def _parse_actions(text: str) -> frozenset[StackAction]:
@@ -170,7 +171,7 @@ class Target:
                 "debounceSeconds", refresh.debounce_seconds, debounce, DEFAULT_DEBOUNCE_SECONDS
             ),
             self._require_at_least(
-                "minIntervalSeconds", refresh.interval_seconds, interval, DEFAULT_INTERVAL_SECONDS
+                "minIntervalSeconds", refresh.min_interval_seconds, interval, DEFAULT_INTERVAL_SECONDS
             ),
         )
 
@@ -187,7 +188,7 @@ class Target:
         return float(requested_seconds)
 
 
-_parse_stack_name = make_checking_parser(
+_parse_stack_namespace_and_name = make_checking_parser(
     re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?").fullmatch,
     "must be NAMESPACE/NAME of a Stack, such as pulumi/shop-prod",
     lambda text: text.split("/"),
@@ -198,14 +199,19 @@ _parse_directory = make_checking_parser(
     lambda text: str(Path(text).absolute()),
 )
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
+"""Kinds of targets: values of a target's key ``kind``."""
 
 _KIND_OPTION = Option(
     "kind", "KIND", choice_type(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is"
 )
 _TARGET_OPTIONS = options_of(Target)
 COMMON_TARGET_OPTIONS = (_KIND_OPTION, *_TARGET_OPTIONS.values())
+"""Options that targets of every kind have."""
+
 OPTIONS_BY_TARGET_KIND = {
-    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_parse_stack_name), None, "the Stack"),),
+    _PULUMI_STACK: (
+        Option("stack", "NAMESPACE/NAME", ValueType(_parse_stack_namespace_and_name), None, "the Stack"),
+    ),
     _WEBHOOK: (
         Option("url", "URL", HTTP_URL_TYPE, None, "what is called", default_text="required, or url-file"),
         Option("url-file", "FILE", TEXT_TYPE, None, "file with the URL, where a part of it is a secret"),
@@ -226,7 +232,9 @@ OPTIONS_BY_TARGET_KIND = {
         Option("work-dir", "DIRECTORY", ValueType(_parse_directory), None, "where its project is"),
     ),
 }
-REQUIRED_KEYS_BY_KIND = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
+REQUIRED_KEYS_BY_TARGET_KIND = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
+"""Keys that a target must have beside ``kind`` and ``namespaces``, by kind."""
+
 SECRET_KEYS = ("secret", "authorization")
 """Keys whose values may be given only through a file, such as ``secret-file``."""
 
@@ -252,7 +260,7 @@ def _parse_target(name: str, entries: Mapping[str, Any], place: str) -> Target:
         raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(OPTIONS_BY_TARGET_KIND)}")
     options = (*COMMON_TARGET_OPTIONS, *OPTIONS_BY_TARGET_KIND[kind])
     given = texts_from_mapping(place, entries, options, SECRET_KEYS)
-    for key in ("namespaces", *REQUIRED_KEYS_BY_KIND[kind]):
+    for key in ("namespaces", *REQUIRED_KEYS_BY_TARGET_KIND[kind]):
         if key not in given or not given[key].text:
             hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
@@ -268,7 +276,7 @@ def _parse_run_method(
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:
         return _read_automation_stack(values["stack"], values["work-dir"])
-    url, where = _read_webhook_url(given, place)
+    url, where = _read_webhook_url_and_setting(given, place)
     secrets = {
         key: read_secret(one.text, one.where)
         for key in SECRET_KEYS
@@ -284,7 +292,7 @@ def _parse_run_method(
     return Webhook(url=url, form=WebhookFormat(values["form"]), **secrets)
 
 
-def _read_webhook_url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
+def _read_webhook_url_and_setting(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
     """Return the URL that a webhook calls, and the setting that names it."""
     url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
     if url is not None and file is None:
@@ -301,7 +309,7 @@ def _read_webhook_url(given: Mapping[str, SourcedText], place: str) -> tuple[str
 
 def _read_automation_stack(stack: str, work_dir: str) -> AutomationStack:
     project: object = None
-    for path in (Path(work_dir) / name for name in PROJECT_FILES):
+    for path in (Path(work_dir) / name for name in PROJECT_FILE_NAMES):
         with suppress(OSError, ValueError, yaml.YAMLError):  # the CLI says what is wrong with it
             project = yaml.safe_load(path.read_text())
             break

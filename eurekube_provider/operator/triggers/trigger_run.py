@@ -42,6 +42,10 @@ class StackRunOutcome(StrEnum):
 class StackRun:
     """One run of a target, as the target gets it.
 
+    :ivar namespace: the namespace of the StackRefresh.
+    :ivar name: the name of the StackRefresh.
+    :ivar cluster: the cluster's name.
+    :ivar addresses: the addresses that the run is for.
     :ivar idempotency_key: equal for every try of the same run, also by another replica.
     :ivar attempt: the number of the try, from 1 on.
     :ivar timeout_seconds: seconds from now after which the run is given up.

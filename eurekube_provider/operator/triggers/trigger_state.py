@@ -32,15 +32,18 @@ REFUSAL_REASONS = frozenset(
 """Reasons of conditions for which no stack is run."""
 
 _MOST_MESSAGE_LETTERS = 2000
-_RUN_FOR_PRESENT_ADDRESSES_CONDITION = Problem(
-    RefreshReason.SERVED, "the last run began after the last change of the addresses"
-)
-_PAUSED_CONDITION = Problem(
+"""Letters after which the message of a run's result is cut."""
+
+_SERVED_PROBLEM = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
+"""Reason and message of Synced after a run for the present addresses."""
+
+_PAUSED_PROBLEM = Problem(
     RefreshCondition.PAUSED,
     "spec.paused is true: nothing is run",
     REFRESH_REMEDIES[RefreshCondition.PAUSED],
 )
-_NOT_RUN_CONDITION = Problem(RefreshReason.PENDING, "it has not run yet")
+_NOT_RUN_PROBLEM = Problem(RefreshReason.PENDING, "it has not run yet")
+"""Reason and message of Ready and Synced before the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,22 @@ class StackRefreshState:
     """The status of a StackRefresh.
 
     :ivar is_ready: True if the StackRefresh is valid and its last run went well; None before the first one.
+    :ivar ready: reason and message of the condition Ready.
     :ivar is_synced: True if the stack was run for the present addresses.
+    :ivar synced: reason and message of the condition Synced.
     :ivar last_run: ``lastRun`` of the status; None before the first run.
     :ivar served_digest: the digest of the last run; empty while a run is under way, and after one that
         failed.
     :ivar successful_runs: number of runs that succeeded.
     :ivar consecutive_failures: number of runs that failed since the last success.
+    :ivar service_count: number of the cluster's Services at the last comparison.
+    :ivar address_count: number of their ready addresses.
     """
 
     is_ready: bool | None = None
-    ready: Problem = _NOT_RUN_CONDITION
+    ready: Problem = _NOT_RUN_PROBLEM
     is_synced: bool = False
-    synced: Problem = _NOT_RUN_CONDITION
+    synced: Problem = _NOT_RUN_PROBLEM
     is_paused: bool = False
     last_run: Mapping[str, Any] | None = None
     served_digest: str = ""
@@ -146,7 +153,7 @@ class StackRefreshState:
         return Schedule(
             served_digest=self.served_digest,
             run_began_at=monotonic_time_of("startTime"),
-            failures=self.consecutive_failures,
+            consecutive_failures=self.consecutive_failures,
             retry_at=retry_at,
             is_last_request_running=self.is_run_pending,
         ).after_change(now)
@@ -172,7 +179,7 @@ class StackRefreshState:
     def as_synced(self) -> StackRefreshState:
         """Return the state of a StackRefresh whose stack was run for the present addresses."""
         known = self if self.is_ready else self._with_last_run_outcome()
-        return replace(known, is_synced=True, synced=_RUN_FOR_PRESENT_ADDRESSES_CONDITION)
+        return replace(known, is_synced=True, synced=_SERVED_PROBLEM)
 
     def as_waiting(self, wait_seconds: float) -> StackRefreshState:
         """Return the state of a StackRefresh whose addresses have changed, and whose run is not due yet."""
@@ -233,7 +240,7 @@ class StackRefreshState:
             successful_runs=self.successful_runs + good,
             consecutive_failures=0 if good else self.consecutive_failures + (not is_last_request_running),
             is_synced=good,
-            synced=_RUN_FOR_PRESENT_ADDRESSES_CONDITION if good else Problem(RefreshReason.PENDING, again),
+            synced=_SERVED_PROBLEM if good else Problem(RefreshReason.PENDING, again),
         )
 
     def _as_unsynced(self, why: Problem) -> StackRefreshState:
@@ -245,7 +252,7 @@ class StackRefreshState:
         """Return the state with Ready set by the outcome of the last run."""
         run = self.last_run
         if run is None:
-            return replace(self, is_ready=None, ready=_NOT_RUN_CONDITION)
+            return replace(self, is_ready=None, ready=_NOT_RUN_PROBLEM)
         outcome = str(run.get("outcome"))
         if outcome == RUNNING_OUTCOME:
             unknown = Problem(RefreshReason.PENDING, "the end of its run is not known")
@@ -268,7 +275,7 @@ def stack_refresh_status_patch(item: Object, state: StackRefreshState, wall: dat
     ]
     problems: dict[str, Problem] = {RefreshCondition.BRAKED: state.synced} if state.is_braked else {}
     if state.is_paused:
-        problems[RefreshCondition.PAUSED] = _PAUSED_CONDITION
+        problems[RefreshCondition.PAUSED] = _PAUSED_PROBLEM
     is_stuck = state.ready.reason in REFUSAL_REASONS
     why = None if state.is_synced or state.is_paused else state.ready if is_stuck else state.synced
     problems |= progress_conditions(item, why, wall, is_stuck=is_stuck)

@@ -18,7 +18,7 @@ from functools import partial
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
@@ -26,7 +26,7 @@ from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SelectorIndex, key_of
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import user_intent
+from eurekube_provider.operator.sources import values_besides_status
 from eurekube_provider.operator.triggers.entry import (
     DueRun,
     SelectServices,
@@ -55,8 +55,13 @@ BATCH_WINDOW_SECONDS = 0.05
 """Seconds within which changes are reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
+"""Most seconds between two rounds of the controller's thread, even if nothing is due."""
+
 LONGEST_ROUND_SECONDS = 300.0
+"""Seconds after which a round of the controller's thread counts as stuck."""
+
 LONGEST_STOP_SECONDS = 35.0
+"""Most seconds that :meth:`StackRefreshController.join` waits for the threads."""
 
 _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
@@ -100,7 +105,7 @@ class StackRefreshController:
         )
         made = runners or {name: runner_of(target, access) for name, target in settings.targets.items()}
         concurrency = {name: target.concurrency for name, target in settings.targets.items()}
-        self._runs = RunPool(made, self._wake, concurrency)
+        self._runs = RunPool(made, self._wake_thread, concurrency)
         self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
         self._condition = threading.Condition()
         self._is_woken = self._leads = self._stopped = False
@@ -125,7 +130,7 @@ class StackRefreshController:
             self._leads = True
             self._term += 1
         self.reflectors.retry_now()
-        self._wake()
+        self._wake_thread()
 
     def stand_by(self) -> None:
         """Begin no more runs, since another replica leads; present runs go on, and their end is not
@@ -133,14 +138,14 @@ class StackRefreshController:
         """
         with self._condition:
             self._leads = False
-        self._wake()
+        self._wake_thread()
 
     def close(self) -> None:
         """Begin no more runs, and cancel the present ones; return at once."""
         self.reflectors.stop()
         self._runs.cancel()
         self._stopped = True
-        self._wake()
+        self._wake_thread()
 
     def join(self) -> None:
         """Wait until all threads have ended, or for :data:`LONGEST_STOP_SECONDS`, after :meth:`close`."""
@@ -158,7 +163,10 @@ class StackRefreshController:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads but those of runs."""
         age = time.monotonic() - self._round_at
-        return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
+        return [
+            *self.reflectors.liveness(),
+            *liveness_of_started_threads([self._thread], age, LONGEST_ROUND_SECONDS),
+        ]
 
     def run_statistics(self) -> dict[RefreshKey, RunStatistics]:
         """Return the counts of runs by existing StackRefresh."""
@@ -182,7 +190,7 @@ class StackRefreshController:
         times = {key: entry.run_due_at(self._target_interval_ends_at(entry)) for key, entry in entries}
         return {key: at + offset for key, at in times.items() if at is not None}
 
-    def _wake(self) -> None:
+    def _wake_thread(self) -> None:
         with self._condition:
             self._is_woken = True
             self._condition.notify()
@@ -191,10 +199,10 @@ class StackRefreshController:
         now = time.monotonic()
         with self._condition:
             self._touched.update(dict.fromkeys(keys, now))
-        self._wake()
+        self._wake_thread()
 
     def _refresh_changed(self, old: Object | None, new: Object | None) -> None:
-        if old and new and user_intent(old) == user_intent(new):
+        if old and new and values_besides_status(old) == values_besides_status(new):
             return  # our own status
         subject = new or old
         if subject is not None:
@@ -246,7 +254,7 @@ class StackRefreshController:
         waits_for_list = self._leads and not self.reflectors.is_synced_or_forbidden
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
         due = (entry.next_check_at(self._earliest_run_at(entry)) for entry in self._entries.values())
-        times += [at for at in (self._runs.next_slot_free_at(), *due) if at is not None]
+        times += [at for at in (self._runs.next_local_slot_free_at(), *due) if at is not None]
         return max(0.0, min(times) - now)
 
     def _earliest_run_at(self, entry: StackRefreshEntry) -> float | None:
@@ -317,7 +325,7 @@ class StackRefreshController:
             if state.is_run_end_unrecorded:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
-        elif user_intent(entry.refresh_object) != user_intent(item):
+        elif values_besides_status(entry.refresh_object) != values_besides_status(item):
             if entry.refresh_object["spec"].get("selector") != item["spec"].get("selector"):
                 entry.last_run_endpoints = {}  # what others were there says nothing of these
             entry.refresh_object = {**item, "status": entry.refresh_object.get("status")}
@@ -325,7 +333,7 @@ class StackRefreshController:
             entry.schedule = entry.schedule.after_change(at)
             return
         entry.schedule = entry.schedule.after_change(at)
-        if not entry.validate(self._settings):
+        if not entry.parse_and_check_spec(self._settings):
             refusal = entry.state.ready
             self._events.record(entry.refresh_object, EventType.WARNING, refusal.reason, refusal.text)
 
@@ -335,7 +343,9 @@ class StackRefreshController:
         if entry.retry_not_before > now:
             return
         was_braked = entry.state.is_braked
-        due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest_run_at(entry))
+        due = entry.compare_with_last_run(
+            now, self._selected, self._seen_terminating, self._earliest_run_at(entry)
+        )
         if entry.state.is_braked and not was_braked:
             why = entry.state.synced
             self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
@@ -405,7 +415,7 @@ class StackRefreshController:
         if entry is None or (entry.uid, self._entries_term) != (request.uid, request.leadership_term):
             return
         with self._condition:
-            self._history.setdefault(request.key, RunStatistics()).count(ended)
+            self._history.setdefault(request.key, RunStatistics()).count_run(ended)
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.after_success()
@@ -419,7 +429,7 @@ class StackRefreshController:
         )
         entry.is_status_unwritten = True
         if entry.refresh is None:
-            entry.validate(self._settings)  # it was changed meanwhile, to what cannot work
+            entry.parse_and_check_spec(self._settings)  # it was changed meanwhile, to what cannot work
         reason = _EVENT_REASON_BY_OUTCOME[result.outcome]
         note = f"{request.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(

@@ -48,12 +48,17 @@ DISPATCH_EVENT_TYPE = "eurekube-refresh"
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
+"""Time-out of one call in seconds."""
+
 _POLL_SECONDS = 0.05
 _CALL_THREAD_JOIN_SECONDS = 1.0
 """Seconds that a call's thread has to end once its connection is cut; a slower thread is abandoned."""
 
-_MOST_ADDRESSES = 1000
-_MOST_SERVICES = 100
+_MOST_SENT_ADDRESSES = 1000
+"""Most addresses of each Service in a body of Eurekube's own format."""
+
+_MOST_SENT_SERVICES = 100
+"""Most Services in a body for GitHub."""
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -153,6 +158,7 @@ class _CancellableAdapter(requests.adapters.HTTPAdapter):
 def _post(
     webhook: Webhook, body: bytes, key: str, timeout_seconds: float, adapter: requests.adapters.HTTPAdapter
 ) -> tuple[str | None, bool]:
+    """Send one request; return the error, None for none, and whether the same call can never succeed."""
     headers = {"Content-Type": "application/json", "User-Agent": "eurekube", IDEMPOTENCY_HEADER: key}
     if webhook.secret:
         headers[SIGNATURE_HEADER] = signature(webhook.secret, body)
@@ -205,8 +211,8 @@ def _request_body(form: WebhookFormat, run: StackRun) -> bytes:
         namespace, _, name = service.partition("/")
         services.append({"namespace": namespace, "name": name, "ready": len(hosts)})
         if form is WebhookFormat.EUREKUBE:
-            services[-1]["addresses"] = list(hosts[:_MOST_ADDRESSES])
+            services[-1]["addresses"] = list(hosts[:_MOST_SENT_ADDRESSES])
     if form is WebhookFormat.EUREKUBE:
         return json.dumps({**document, "services": services}).encode()
-    payload = {**document, "services": services[:_MOST_SERVICES]}  # at most ten keys, 64 KiB
+    payload = {**document, "services": services[:_MOST_SENT_SERVICES]}  # at most ten keys, 64 KiB
     return json.dumps({"event_type": DISPATCH_EVENT_TYPE, "client_payload": payload}).encode()

@@ -18,24 +18,29 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.runtime.http_listener import HttpListener, end_connection
+from eurekube_provider.runtime.http_listener import HttpListener, shut_down_connection
 
 _log = logging.getLogger(__name__)
 
-Address = tuple[str, int]
+HostAndPort = tuple[str, int]
 """Host (empty for every address of this machine) and port (0 for any free one)."""
 
 LONGEST_CONNECTION_SECONDS = 10.0
+"""Seconds after which a connection is ended, answered or not."""
+
 MOST_CONNECTIONS = 32
+"""Most connections at once; one more ends the oldest."""
 
 _READ_METHODS = ("GET", "HEAD")
 _MOST_QUERY_FIELDS = 10
+"""Most fields of a query; a request with more is refused."""
+
 _COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-_DENY_ALL_POLICY = "default-src 'none'; frame-ancestors 'none'"
+_DENY_ALL_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Response:
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK
-    security_policy: str = _DENY_ALL_POLICY
+    security_policy: str = _DENY_ALL_SECURITY_POLICY
 
 
 Handler = Callable[[Request], Response | None]
@@ -77,7 +82,7 @@ class WebServer(HttpListener):
     request_queue_size = 64
     poll_seconds = 0.2
 
-    def __init__(self, address: Address, handler: Handler) -> None:
+    def __init__(self, address: HostAndPort, handler: Handler) -> None:
         self.handler = handler
         advice = "choose another address, or an empty one to do without"
         super().__init__(*address, _RequestHandler, "--web-address: the operator", advice)
@@ -92,7 +97,7 @@ class WebServer(HttpListener):
             if oldest is not None:
                 del self.connections[oldest]
         if oldest is not None:
-            end_connection(oldest)
+            shut_down_connection(oldest)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -103,14 +108,14 @@ class WebServer(HttpListener):
             for request in overdue:
                 del self.connections[request]
         for request in overdue:
-            end_connection(request)
+            shut_down_connection(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
         """Log an ended connection at debug level: a client that went away is no error of the operator."""
         _log.debug("a client ended its connection early, ignoring it", exc_info=True)
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> HostAndPort | None:
     """Parse ``HOST:PORT``, ``[IPv6]:PORT`` or ``:PORT``; return None for an empty text.
 
     :raises ConfigurationError: it is none of them.
@@ -132,6 +137,8 @@ def parse_address(text: str) -> Address | None:
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
+    """The handler of one connection: it answers one request with the server's handler."""
+
     timeout = LONGEST_CONNECTION_SECONDS
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
@@ -139,7 +146,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
         assert isinstance(server, WebServer)  # noqa: S101 - made by it only
         self._handler = server.handler
-        self._security_policy = _DENY_ALL_POLICY
+        self._security_policy = _DENY_ALL_SECURITY_POLICY
         super().__init__(request, client_address, server)
 
     def __getattr__(self, name: str) -> Any:

@@ -27,7 +27,10 @@ from eurekube_provider.version import __version__
 
 MetricKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
+"""Names of a metric's labels, or a sample's values of those labels in the same order."""
+
 Samples = Mapping[Labels, float]
+"""Values of one metric, by the values of its labels."""
 
 MetricFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -178,7 +181,7 @@ class OperatorCollector(Collector):
         yield _metric_with_samples("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
         yield _metric_with_samples(
-            "eurekube_blind_renewals", {(): float(self._blind.instance_count if self._blind else 0)}
+            "eurekube_blind_renewals", {(): float(self._blind.renewed_instance_count if self._blind else 0)}
         )
         if operator is None:
             return
@@ -193,9 +196,11 @@ class OperatorCollector(Collector):
             yield _metric_with_samples(name, samples)
         yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
         if operator.unserved:
-            yield _metric_with_samples("eurekube_unserved_syncers", {(): float(operator.unserved.count)})
+            yield _metric_with_samples(
+                "eurekube_unserved_syncers", {(): float(operator.unserved.unserved_count)}
+            )
         yield _metric_with_samples("eurekube_queue_depth", {(): float(operator.queue.depth)})
-        stuck = sum(bool(loop.problem) for loop in operator.liveness())
+        stuck = sum(bool(loop.problem_sentence) for loop in operator.liveness())
         yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
         yield _metric_with_samples(
             "eurekube_watch_restarts_total",
@@ -256,7 +261,7 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
             {key: last.removals_held_since is not None for key, last in seen.items()}
         ),
         "eurekube_last_success_timestamp_seconds": _samples_by_object(
-            {key: at for key, at in history.succeeded_at().items() if key in last_reconciles}
+            {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
         ),
     }
 
@@ -319,7 +324,7 @@ def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
     requests: Counter[Labels] = Counter()
     up: dict[Labels, float] = {}
     for server in (server for one in counts for server in one.servers):
-        requests.update(server.requests)
+        requests.update(server.request_counts)
         if server.is_up is not None:  # two connections may name one server: it is up if both find it so
             up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
 
@@ -335,9 +340,9 @@ def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
             ("failed",): float(sum(one.failed_renewals for one in counts)),
         },
         "eurekube_renewals_last_minute": samples_by_eureka(lambda one: one.renewals_last_minute),
-        "eurekube_renewals_expected": samples_by_eureka(lambda one: one.renewals_expected),
+        "eurekube_renewals_expected": samples_by_eureka(lambda one: one.expected_renewals_per_minute),
         "eurekube_renewals_late_seconds": samples_by_eureka(lambda one: one.overdue_seconds),
-        "eurekube_renewals_refused": samples_by_eureka(lambda one: one.refused_renewals),
+        "eurekube_renewals_refused": samples_by_eureka(lambda one: one.refused_instances),
         "eurekube_registry_share": samples_by_eureka(lambda one: one.renewed_share),
         "eurekube_registry_read_timestamp_seconds": samples_by_eureka(lambda one: one.read_at),
         "eurekube_peer_up": up,

@@ -32,10 +32,10 @@ def operator_findings(
     ]
 
 
-def server_findings(eureka: Mapping[str, Any]) -> list[StatusFinding]:
+def findings_of_eureka_row(eureka: Mapping[str, Any]) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
-    :param eureka: the part of the status document on this Eureka.
+    :param eureka: the status document's row of this Eureka.
     """
     servers = eureka["servers"]
     return eureka_findings(

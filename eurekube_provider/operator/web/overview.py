@@ -14,7 +14,7 @@ from eurekube_provider.comparison.comparing import (
     Comparison,
     InstanceCount,
     count_instances,
-    has_own_row,
+    has_own_status_row,
 )
 from eurekube_provider.comparison.findings import headline, status_findings
 from eurekube_provider.comparison.managers import Manager, ManagerKind
@@ -27,9 +27,9 @@ from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
 from eurekube_provider.operator.web.application_view import application_view
 from eurekube_provider.operator.web.operator_findings import (
+    findings_of_eureka_row,
     operator_findings,
     refresh_findings,
-    server_findings,
 )
 from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -40,22 +40,25 @@ if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
+"""Most rows of each of these tables in the status document; the others are only counted."""
 
-StatusDocument = dict[str, Any]
-"""A JSON document; ``docs/reference/web.md`` lists its keys, and a test compares them."""
+JsonObject = dict[str, Any]
+"""A JSON object: the status document, or one object in it. ``docs/reference/web.md`` lists the keys, and a
+test compares them.
+"""
 
 
 def build_status_document(
     operator: RunningOperator, page_request: PageRequest = UNFILTERED_REQUEST
-) -> StatusDocument:
+) -> JsonObject:
     """Return the status document of the operator, with the rows that a request asks for."""
     now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
-    problems = [loop.problem for loop in operator.liveness() if loop.problem]
-    missing = operator.reasons_not_ready()
+    problems = [loop.problem_sentence for loop in operator.liveness() if loop.problem_sentence]
+    missing = operator.not_ready_sentences()
     unread = [f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()]
     eurekas = [_eureka_row(name, one, figures[name]) for name, one in operator.registries.items()]
-    items = {key_of(item): item for item in filter(has_own_row, operator.sources.syncers.objects())}
+    items = {key_of(item): item for item in filter(has_own_status_row, operator.sources.syncers.objects())}
     every = {key: _syncer_comparison(operator, item) for key, item in items.items()}
     syncers = [_syncer_row(operator, items[key], every[key]) for key in items]
     listed = sorted(filter(page_request.matches_row, syncers), key=_severity_sort_key)
@@ -73,7 +76,7 @@ def build_status_document(
     ]
     findings = [
         *operator_findings(problems, missing, unread),
-        *(finding for one in eurekas for finding in server_findings(one)),
+        *(finding for one in eurekas for finding in findings_of_eureka_row(one)),
         *refresh_findings(refreshes),
     ]
     found = status_findings(sorted(every.values(), key=lambda one: one.sort_key), findings, mirrors)
@@ -85,7 +88,7 @@ def build_status_document(
     settings = operator.settings
     return {
         "now": format_utc_time(now),
-        "filter": page_request.to_dict(),
+        "filter": page_request.filter_to_dict(),
         "headline": headline(list(every.values()), mirrors),
         "worst": str(found[0].severity) if found else None,
         "troubles": [finding.to_dict() for finding in found],
@@ -147,12 +150,12 @@ def _mirror_states(operator: RunningOperator, now_seconds: float) -> list[Mirror
     return mirror_states(operator.mirrors.objects.mirrors.objects(), now_seconds)
 
 
-def _severity_sort_key(row: StatusDocument) -> tuple[int, str, str, str]:
+def _severity_sort_key(row: JsonObject) -> tuple[int, str, str, str]:
     """Return a row's sort key, which orders syncers as `eurekube status` does."""
     return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
-def _add_counts_to_row(operator: RunningOperator, item: Object, row: StatusDocument) -> None:
+def _add_counts_to_row(operator: RunningOperator, item: Object, row: JsonObject) -> None:
     """Put the counts of endpoints and instances into a syncer's row; called only for rows that are shown."""
     key = key_of(item)
     there = operator.instances_of(key)
@@ -182,11 +185,11 @@ def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
         InstanceCount(report.desired),
         None,
         last.differing_count if last else 0,
-        last.differences if last else (),
+        last.first_differences if last else (),
     )
 
 
-def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -> StatusDocument:
+def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -> JsonObject:
     """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
@@ -226,7 +229,7 @@ def _report_from_status(item: Object) -> SyncerReport:
     )
 
 
-def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocument:
+def _eureka_row(name: str, registry: Registry, figures: Figures) -> JsonObject:
     condition = registry.condition()
     return {
         "name": name,
@@ -234,7 +237,7 @@ def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocume
             {
                 "url": server.url,
                 "up": server.is_up,
-                "since": None if server.is_up is None else format_utc_time(server.since),
+                "since": None if server.is_up is None else format_utc_time(server.state_since_unix),
                 "error": server.error,
                 "startedAt": None if server.started_at is None else format_utc_time(server.started_at),
                 "renewalsLastMinute": server.renewals_last_minute,
@@ -250,11 +253,11 @@ def _eureka_row(name: str, registry: Registry, figures: Figures) -> StatusDocume
         "share": round(figures.renewed_share, 4),
         "warning": figures.share_warning,
         "renewalsLastMinute": round(figures.renewals_last_minute, 1),
-        "renewalsExpected": figures.renewals_expected,
+        "renewalsExpected": figures.expected_renewals_per_minute,
     }
 
 
-def _stack_registration_rows(figures: Mapping[str, Figures]) -> list[StatusDocument]:
+def _stack_registration_rows(figures: Mapping[str, Figures]) -> list[JsonObject]:
     return [
         {
             "eureka": name,

@@ -60,8 +60,8 @@ class PageRequest:
         is_named = not self.find or self.find.lower() in f"{name} {row['application']}".lower()
         return is_named and (not self.state or row["state"] == self.state)
 
-    def to_dict(self) -> dict[str, str]:
-        """Return the filter as plain JSON values."""
+    def filter_to_dict(self) -> dict[str, str]:
+        """Return the filter without the page number as plain JSON values."""
         return {
             "syncer": self.syncer,
             "application": self.application,

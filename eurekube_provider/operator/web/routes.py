@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
-from eurekube_provider.core.liveness import restart_reasons
+from eurekube_provider.core.liveness import describe_restart_reasons
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import MetricsExporter
@@ -43,7 +43,7 @@ class WebRoutes:
         """Serve the status of an operator whose parts are assembled."""
         self._operator, self._metrics = operator, MetricsExporter(operator, operator.blind)
 
-    def close(self) -> None:
+    def show_stopping(self) -> None:
         """Answer that the operator is stopping: its loops end, so that their liveness means nothing any
         more.
         """
@@ -60,7 +60,9 @@ class WebRoutes:
             return self._liveness_response()
         if request.path == "/readyz":
             operator = self._operator
-            return _probe_response([self._why_no_data] if operator is None else operator.reasons_not_ready())
+            return _probe_response(
+                [self._why_no_data] if operator is None else operator.not_ready_sentences()
+            )
         if request.path == "/metrics":
             body, content_type = self._metrics.render_scrape(request.accept)
             return Response(body, content_type)
@@ -76,8 +78,10 @@ class WebRoutes:
 
     def _liveness_response(self) -> Response:
         loops = self._operator.liveness() if self._operator else []
-        ages = [loop.problem or f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops]
-        return _probe_response(restart_reasons(loops), ages)
+        ages = [
+            loop.problem_sentence or f"{loop.name}: {loop.seconds_without_progress:.1f} s" for loop in loops
+        ]
+        return _probe_response(describe_restart_reasons(loops), ages)
 
     def _status_response(self, request: Request) -> Response:
         operator, as_json = self._operator, request.path == "/status.json"

@@ -79,7 +79,7 @@ class RunningOperator:
             ("refreshes", why): count for why, count in refreshes.items()
         }
 
-    def reasons_not_ready(self) -> list[str]:
+    def not_ready_sentences(self) -> list[str]:
         """Return a sentence for each source that was not read yet; empty once the operator may act or stand
         by.
         """

@@ -19,7 +19,7 @@ from eurekube_provider.comparison.discrepancy import MAX_NAMED_DIFFERENCES
 from eurekube_provider.comparison.findings import MAX_NAMED_SUBJECTS, Severity
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.operator.web.overview import StatusDocument
+from eurekube_provider.operator.web.overview import JsonObject
 from eurekube_provider.operator.web.timeline import timeline_entries
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 PAGE_REFRESH_SECONDS = 10
+"""Seconds after which the browser loads the page again."""
+
 MOST_SYNCERS_WITH_DIFFERENCES = 20
+"""Most syncers whose differences the page lists; the others are counted."""
 
 MOST_SHOWN_FINDINGS = 6
 """Most findings that are shown, the worst first; the others are counted."""
@@ -109,7 +112,7 @@ def html_without_data(sentence: str) -> str:
     return _page_template().render(sentence=sentence, operator=None, refreshes=True)
 
 
-def status_page_html(data: StatusDocument, *, refreshes: bool = True) -> str:
+def status_page_html(data: JsonObject, *, refreshes: bool = True) -> str:
     """Return the status page as HTML.
 
     :param refreshes: True if the browser reloads the page by itself, every :data:`PAGE_REFRESH_SECONDS`.
@@ -137,7 +140,9 @@ def status_page_html(data: StatusDocument, *, refreshes: bool = True) -> str:
         shown = [
             one for one in every if names.intersection(one["subjects"]) or not _concerns_custom_resources(one)
         ]
-        shown = [_with_shown_example(one, dict(map(_syncer_sentence, data["syncers"]))) for one in shown]
+        shown = [
+            _with_shown_example(one, dict(map(_syncer_name_and_sentence, data["syncers"]))) for one in shown
+        ]
     return _page_template().render(
         **data,
         boxes=shown[:MOST_SHOWN_FINDINGS],
@@ -148,18 +153,21 @@ def status_page_html(data: StatusDocument, *, refreshes: bool = True) -> str:
         url=url,
         groups={_row_name(row): _group_by_cause(row["differences"]) for row in data["syncers"]},
         reported_once=_names_explained_above(
-            [*map(_syncer_sentence, data["syncers"]), *map(_mirror_sentence, data["mirrors"])],
+            [
+                *map(_syncer_name_and_sentence, data["syncers"]),
+                *map(_mirror_name_and_sentence, data["mirrors"]),
+            ],
             {one["message"] for one in shown[:MOST_SHOWN_FINDINGS]},
         ),
         entries=timeline_entries(data["changes"]),
     )
 
 
-def _row_name(row: StatusDocument) -> str:
+def _row_name(row: JsonObject) -> str:
     return f"{row['namespace']}/{row['name']}"
 
 
-def _with_shown_example(finding: StatusDocument, messages: dict[str, str]) -> StatusDocument:
+def _with_shown_example(finding: JsonObject, messages: dict[str, str]) -> JsonObject:
     """Return a finding whose example is a syncer that the filtered page shows."""
     own = [one for one in finding["subjects"] if one in messages]
     if not own or not finding["message"].startswith("e.g. "):
@@ -168,26 +176,26 @@ def _with_shown_example(finding: StatusDocument, messages: dict[str, str]) -> St
     return {**finding, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {messages[own[0]]}"}
 
 
-def _concerns_custom_resources(finding: StatusDocument) -> bool:
+def _concerns_custom_resources(finding: JsonObject) -> bool:
     """Return whether a finding concerns syncers, mirrors or StackRefreshes, and no server."""
     subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
 
-def _group_by_cause(differences: list[StatusDocument]) -> list[tuple[str, list[StatusDocument]]]:
+def _group_by_cause(differences: list[JsonObject]) -> list[tuple[str, list[JsonObject]]]:
     """Return the differences of a syncer by cause, the largest group first."""
-    groups: dict[str, list[StatusDocument]] = {}
+    groups: dict[str, list[JsonObject]] = {}
     for one in differences:
         groups.setdefault(one["cause"] or one["why"], []).append(one)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
-def _syncer_sentence(row: StatusDocument) -> tuple[str, str]:
+def _syncer_name_and_sentence(row: JsonObject) -> tuple[str, str]:
     """Return a syncer's name, and the sentence on what is wrong with it."""
     return _row_name(row), str(row["message"] if not row["ready"] else row["syncMessage"])
 
 
-def _mirror_sentence(row: StatusDocument) -> tuple[str, str]:
+def _mirror_name_and_sentence(row: JsonObject) -> tuple[str, str]:
     """Return a mirror's name, and the sentence on what is wrong with it."""
     return f"EurekaMirror {_row_name(row)}", str(row["why"]).partition(": ")[2]
 

@@ -26,18 +26,18 @@ def timeline_entries(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
                 "application": one["application"],
                 "instances": [],
                 "more": 0,
-                "why": _cause(one),
+                "why": _cause_without_instance_names(one),
             },
         )
         if len(entry["instances"]) < MOST_NAMED_INSTANCES:
             entry["instances"].append(one["instanceId"])
         else:
             entry["more"] += 1
-        if entry["why"] != _cause(one):
+        if entry["why"] != _cause_without_instance_names(one):
             entry["why"] = "for several reasons"
     return list(entries.values())
 
 
-def _cause(change: Mapping[str, Any]) -> str:
+def _cause_without_instance_names(change: Mapping[str, Any]) -> str:
     """Return the reason of a change, without the names of its instance."""
     return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

@@ -47,16 +47,16 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     parse_operator_args,
 )
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap, without_none
-from eurekube_provider.resources.operator_component.rbac import OperatorRoles
+from eurekube_provider.resources.operator_component.rbac import OperatorRoleMaker
 from eurekube_provider.resources.operator_component.target_arguments import (
     CONFIG_FILE_NAME,
     CONFIG_OBJECTS_NAME,
     config_file_text,
-    pulumi_stack_targets,
+    names_of_pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
 from eurekube_provider.resources.program import (
-    AsProgramError,
+    ConvertToProgramError,
     refuse_aliases_of_native_component,
     runs_without_engine,
 )
@@ -73,8 +73,8 @@ class EurekubeOperator(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
-    GUARD: ClassVar[type[Any]] = OperatorGuard
-    CREATE_NAMESPACE_ARGUMENT: ClassVar[str] = "create_namespace"
+    GUARD_CLASS: ClassVar[type[Any]] = OperatorGuard
+    CREATE_NAMESPACE_ARGUMENT_NAME: ClassVar[str] = "create_namespace"
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
@@ -102,7 +102,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Any,
     ) -> None:
-        with AsProgramError("EurekubeOperator: "):
+        with ConvertToProgramError("EurekubeOperator: "):
             args = parse_operator_args(args_or_keywords(args, keywords, ""))
         refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
@@ -115,7 +115,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             self._labels,
             self,
             asked_by=self.TYPE.rpartition(":")[2],
-            argument=self.CREATE_NAMESPACE_ARGUMENT,
+            argument=self.CREATE_NAMESPACE_ARGUMENT_NAME,
         )
         account = ServiceAccount(
             f"{name}-account",
@@ -124,7 +124,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             opts=self._options_after(namespace),
         )
-        rights = OperatorRoles(name, args, self._labels, self)
+        rights = OperatorRoleMaker(name, args, self._labels, self)
         needed = [
             account,
             *crds,
@@ -139,7 +139,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             )
             secrets = replace(secrets, credentials=_plain_secret_name(secret, CREDENTIALS_SECRET_NAME))
             needed.append(secret)
-        needed += rights.make_target_stack_roles(pulumi_stack_targets(args.targets))
+        needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
             data, metadata = (
                 {CONFIG_FILE_NAME: config_file_text(args.config_file_content)},
@@ -208,7 +208,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             "force": args.force_destroy,
             **kubeconfig_inputs(self.get_provider("kubernetes:core/v1:Namespace")),
         }
-        self.GUARD(f"{name}-guard", inputs, self._options_after(namespace, *made))
+        self.GUARD_CLASS(f"{name}-guard", inputs, self._options_after(namespace, *made))
 
     def _object_metadata(
         self,

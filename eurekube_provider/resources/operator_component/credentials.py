@@ -52,7 +52,7 @@ SECRET_ENTRIES = (
     SecretEntry("client_key", "tls.key", "EUREKA_CLIENT_KEY", is_file=True),
 )
 
-_SECRET_VARIABLES = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
+_SECRET_VARIABLE_NAMES = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,7 +152,7 @@ class Credentials:
                     f"environment must not set {ref.entry.variable}:"
                     f" {self._argument_name(ref.entry.name)} says it"
                 )
-        for variable in _SECRET_VARIABLES:
+        for variable in _SECRET_VARIABLE_NAMES:
             if variable in environment:
                 name = variable.removeprefix("EUREKA_").lower()
                 raise ConfigurationError(

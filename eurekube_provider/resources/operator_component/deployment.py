@@ -34,7 +34,12 @@ _SPREAD_TOPOLOGY_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class SecretNames:
-    """The names of the Secrets that the component makes."""
+    """The names of the Secrets that the component makes.
+
+    :ivar credentials: the Secret with the credentials for the default Eureka.
+    :ivar targets: the Secret with the files that the configuration file names: those of targets and of
+        further connections.
+    """
 
     credentials: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
     targets: pulumi.Input[str] = CONFIG_OBJECTS_NAME
@@ -84,19 +89,21 @@ def operator_deployment_spec(
                 service_account_name=OPERATOR_OBJECT_NAME,
                 termination_grace_period_seconds=_TERMINATION_GRACE_SECONDS,
                 topology_spread_constraints=[
-                    _topology_spread(key, selector) for key in _SPREAD_TOPOLOGY_KEYS
+                    _topology_spread_constraint(key, selector) for key in _SPREAD_TOPOLOGY_KEYS
                 ],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
-                containers=[_container(args, secrets)],
+                containers=[_operator_container(args, secrets)],
                 volumes=volumes or None,
             ),
         ),
     )
 
 
-def _topology_spread(topology_key: str, selector: dict[str, str]) -> core.TopologySpreadConstraintArgs:
+def _topology_spread_constraint(
+    topology_key: str, selector: dict[str, str]
+) -> core.TopologySpreadConstraintArgs:
     return core.TopologySpreadConstraintArgs(
         max_skew=1,
         topology_key=topology_key,
@@ -105,17 +112,17 @@ def _topology_spread(topology_key: str, selector: dict[str, str]) -> core.Topolo
     )
 
 
-def _container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.ContainerArgs:
+def _operator_container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.ContainerArgs:
     mounts = [*args.credentials.mounts(), *config_mounts(args.config_file_content)]
     return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
         command=["python", "-m", "eurekube_provider.operator"],
-        env=_environment(args, secrets),
+        env=_operator_environment(args, secrets),
         ports=[core.ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
         # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
-        liveness_probe=_probe("/healthz", period_seconds=10),
-        readiness_probe=_probe("/readyz", period_seconds=5),
+        liveness_probe=_http_probe("/healthz", period_seconds=10),
+        readiness_probe=_http_probe("/readyz", period_seconds=5),
         resources=core.ResourceRequirementsArgs(
             requests=dict(args.resources.get("requests", {})),
             limits=dict(args.resources.get("limits", {})),
@@ -129,7 +136,7 @@ def _container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.Contain
     )
 
 
-def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.EnvVarArgs]:
+def _operator_environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.EnvVarArgs]:
     plain: dict[str, pulumi.Input[str] | None] = {
         "EUREKA_URL": ",".join(args.eureka_urls),
         "WEB_ADDRESS": f":{WEB_PORT}",
@@ -163,7 +170,7 @@ def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.
     ]
 
 
-def _probe(path: str, period_seconds: int) -> core.ProbeArgs:
+def _http_probe(path: str, period_seconds: int) -> core.ProbeArgs:
     return core.ProbeArgs(
         http_get=core.HTTPGetActionArgs(path=path, port="http"),
         period_seconds=period_seconds,

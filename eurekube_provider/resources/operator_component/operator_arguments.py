@@ -18,7 +18,7 @@ from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.core.syncer import ROUTED_ADVERTISE_KINDS
 from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, as_arguments
-from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL
+from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL_KEY
 from eurekube_provider.resources.operator_component.credentials import (
     SECRET_ENTRIES,
     Credentials,
@@ -46,7 +46,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     check_targets,
     target_file_entries,
 )
-from eurekube_provider.resources.program import AsProgramError
+from eurekube_provider.resources.program import ConvertToProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
@@ -56,7 +56,7 @@ OPERATOR_OBJECT_NAME = OPERATOR_APP_NAME
 WEB_PORT = 8080
 """The container's port, named ``http``, for health, metrics and the status page."""
 
-_RESERVED_VARIABLES = {
+_REASON_BY_RESERVED_VARIABLE = {
     "WEB_ADDRESS": f"probes and Service rely on port {WEB_PORT}",
     "OPERATOR_NAME": "operator_name is the argument for it",
     "LEASE_NAME": "the rights name the Lease that follows from operator_name",
@@ -65,7 +65,7 @@ _RESERVED_VARIABLES = {
 
 _NAME_PAIR_PATTERN = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
 _NAME_PAIR_ARGUMENTS = ("reserve", "publish", "cross_namespace")
-_LIST_EXAMPLES = {
+_EXAMPLE_BY_LIST_ARGUMENT = {
     "eureka_urls": "['http://eureka:8761/eureka']",
     "watch_namespaces": "['shop']",
     "reserve": "['payments=billing']",
@@ -243,13 +243,13 @@ class EurekubeOperatorArgs(PodArgs):
         """Return the secrets that the configuration file refers to, by file name."""
         return {**self.target_secrets, **connection_secrets_by_file_name(parse_connections(self.connections))}
 
-    @AsProgramError("EurekubeOperator: ")
+    @ConvertToProgramError("EurekubeOperator: ")
     def check(self) -> None:
         """Refuse arguments that would only fail in the cluster, or show a secret in the Deployment.
 
         :raises ProgramError: one sentence that names the argument.
         """
-        for name, example in _LIST_EXAMPLES.items():
+        for name, example in _EXAMPLE_BY_LIST_ARGUMENT.items():
             check_list(name, getattr(self, name), example)
         for name in ("watch_namespaces", "web_namespaces"):
             _check_namespaces(name, getattr(self, name))
@@ -273,7 +273,7 @@ class EurekubeOperatorArgs(PodArgs):
         self.credentials.check(self.environment)
         if not isinstance(self.replicas, int) or self.replicas < 0:
             raise ConfigurationError(f"replicas must be a whole number from 0 on, not {self.replicas!r}")
-        for name, why in _RESERVED_VARIABLES.items():
+        for name, why in _REASON_BY_RESERVED_VARIABLE.items():
             if name in self.environment:
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _has_tag_or_digest(self.image):
@@ -319,7 +319,7 @@ class EurekubeOperatorArgs(PodArgs):
             ]
             if wrong:
                 raise ConfigurationError(
-                    f"{name}: {wrong[0]!r} must be two names, as in {_LIST_EXAMPLES[name]}"
+                    f"{name}: {wrong[0]!r} must be two names, as in {_EXAMPLE_BY_LIST_ARGUMENT[name]}"
                 )
         for name in (*_NAME_PAIR_ARGUMENTS, "strict_names", "advertise_from"):
             if getattr(self, name) and name.upper() in self.environment:
@@ -390,7 +390,7 @@ def parse_operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) 
 
     :raises ProgramError: one sentence that names the argument.
     """
-    with AsProgramError("EurekubeOperator: "):
+    with ConvertToProgramError("EurekubeOperator: "):
         args = as_arguments(EurekubeOperatorArgs, given)
     args.check()
     return args
@@ -417,4 +417,4 @@ def _image_reference(image_and_tag: tuple[str, str | None]) -> str:
 
 def operator_selector(name: str) -> dict[str, str]:
     """Return the labels that select the pods of the operator ``name``."""
-    return {SELECTOR_LABEL: OPERATOR_APP_NAME, "app.kubernetes.io/instance": name}
+    return {SELECTOR_LABEL_KEY: OPERATOR_APP_NAME, "app.kubernetes.io/instance": name}

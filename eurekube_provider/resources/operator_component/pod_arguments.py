@@ -11,7 +11,7 @@ import pulumi
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.resources.arguments import as_arguments
-from eurekube_provider.resources.labels import RESERVED_LABELS
+from eurekube_provider.resources.labels import RESERVED_LABEL_KEYS
 
 TextMap = Mapping[str, pulumi.Input[str]]
 
@@ -168,7 +168,7 @@ def check_text_map(name: str, texts: Any) -> None:
 def refuse_reserved_labels(name: str, labels: Mapping[str, Any]) -> None:
     """Refuse labels that the component sets itself and finds its objects by."""
     for key in labels:
-        if key in RESERVED_LABELS:
+        if key in RESERVED_LABEL_KEYS:
             raise ConfigurationError(
                 f"{name} must not set {key}, by which this component's objects are found"
             )

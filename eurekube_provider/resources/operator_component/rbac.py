@@ -20,8 +20,8 @@ from eurekube_provider.kube.rights import (
     MIRROR_CLUSTER_RULES,
     MIRROR_NAMESPACE_RULES,
     NAMESPACE_RULES,
-    ROUTE_NAMESPACE_RULES,
-    USER_ROLE_RULES,
+    ROUTE_NAMESPACE_RULE_BY_ADVERTISE,
+    USER_RULE_BY_ROLE,
     Rule,
     election_rules,
     pulumi_stack_rule,
@@ -31,10 +31,10 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     EurekubeOperatorArgs,
 )
 
-_NAMESPACED_KINDS = (Role, RoleBinding)
+_NAMESPACED_ROLE_CLASSES = (Role, RoleBinding)
 
 
-class OperatorRoles:
+class OperatorRoleMaker:
     """The maker of one operator's roles, and of their bindings to its ServiceAccount."""
 
     def __init__(
@@ -56,7 +56,11 @@ class OperatorRoles:
             gated = namespaces
         everywhere = GATE_NAMESPACE_RULES if self._args.gate_namespaces and not gated else ()
         has_mirrors = self._args.mirrors
-        routes = [rule for one, rule in ROUTE_NAMESPACE_RULES.items() if one in self._args.advertise_from]
+        routes = [
+            rule
+            for one, rule in ROUTE_NAMESPACE_RULE_BY_ADVERTISE.items()
+            if one in self._args.advertise_from
+        ]
         work = [*NAMESPACE_RULES, *(MIRROR_NAMESPACE_RULES if has_mirrors else ()), *routes]
         cluster = [*CLUSTER_RULES, *(MIRROR_CLUSTER_RULES if has_mirrors else ())]
         rights = self._make_role_and_binding(
@@ -68,12 +72,14 @@ class OperatorRoles:
         for namespace in namespaces:
             names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
             rights += self._make_role_and_binding(
-                _NAMESPACED_KINDS, names, self._object_metadata(self._shared, namespace), work
+                _NAMESPACED_ROLE_CLASSES, names, self._object_metadata(self._shared, namespace), work
             )
         for namespace in gated:
             names = f"{self._name}-gate-{namespace}", f"{self._name}-gate-{namespace}"
             metadata = self._object_metadata(f"{self._shared}-gate", namespace)
-            rights += self._make_role_and_binding(_NAMESPACED_KINDS, names, metadata, GATE_NAMESPACE_RULES)
+            rights += self._make_role_and_binding(
+                _NAMESPACED_ROLE_CLASSES, names, metadata, GATE_NAMESPACE_RULES
+            )
         return rights
 
     def make_user_roles(self) -> list[pulumi.Resource]:
@@ -90,7 +96,7 @@ class OperatorRoles:
                 rules=_policy_rules([rule]),
                 opts=self._options_after(),
             )
-            for role, rule in USER_ROLE_RULES.items()
+            for role, rule in USER_RULE_BY_ROLE.items()
             if self._args.user_roles
         ]
 
@@ -99,7 +105,7 @@ class OperatorRoles:
         names = f"{self._name}-election", f"{self._name}-election"
         metadata = self._object_metadata(OPERATOR_OBJECT_NAME, self._args.namespace)
         return self._make_role_and_binding(
-            _NAMESPACED_KINDS, names, metadata, election_rules(self._args.lease_name), namespace
+            _NAMESPACED_ROLE_CLASSES, names, metadata, election_rules(self._args.lease_name), namespace
         )
 
     def make_target_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
@@ -109,7 +115,7 @@ class OperatorRoles:
             names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
             metadata = self._object_metadata(f"{self._shared}-{stack}", namespace)
             rights += self._make_role_and_binding(
-                _NAMESPACED_KINDS, names, metadata, [pulumi_stack_rule(stack)]
+                _NAMESPACED_ROLE_CLASSES, names, metadata, [pulumi_stack_rule(stack)]
             )
         return rights
 

@@ -25,7 +25,7 @@ CONFIG_DIRECTORY = "/etc/eurekube-targets"
 """The directory of file and secrets in the container; a ``secret-file`` begins with it."""
 
 CONFIG_FILE_NAME = "operator.yaml"
-CHECKSUM_ANNOTATION = "eurekube.io/targets-checksum"
+CONFIG_CHECKSUM_ANNOTATION = "eurekube.io/targets-checksum"
 _VOLUME_NAME = "targets"
 
 
@@ -87,7 +87,7 @@ def config_checksum_annotation(content: ConfigFileContent) -> dict[str, str]:
     """
     if not content:
         return {}
-    return {CHECKSUM_ANNOTATION: hashlib.sha256(config_file_text(content).encode()).hexdigest()[:16]}
+    return {CONFIG_CHECKSUM_ANNOTATION: hashlib.sha256(config_file_text(content).encode()).hexdigest()[:16]}
 
 
 def config_path_variables(content: ConfigFileContent) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _target_file_entry(target: Any) -> Any:
     return {key.replace("_", "-"): value for key, value in given.items() if value is not None and value != ()}
 
 
-def pulumi_stack_targets(targets: Targets) -> list[tuple[str, str]]:
+def names_of_pulumi_stack_targets(targets: Targets) -> list[tuple[str, str]]:
     """Return namespace and name of each Stack that is a target."""
     entries = target_file_entries(targets).values()
     found = [each["stack"] for each in entries if each.get("kind") == "pulumiStack"]

@@ -18,7 +18,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
-from eurekube_provider.operator.mirror.concurrent_writes import CONCURRENT_WRITES
+from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES
 from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
@@ -33,7 +33,7 @@ POLICY = AddressPolicy(parse_networks(["192.0.2.0/24"]))
 
 RESYNC_SECONDS, RETRY_SECONDS = 15.0, 1.0
 
-WRITERS_DRAWN = (2, CONCURRENT_WRITES)
+WRITERS_DRAWN = (2, MOST_CONCURRENT_WRITES)
 """Possible limits on simultaneous writes: the smaller one is below the number of applications, so that
 some writes come later.
 """

@@ -22,7 +22,7 @@ from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH_TYPE, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.drain_check import DrainCheck
@@ -150,7 +150,7 @@ class Replica:
 
     def registry_changed(self, name: str) -> None:
         """Queue the syncers that register at a Eureka, or have instances there."""
-        for key in self._sources.syncers_at_eureka(name):
+        for key in self._sources.syncers_at_eureka_or_being_deleted(name):
             self.add(key)
         for owner in self._registries[name].owners():
             self.instances_of_owner_changed(owner)
@@ -224,7 +224,7 @@ class Replica:
         return ROUND_SECONDS
 
     def _lead(self) -> None:
-        wanted = self._sources.count_wanted_by_eureka()
+        wanted = self._sources.estimate_wanted_by_eureka()
         for name, registry in self._registries.items():
             registry.start_leading(wanted[name])
             for syncer in self._sources.syncers.objects():
@@ -286,7 +286,7 @@ class Replica:
         """Queue the syncers whose status about a Eureka's silence must change, even while a round waits."""
         if self._led and not self._process.is_dead:
             with self._scheduler.within(self._task):
-                self._unresponsive.check()
+                self._unresponsive.check_and_report()
 
     def _write(self) -> float:
         """Write the statuses that differ from the last known ones."""
@@ -307,7 +307,7 @@ class Replica:
             try:
                 path = SYNCERS.path(*key, "status")
                 answer = self._access.request(
-                    "PATCH", path, body={"status": status}, content_type=MERGE_PATCH
+                    "PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE
                 )
             except KubernetesError as error:
                 if error.status_code != 404:
@@ -329,8 +329,8 @@ class Replica:
             self.add(other)
         if result.requeue_after_seconds is not None:
             self.add(key, result.requeue_after_seconds)
-        if result.report is not None and result.syncer is not None:
-            self._reports[key] = (result.syncer, result.report)
+        if result.report is not None and result.syncer_object is not None:
+            self._reports[key] = (result.syncer_object, result.report)
         if result.error is None:
             self._failures.pop(key, None)
         else:

@@ -9,11 +9,11 @@ from typing import Any
 
 from eurekube_provider.core.derived_syncer import (
     Membership,
-    derived_name,
     derived_syncer,
+    derived_syncer_name,
     is_namespace_syncer,
-    membership_of,
-    parent_of_derived_syncer,
+    membership_of_service,
+    name_and_uid_of_parent_syncer,
 )
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.gate import (
@@ -32,7 +32,7 @@ from eurekube_provider.core.identity import (
     pod_and_namespace_of_id,
 )
 from eurekube_provider.core.mapping import desired_instances
-from eurekube_provider.core.model import Instance, same_contents
+from eurekube_provider.core.model import Instance, same_contents_but_status
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.syncer import FINALIZER, Syncer, has_finalizer
@@ -479,8 +479,8 @@ class Witness:
         objects, parent_name = self.world.kube.objects, parent["metadata"]["name"]
         wanted, refused = {}, set[str]()
         for service in objects["services"].values():
-            if membership_of(parent, service) is Membership.MEMBER:
-                name = derived_name(parent_name, service["metadata"]["name"])
+            if membership_of_service(parent, service) is Membership.MEMBER:
+                name = derived_syncer_name(parent_name, service["metadata"]["name"])
                 try:
                     wanted[name] = derived_syncer(parent, service)["spec"]
                 except ConfigurationError:
@@ -488,7 +488,8 @@ class Witness:
         found = {
             item["metadata"]["name"]: item["spec"]
             for item in objects["eurekasyncers"].values()
-            if parent_of_derived_syncer(item)[0] == parent_name and item["metadata"]["name"] not in refused
+            if name_and_uid_of_parent_syncer(item)[0] == parent_name
+            and item["metadata"]["name"] not in refused
         }
         if found != wanted:
             self._violated(f"derived from {parent_name} are {found} and not {wanted}")
@@ -549,7 +550,7 @@ class Witness:
             claim = next((one for one in claims if one.owner == found.owner), instance)
             if found.owner != claim.owner:
                 self._violated(f"{key[1]} is {found.owner}'s and not {claim.owner}'s in the end")
-            elif not same_contents(found, claim):
+            elif not same_contents_but_status(found, claim):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
         for key, (name, _) in self._own.items() if url != OTHER_URL else ():
             lives = (SHOP, name) in self.world.kube.objects["pods"]
@@ -624,7 +625,7 @@ class Witness:
 
     def _look_at_namespace_syncer(self, change: Change) -> None:
         """Check that a syncer is derived from one that has the finalizer, and that none outlives it."""
-        name, uid = parent_of_derived_syncer(change.item)
+        name, uid = name_and_uid_of_parent_syncer(change.item)
         parent = self.world.kube.get("eurekasyncers", SHOP, name)
         if uid and change.type == "ADDED" and not (parent and has_finalizer(parent)):
             self._violated(f"{change.key[1]} is derived from a syncer without a finalizer")
@@ -633,7 +634,7 @@ class Witness:
             left = [
                 key[1]
                 for key, one in self.world.kube.objects["eurekasyncers"].items()
-                if parent_of_derived_syncer(one) == ours
+                if name_and_uid_of_parent_syncer(one) == ours
             ]
             if left:
                 self._violated(f"the syncer {change.key[1]} is gone before {sorted(left)}")

@@ -502,7 +502,7 @@ def owned() -> Iterator[None]:
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
         replace(run, "StackRefreshController", _Nothing)
-        replace(run, "freeze_present_objects", _Nothing)
+        replace(run, "freeze_objects_and_collect_rarely", _Nothing)
         replace(run, "uuid", _Uuids)
         replace(selfcheck, "BackgroundSelfCheck", _Nothing)
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.

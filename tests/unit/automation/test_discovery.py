@@ -27,7 +27,7 @@ from eurekube_provider.automation.discovery import (
 )
 from eurekube_provider.automation.event_log import read_event_log
 from eurekube_provider.automation.markdown import (
-    LONGEST_COMMENT,
+    MAX_COMMENT_CHARACTERS,
     code_span,
     format_comment,
     format_drift_report,
@@ -37,12 +37,12 @@ from eurekube_provider.automation.summary import summarise, summarise_drift
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
-    APPLICATION_TYPE,
-    INSTANCE_TYPE,
+    DYNAMIC_APPLICATION_TYPE,
+    DYNAMIC_INSTANCE_TYPE,
+    DYNAMIC_OPERATOR_GUARD_TYPE,
     NATIVE_APPLICATION_TYPE,
     NATIVE_INSTANCE_TYPE,
     NATIVE_OPERATOR_GUARD_TYPE,
-    OPERATOR_GUARD_TYPE,
 )
 from eurekube_provider.registrations.names import rename_properties, to_camel_case
 
@@ -90,7 +90,10 @@ def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixt
 
 def by_the_native_provider(preview: str) -> str:
     """Return a preview rewritten as the native provider's, with its types and property names."""
-    for ours, native in ((INSTANCE_TYPE, NATIVE_INSTANCE_TYPE), (APPLICATION_TYPE, NATIVE_APPLICATION_TYPE)):
+    for ours, native in (
+        (DYNAMIC_INSTANCE_TYPE, NATIVE_INSTANCE_TYPE),
+        (DYNAMIC_APPLICATION_TYPE, NATIVE_APPLICATION_TYPE),
+    ):
         preview = preview.replace(f"{ours}::", f"{native}::").replace(f'"{ours}"', f'"{native}"')
     document = json.loads(preview)
     states = (step.get(when) for step in document["steps"] for when in ("oldState", "newState"))
@@ -106,7 +109,7 @@ def test_registrations_of_the_native_provider_are_reported_alike(kind: str) -> N
     """A preview of the native provider has the same summary as that of the dynamic one."""
     text = (FOLDER / f"{kind}.json").read_text()
     native = by_the_native_provider(text)
-    assert f"{INSTANCE_TYPE}::" not in native
+    assert f"{DYNAMIC_INSTANCE_TYPE}::" not in native
     assert summarise(read_event_log(native)) == previewed(f"{kind}.json")
 
 
@@ -149,7 +152,7 @@ def test_drift_is_reported_from_the_stacks_side() -> None:
 
 def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> DiscoverySummary:
     """Return the summary of a change of the EurekaApplication ``billing``."""
-    urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
+    urn = f"urn:pulumi:dev::shop::{DYNAMIC_APPLICATION_TYPE}::billing"
     shared = {
         "application": "BILLING",
         "port": 8080,
@@ -163,12 +166,16 @@ def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None
     for state, given in (("oldState", old), ("newState", new)):
         if given is not None:
             properties = {**shared, **given}
-            step[state] = {"type": APPLICATION_TYPE, "inputs": properties, "outputs": properties}
+            step[state] = {
+                "type": DYNAMIC_APPLICATION_TYPE,
+                "inputs": properties,
+                "outputs": properties,
+            }
     return summarise(read_event_log(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
 
 
 OPERATORS = [
-    ("eurekube:index:EurekubeOperator", OPERATOR_GUARD_TYPE),
+    ("eurekube:index:EurekubeOperator", DYNAMIC_OPERATOR_GUARD_TYPE),
     ("eurekube:index:Operator", NATIVE_OPERATOR_GUARD_TYPE),
 ]
 """Types of the operator component and of its guard, for Python and for the native provider."""
@@ -363,10 +370,10 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
     )
     many = [replace(application, application=f"A{n}", changes=changes) for n in range(40)]
     text = format_comment(replace(summary, applications=tuple(many)))
-    assert len(text) <= LONGEST_COMMENT
+    assert len(text) <= MAX_COMMENT_CHARACTERS
     assert "| `A39` |  |  |  | 30 | 2 → 2 |" in text
     text = format_comment(replace(summary, applications=tuple(many) * 100))
-    assert len(text) <= LONGEST_COMMENT + 10
+    assert len(text) <= MAX_COMMENT_CHARACTERS + 10
     # What is left out is left out by whole lines: a code span that was cut open would be markup.
     evil = replace(application, application="@everyone " * 29, changes=())
     for length in range(7):
@@ -390,7 +397,7 @@ def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPa
     assert len(reported) == 1
     reported.clear()
     many = [replace(summary.applications[0], application=f"A{n}") for n in range(4000)]
-    assert len(format_comment(replace(summary, applications=tuple(many)))) <= LONGEST_COMMENT + 10
+    assert len(format_comment(replace(summary, applications=tuple(many)))) <= MAX_COMMENT_CHARACTERS + 10
     assert reported == []
 
 
@@ -415,7 +422,7 @@ def drifted(
     new: dict[str, Any], old: dict[str, Any] | None = None, operation: str = "update"
 ) -> DiscoverySummary:
     """Return the drift report on the EurekaApplication ``billing`` when a refresh finds ``new``."""
-    urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
+    urn = f"urn:pulumi:dev::shop::{DYNAMIC_APPLICATION_TYPE}::billing"
     own = {
         "application": "BILLING",
         "port": 8080,
@@ -429,7 +436,11 @@ def drifted(
     before, after = {**own, **(old or {})}, {**own, **new}
     step = {"op": operation, "urn": urn}
     for state, given in (("oldState", before), ("newState", after)):
-        step[state] = {"type": APPLICATION_TYPE, "inputs": given, "outputs": given}  # type: ignore[assignment]
+        step[state] = {  # type: ignore[assignment]
+            "type": DYNAMIC_APPLICATION_TYPE,
+            "inputs": given,
+            "outputs": given,
+        }
     return summarise_drift(read_event_log(json.dumps({"steps": [step], "changeSummary": {operation: 1}})))
 
 

@@ -26,7 +26,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     made = FakeEureka()
     monkeypatch.setenv("EUREKA_URL", URL)
     monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(registry_lists, "LIST_CACHE_SECONDS", -1.0)
     return made
 
 

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.serving import EurekaServers
-from eurekube_provider.eureka.connection import Connection, GetSetting
+from eurekube_provider.eureka.connection import Connection, SettingGetter
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import KubeAccess
 from lab.ports import free_ports
@@ -80,7 +80,7 @@ def strange(monkeypatch: pytest.MonkeyPatch) -> Iterator[Strange]:
     """Yield two servers that hold an instance with a port and one without."""
     configured = Connection.from_settings
 
-    def quick(known: GetSetting) -> Connection:
+    def quick(known: SettingGetter) -> Connection:
         return replace(configured(known), connect_timeout_seconds=0.2, read_timeout_seconds=0.4)
 
     def nowhere(*_: object) -> None:

@@ -16,7 +16,7 @@ from eurekube_provider.comparison.comparing import (
 )
 from eurekube_provider.comparison.managers import ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.seen_remedies import OBSERVED_REASON_REMEDIES
+from eurekube_provider.comparison.seen_remedies import REMEDY_BY_OBSERVED_REASON
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.problem import Problem
 from tests.unit.comparison.samples import CLUSTER, WELL, derived, desired_of, instance, syncer, world
@@ -84,7 +84,7 @@ def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
     assert (one.state, one.differing_count) == (SyncState.NOT_SYNCED, 2)
     said = "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
-    assert one.problem == Problem("Differs", said, OBSERVED_REASON_REMEDIES["Differs"])
+    assert one.problem == Problem("Differs", said, REMEDY_BY_OBSERVED_REASON["Differs"])
     assert (one.kubernetes, one.eureka) == (InstanceCount(2, 2), InstanceCount(1, 0))
 
 
@@ -95,7 +95,7 @@ def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
     one = one_of(compare(world(syncer("rating", {})), {"default": []}))
     assert one.state is SyncState.NOT_READY
     said = "no operator has looked at it yet, and callers find none of its ready endpoints"
-    assert one.problem == Problem("NotLookedAt", said, OBSERVED_REASON_REMEDIES["NotLookedAt"])
+    assert one.problem == Problem("NotLookedAt", said, REMEDY_BY_OBSERVED_REASON["NotLookedAt"])
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:

@@ -25,7 +25,7 @@ def lease(
     renewed_ago: float = 1.0, namespace: str = "ops", holder: str = "pod-1", **notes: Any
 ) -> dict[str, Any]:
     """Return a Lease object with the operator's notes."""
-    known = LeaseNotes("eurekube", "east", namespaces=("*",), is_cluster_name_given=True)
+    known = LeaseNotes("eurekube", "east", watched_namespaces=("*",), is_cluster_name_given=True)
     made = LeaseNotes(**{**{name: getattr(known, name) for name in LeaseNotes.__dataclass_fields__}, **notes})
     return {
         "metadata": add_lease_notes({"namespace": namespace, "name": "eurekube-leader"}, made),
@@ -69,20 +69,22 @@ def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = N
         (read(lease(), renewed_ago=200), ["fault NotRenewed"]),
         (read(lease(), lease(namespace="default")), ["warning OperatorTwice"]),
         (read(lease(), lease(90, namespace="default")), []),
-        (read(lease(namespaces=("shop",)), lease(namespace="b", namespaces=("pay",))), []),
+        (read(lease(watched_namespaces=("shop",)), lease(namespace="b", watched_namespaces=("pay",))), []),
         (
-            read(lease(namespaces=("shop",)), lease(namespace="b", namespaces=("pay", "shop"))),
+            read(
+                lease(watched_namespaces=("shop",)), lease(namespace="b", watched_namespaces=("pay", "shop"))
+            ),
             ["warning OperatorTwice"],
         ),
-        (read(lease(namespaces=("shop",)), lease(namespace="b")), ["warning OperatorTwice"]),
+        (read(lease(watched_namespaces=("shop",)), lease(namespace="b")), ["warning OperatorTwice"]),
         (
-            read(lease(namespaces=()), lease(namespace="b")),
+            read(lease(watched_namespaces=()), lease(namespace="b")),
             ["warning OperatorTwice"],
         ),  # of an earlier version
-        (read(lease(namespaces=("pay",))), ["fault NotWatched"]),
-        (read(lease(servers=(server(4, 2),))), []),
-        (read(lease(servers=(server(200, 2),))), ["warning EurekaNotRead"]),
-        (read(lease(servers=(ServerNote("default", "http://e/eureka"),))), ["warning EurekaNotRead"]),
+        (read(lease(watched_namespaces=("pay",))), ["fault NotWatched"]),
+        (read(lease(server_notes=(server(4, 2),))), []),
+        (read(lease(server_notes=(server(200, 2),))), ["warning EurekaNotRead"]),
+        (read(lease(server_notes=(ServerNote("default", "http://e/eureka"),))), ["warning EurekaNotRead"]),
     ],
 )
 def test_what_is_wrong_with_operators(found: OperatorsSnapshot, expected: list[str]) -> None:
@@ -118,7 +120,7 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
     leader.
     """
     lines = list(
-        describe_operators(read(lease(servers=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW)
+        describe_operators(read(lease(server_notes=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW)
     )
     assert lines == [
         "operator eurekube: pod-1 leads by the Lease ops/eurekube-leader, renewed 1 s ago",
@@ -135,7 +137,7 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
     assert list(describe_operators(read(error="no"), NOW)) == ["operator: its Lease cannot be read (no)"]
     unnamed = list(
         describe_operators(
-            read(lease(is_cluster_name_given=False, servers=(server(4, 90, "no answer"),))), NOW
+            read(lease(is_cluster_name_given=False, server_notes=(server(4, 90, "no answer"),))), NOW
         )
     )
     assert "set --cluster-name east" in unnamed[2]
@@ -144,6 +146,6 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
 
 def test_operators_as_json() -> None:
     """Operators become JSON with Lease, liveness, age and servers."""
-    (one,) = operators_to_dict(read(lease(servers=(server(4, 2),))), NOW)
+    (one,) = operators_to_dict(read(lease(server_notes=(server(4, 2),))), NOW)
     assert (one["lease"], one["isAlive"], one["renewedSecondsAgo"]) == ("ops/eurekube-leader", True, 1)
     assert one["servers"][0]["readAt"] == format_utc_time(NOW - 4)

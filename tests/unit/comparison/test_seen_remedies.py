@@ -8,8 +8,8 @@ from eurekube_provider.comparison.comparing import compare
 from eurekube_provider.comparison.findings import eureka_findings, status_findings
 from eurekube_provider.comparison.mirror_state import STALE_STATUS_SECONDS, mirror_states
 from eurekube_provider.comparison.seen_remedies import (
-    FINDING_REMEDIES,
-    OBSERVED_REASON_REMEDIES,
+    REMEDY_BY_FINDING_NAME,
+    REMEDY_BY_OBSERVED_REASON,
     FindingName,
     ObservedReason,
 )
@@ -23,8 +23,8 @@ READ = "2026-05-28T20:26:40Z"  # which is NOW
 
 def test_no_name_is_without_a_remedy() -> None:
     """Each problem name has a remedy, and each remedy a problem name."""
-    assert set(OBSERVED_REASON_REMEDIES) == set(ObservedReason)
-    assert set(FINDING_REMEDIES) == set(FindingName)
+    assert set(REMEDY_BY_OBSERVED_REASON) == set(ObservedReason)
+    assert set(REMEDY_BY_FINDING_NAME) == set(FindingName)
 
 
 def test_every_trouble_says_what_fixes_it() -> None:

@@ -17,7 +17,7 @@ from eurekube_provider.core.brake import (
 )
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Change, Plan, plan
-from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
+from eurekube_provider.core.sliding_window import RecentChanges, SlidingChangeWindow
 
 NOTHING = RecentChanges()
 
@@ -173,7 +173,7 @@ def test_what_is_tried_again_counts_once() -> None:
 
 def test_a_short_lived_instance_is_lost() -> None:
     """No arrival makes up for an instance that came and left within the window."""
-    window: SlidingWindow[str, int] = SlidingWindow(60.0, counts_short_lived=True)
+    window: SlidingChangeWindow[str, int] = SlidingChangeWindow(60.0, counts_short_lived=True)
     window.add_changes(0.0, "shop", (), range(3))
     window.add_changes(1.0, "shop", (0, 1), ())
     assert window.recent_changes(1.0, "other") == RecentChanges(2)
@@ -193,7 +193,7 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     """One syncer's new instances offset no loss of another; a repeated removal counts once; all expire
     after a minute.
     """
-    window: SlidingWindow[str, int] = SlidingWindow(60.0)
+    window: SlidingChangeWindow[str, int] = SlidingChangeWindow(60.0)
     window.add_changes(0.0, "grew", (), range(100, 150))
     window.add_changes(0.0, "shrank", range(5), ())
     window.add_changes(1.0, "shrank", range(5), ())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eurekube_provider.core.brake import BrakeHistory, HeldRemovals
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.decision import (
     BLOCKED_RECHECK_SECONDS,
     NEXT_OWNER_POLL_SECONDS,
@@ -65,7 +65,7 @@ def ids(names: str) -> frozenset[str]:
     return frozenset(one.instance_id for one in pods(names))
 
 
-def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
+def doubt(reason: str = SyncerCondition.NO_PORT) -> tuple[Problem, ...]:
     """Return a problem that leaves a doubt about the desired instances."""
     return (Problem(reason, "it cannot be determined"),)
 
@@ -109,7 +109,7 @@ def situation(
         "refusal": Problem("NotAllowed", "no") if state is SyncerState.REFUSED else None,
         "desired": desired if is_asking else DesiredInstances(),
         "application_instances": {"home": [*here, *beside], "other": there},
-        "brake": BrakeHistory(sum(one.status is Status.UP for one in (*here, *there)), 10_000),
+        "brake_history": BrakeHistory(sum(one.status is Status.UP for one in (*here, *there)), 10_000),
         "next_owners": next_owners,
     }
     fields = {"instances_by_registry": {"home": here, "other": there}, **known, **more}
@@ -199,7 +199,7 @@ TWICE = [replace(pod(one), instance_id=f"{one}.shop.earlier:rating:8080") for on
 AT_LOOPBACK = pod("a", owner=None, instance_id="self", ip_address="127.0.0.1")
 OWN_PORT = pod("a", owner=None, instance_id="self", port=Port(9090))
 DEAD = pod("d", owner=None)
-DEAD_NOTE = (Problem(ConditionType.DEAD_SELF_REGISTERED, "it is gone"),)
+DEAD_NOTE = (Problem(SyncerCondition.DEAD_SELF_REGISTERED, "it is gone"),)
 
 ROWS: dict[str, Row] = {
     # A syncer that asks for something possible.
@@ -228,7 +228,7 @@ ROWS: dict[str, Row] = {
     ),
     "a person's status stands": Row(situation("ab", "ab", **holding(TAKEN_OUT, pod("b")))),
     "a person's status waits with a broken source": Row(
-        situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake=BrakeHistory(2, 100)),
+        situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake_history=BrakeHistory(2, 100)),
         holds="all 2 instances would go",
     ),
     "a pod is not read yet": Row(situation("abc", desired=unread("b", "ac")), again=BLOCKED_RECHECK_SECONDS),
@@ -299,11 +299,13 @@ ROWS: dict[str, Row] = {
     "brake-unready": Row(situation("abc", desired=ALL_DOWN), holds="all 3 instances would go"),
     "brake-seen-terminating": Row(situation("abc", terminating_ids=ids("abc")), "-a -b -c"),
     "brake-shared-window": Row(
-        situation("abcdef", "abcd", brake=BrakeHistory(6, 30, RecentChanges(8))),
+        situation("abcdef", "abcd", brake_history=BrakeHistory(6, 30, RecentChanges(8))),
         holds="10 of this operator's 30 instances would go within a minute",
     ),
     "brake-forgets-what-left": Row(
-        situation("abcdef", "abcd", brake=BrakeHistory(6, 30, RecentChanges(0, frozenset("ghijklmn")))),
+        situation(
+            "abcdef", "abcd", brake_history=BrakeHistory(6, 30, RecentChanges(0, frozenset("ghijklmn")))
+        ),
         holds="10 of this operator's 30 instances would go within a minute",
     ),
     "brake-at-another-eureka": Row(situation("", "", elsewhere="ab"), holds="all 2 instances would go"),
@@ -312,14 +314,14 @@ ROWS: dict[str, Row] = {
         holds="while EndpointSlices have different ports",
     ),
     "the brake lets go after a minute": Row(
-        situation("abc", brake=BrakeHistory(3, 100, held_removals=HELD), now=160.0), "-a -b -c"
+        situation("abc", brake_history=BrakeHistory(3, 100, held_removals=HELD), now=160.0), "-a -b -c"
     ),
     "a person releases the brake": Row(
-        situation("abc", brake=BrakeHistory(3, 100, held_removals=HELD, is_released=True), now=101.0),
+        situation("abc", brake_history=BrakeHistory(3, 100, held_removals=HELD, is_released=True), now=101.0),
         "-a -b -c",
     ),
     "what comes goes on while removals wait": Row(
-        situation("abcdefghijklmnop", "z", brake=BrakeHistory(16, 100)),
+        situation("abcdefghijklmnop", "z", brake_history=BrakeHistory(16, 100)),
         "+z",
         holds="16 of 16 instances would go",
     ),
@@ -342,7 +344,7 @@ ROWS: dict[str, Row] = {
         situation("abc", "", SyncerState.INCOMPLETE, problems=UNREAD), again=BLOCKED_RECHECK_SECONDS
     ),
     "in doubt, what Eureka forgot comes back": Row(
-        situation("a", "c", SyncerState.INCOMPLETE, forgotten_by_registry={"home": pods("bc")}),
+        situation("a", "c", SyncerState.INCOMPLETE, restorable_by_registry={"home": pods("bc")}),
         "+c <b",
     ),
     "in doubt, what ended leaves another Eureka as well": Row(
@@ -354,7 +356,7 @@ ROWS: dict[str, Row] = {
         situation("ab", "", SyncerState.INCOMPLETE, terminating_ids=ids("a"), **KEEPS), ".a"
     ),
     "paused, what another Eureka forgot comes back": Row(
-        situation("a", "a", SyncerState.PAUSED, forgotten_by_registry={"other": pods("c")}), "", "<c"
+        situation("a", "a", SyncerState.PAUSED, restorable_by_registry={"other": pods("c")}), "", "<c"
     ),
     "given-up-by-a-paused-syncer": Row(situation("a", "", SyncerState.INCOMPLETE, passes={"home": "a"})),
     # Paused.
@@ -370,7 +372,7 @@ ROWS: dict[str, Row] = {
     ),
     "paused, scaled down, and on again": Row(situation("abc", "ab", terminating_ids=ids("c")), "-c"),
     "paused, what Eureka forgot comes back": Row(
-        situation("b", "abc", SyncerState.PAUSED, forgotten_by_registry={"home": pods("a")}),
+        situation("b", "abc", SyncerState.PAUSED, restorable_by_registry={"home": pods("a")}),
         "<a",
         paused_change_count=1,
         again=BLOCKED_RECHECK_SECONDS,
@@ -446,7 +448,7 @@ ROWS: dict[str, Row] = {
     ),
     "kept-and-not-put-back": Row(
         situation(
-            "a", "", SyncerState.REFUSED, forgotten_by_registry={"home": pods("b"), "other": pods("c")}
+            "a", "", SyncerState.REFUSED, restorable_by_registry={"home": pods("b"), "other": pods("c")}
         ),
         "<b",
         "<c",
@@ -457,7 +459,7 @@ ROWS: dict[str, Row] = {
             "",
             "",
             SyncerState.REFUSED,
-            forgotten_by_registry={"home": pods("a")},
+            restorable_by_registry={"home": pods("a")},
             beside=[pod("a", owner=THEIRS)],
         ),
         again=BLOCKED_RECHECK_SECONDS,
@@ -643,7 +645,7 @@ def test_what_is_decided(fault: str) -> None:
     done = {name: summary(steps) for name, steps in found.steps_by_registry.items()}
     expected = {name: getattr(row, name) for name in row.situation.instances_by_registry}
     assert (done, found.paused_change_count, found.error) == (expected, row.paused_change_count, row.error)
-    held = found.brake.held_removals
+    held = found.brake_judgement.held_removals
     assert (held is not None) == bool(row.holds)
     if held is not None:
         assert row.holds in held.problem.message
@@ -660,15 +662,17 @@ def test_each_edit_of_the_explorer_is_a_row() -> None:
 
 def test_a_hold_ends_when_people_were_informed() -> None:
     """Later decisions keep the end of a hold that the condition names, and return a shorter wait."""
-    first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held_removals
+    first = decide(situation("abc", now=100.0, unix_now=0.0)).brake_judgement.held_removals
     assert first is not None
     assert (first.since, first.waits_until, first.seconds_until_next_decision) == (
         100.0,
         "1970-01-01T00:01:00Z",
         60.1,
     )
-    later = situation("abc", brake=BrakeHistory(3, 100, held_removals=first), now=130.0, unix_now=31.0)
-    second = decide(later).brake.held_removals
+    later = situation(
+        "abc", brake_history=BrakeHistory(3, 100, held_removals=first), now=130.0, unix_now=31.0
+    )
+    second = decide(later).brake_judgement.held_removals
     assert second is not None
     assert (second.waits_until, round(second.seconds_until_next_decision, 1), second.held_seconds) == (
         first.waits_until,
@@ -700,7 +704,7 @@ class Drawn:
         is_asking = state in (SyncerState.COMPLETE, SyncerState.INCOMPLETE, SyncerState.PAUSED)
         wanted = {one.instance_id for one in desired.instances}
         left = {one.instance_id for those in held.values() for one in those} - wanted
-        ended_ids, forgotten_by_registry = self._some(left), {name: self._wanted() for name in registries}
+        ended_ids, restorable_by_registry = self._some(left), {name: self._wanted() for name in registries}
         address_taker_by_id = self._some(wanted | left)
         gone = left | desired.terminating_ids | address_taker_by_id
         there = {one.key for one in registries["home"]}
@@ -718,9 +722,9 @@ class Drawn:
             terminating_ids=self._some(left) | (desired.terminating_ids & left),
             ended_ids=ended_ids,
             address_taker_by_id=dict.fromkeys(address_taker_by_id, "other/pod"),
-            forgotten_by_registry={
+            restorable_by_registry={
                 name: [one for one in lost if one.instance_id not in gone]
-                for name, lost in forgotten_by_registry.items()
+                for name, lost in restorable_by_registry.items()
             },
             connections_to_same_eureka=self._some({"other"}),
             unlisted_instances=[one for one in self._wanted() if one.key not in there]
@@ -728,7 +732,7 @@ class Drawn:
             else (),
             awaits_next_owners=draw([False, False, True])
             and RULES_BY_STATE[state].removal_scope is RemovalScope.ALL,
-            brake=BrakeHistory(up, 20, is_released=draw([False, False, True])),
+            brake_history=BrakeHistory(up, 20, is_released=draw([False, False, True])),
         )
         available_to_next_owners = [
             (name, one) for name, those in made.available_to_next_owners.items() for one in those
@@ -808,10 +812,12 @@ def carried_out(before: SyncerSituation, decision: Decision) -> SyncerSituation:
         before,
         instances_by_registry=held,
         application_instances={name: list(there.values()) for name, there in after.items()},
-        forgotten_by_registry={},
+        restorable_by_registry={},
         unlisted_instances=(),
         next_owners={},
-        brake=replace(before.brake, syncer_up_count=up, held_removals=decision.brake.held_removals),
+        brake_history=replace(
+            before.brake_history, syncer_up_count=up, held_removals=decision.brake_judgement.held_removals
+        ),
     )
 
 
@@ -881,7 +887,7 @@ def test_a_second_decision_is_empty(found: SyncerSituation) -> None:
     brake held.
     """
     first = decide(found)
-    held = {change.instance.key for change in first.brake.held_changes}
+    held = {change.instance.key for change in first.brake_judgement.held_changes}
     after = carried_out(found, first)
     second = decide(after)
     for steps in second.steps_by_registry.values():
@@ -890,7 +896,7 @@ def test_a_second_decision_is_empty(found: SyncerSituation) -> None:
         rest = (*steps.registrations, *steps.removals)
         assert {change.instance.key for change in rest} <= held
     third = decide(carried_out(after, second))
-    held |= {change.instance.key for change in second.brake.held_changes}
+    held |= {change.instance.key for change in second.brake_judgement.held_changes}
     assert {
         change.instance.key for steps in third.steps_by_registry.values() for change in steps.plan.changes
     } <= held

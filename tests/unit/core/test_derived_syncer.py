@@ -13,10 +13,10 @@ from eurekube_provider.core.derived_syncer import (
     Membership,
     derived_syncer,
     is_namespace_syncer,
-    membership_of,
-    parent_of_derived_syncer,
+    membership_of_service,
+    name_and_uid_of_parent_syncer,
     read_member_service_state,
-    split_derived_name,
+    split_derived_syncer_name,
 )
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import MIRROR_LABEL
@@ -67,7 +67,10 @@ MIRRORED = {"metadata": {**service(sync="true")["metadata"], "labels": {MIRROR_L
 )
 def test_who_joins(given: dict[str, Any] | None, annotated: Membership, every: Membership) -> None:
     """The API server, DNS names and what comes from Eureka are not meant by all."""
-    assert (membership_of(parent(), given), membership_of(parent("All"), given)) == (annotated, every)
+    assert (membership_of_service(parent(), given), membership_of_service(parent("All"), given)) == (
+        annotated,
+        every,
+    )
 
 
 FULL = {
@@ -181,16 +184,16 @@ def test_another_mode_must_be_listed() -> None:
 
 def test_names() -> None:
     """A Service's name has no dot; that of a syncer may have."""
-    assert split_derived_name("all.rating") == ("all", "rating")
-    assert split_derived_name("team.all.rating") == ("team.all", "rating")
+    assert split_derived_syncer_name("all.rating") == ("all", "rating")
+    assert split_derived_syncer_name("team.all.rating") == ("team.all", "rating")
     assert (
-        split_derived_name("rating")
-        == split_derived_name(".rating")
-        == split_derived_name("all.")
+        split_derived_syncer_name("rating")
+        == split_derived_syncer_name(".rating")
+        == split_derived_syncer_name("all.")
         == ("", "")
     )
-    assert parent_of_derived_syncer(derived_syncer(parent(), service(sync="true"))) == ("all", "u")
-    assert parent_of_derived_syncer(parent()) == parent_of_derived_syncer(None) == ("", "")
+    assert name_and_uid_of_parent_syncer(derived_syncer(parent(), service(sync="true"))) == ("all", "u")
+    assert name_and_uid_of_parent_syncer(parent()) == name_and_uid_of_parent_syncer(None) == ("", "")
     assert (is_namespace_syncer(parent()), is_namespace_syncer(None)) == (True, False)
 
 

@@ -29,7 +29,7 @@ from eurekube_provider.core.gate import (
 from eurekube_provider.core.syncer import (
     READINESS_GATE,
     Mode,
-    ReadinessGate,
+    ReadinessGateSettings,
     Syncer,
     WhenEurekaIsAway,
 )
@@ -49,7 +49,7 @@ KNOWN = GateView(
 )
 """A syncer for which both servers have listed the pod for long enough."""
 
-OPEN = ReadinessGate(None, WhenEurekaIsAway.OPEN)
+OPEN = ReadinessGateSettings(None, WhenEurekaIsAway.OPEN)
 SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
 
 
@@ -62,9 +62,9 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
         ({"shown_since": {**SERVERS, "http://c/eureka": 110.0}}, GateReason.CALLERS_LEARN),
         ({"shown_since": {**SERVERS, "http://c/eureka": None}}, GateReason.REGISTERING),
         ({"shown_since": {}}, GateReason.REGISTERING),
-        ({"gate": OPEN, "shown_since": {}}, GateReason.REGISTERING),
+        ({"gate_settings": OPEN, "shown_since": {}}, GateReason.REGISTERING),
         ({"silent_since": {"http://c/eureka": 204.0}}, GateReason.EUREKA_HANGS),
-        ({"silent_since": {"http://c/eureka": 204.0}, "gate": OPEN}, GateReason.CALLERS_KNOW),
+        ({"silent_since": {"http://c/eureka": 204.0}, "gate_settings": OPEN}, GateReason.CALLERS_KNOW),
         (
             {"silent_since": {"http://c/eureka": 205.0 - CALLERS_LEAVE_HUNG_SERVER_SECONDS}},
             GateReason.CALLERS_KNOW,
@@ -74,10 +74,10 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
             GateReason.EUREKA_HANGS,
         ),
         (SILENT, GateReason.EUREKA_AWAY),
-        ({**SILENT, "gate": OPEN}, GateReason.OPEN_WITHOUT_EUREKA),
+        ({**SILENT, "gate_settings": OPEN}, GateReason.OPEN_WITHOUT_EUREKA),
         # A server that answers says more than a list that cannot be read.
         (
-            {"gate": OPEN, "is_eureka_away": True, "shown_since": {"http://a/eureka": None}},
+            {"gate_settings": OPEN, "is_eureka_away": True, "shown_since": {"http://a/eureka": None}},
             GateReason.REGISTERING,
         ),
         ({"state": None}, GateReason.NOT_READ),
@@ -91,7 +91,7 @@ SILENT: Object = {"shown_since": {}, "is_eureka_away": True}
         ({"state": SyncerState.REFUSED, "has_other_ready_pod": False}, GateReason.REFUSED),
         ({"state": SyncerState.REFUSED, "has_instances": False}, GateReason.NOT_WANTED),
         ({"state": SyncerState.PAUSED}, GateReason.PAUSED),
-        ({"state": SyncerState.PAUSED, "gate": OPEN}, GateReason.PAUSED),
+        ({"state": SyncerState.PAUSED, "gate_settings": OPEN}, GateReason.PAUSED),
         ({"has_other_ready_pod": False}, GateReason.NO_OTHER_POD_READY),
         ({"has_other_ready_pod": False, "state": SyncerState.PAUSED}, GateReason.NO_OTHER_POD_READY),
         ({"has_other_ready_pod": False, **SILENT}, GateReason.NO_OTHER_POD_READY),
@@ -111,7 +111,7 @@ def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
     step = decide_gate([replace(KNOWN, **changes)], 60.0)
     assert (step.reason, step.syncer) == (reason, ("shop", "rating"))
     assert step.message.startswith("EurekaSyncer shop/rating: ")
-    assert (step.since is not None) == (reason is GateReason.CALLERS_LEARN)
+    assert (step.shown_since is not None) == (reason is GateReason.CALLERS_LEARN)
 
 
 def test_every_syncer_must_agree() -> None:
@@ -286,7 +286,7 @@ def test_a_template_declares_the_gate() -> None:
     assert not declares_gate({})
 
 
-def read(**gate: object) -> ReadinessGate:
+def read(**gate: object) -> ReadinessGateSettings:
     """Return the gate's settings, read from a syncer's spec."""
     spec = {"mode": "pod", "selector": {"app": "rating"}, "readinessGate": gate}
     return Syncer.from_object(
@@ -296,7 +296,7 @@ def read(**gate: object) -> ReadinessGate:
 
 def test_a_syncer_says_how_long_callers_need() -> None:
     """By default the seconds are computed, and pods wait while Eureka is unreachable."""
-    assert read() == ReadinessGate(None, WhenEurekaIsAway.WAIT)
+    assert read() == ReadinessGateSettings(None, WhenEurekaIsAway.WAIT)
     assert read(callersSeconds="Computed", whenEurekaIsAway="Open") == OPEN
     assert read(callersSeconds=0).callers_seconds == 0
 

@@ -35,7 +35,7 @@ def mapped(slices: list[Object], known: dict[str, PodOnHost] | None, **fields: A
         [service()],
         slices,
         CLUSTER,
-        find_pod=(lambda name, address: there.at(address) if (there := known.get(name)) else None)
+        find_pod=(lambda name, address: there.if_at_address(address) if (there := known.get(name)) else None)
         if known is not None
         else None,
     )
@@ -144,7 +144,7 @@ def test_pods_with_and_without_a_host_port() -> None:
     desired = mapped(slices, known)
     places = {(one.ip_address, one.port.number) for one in desired.instances}
     assert places == {("192.0.2.1", 30080), ("192.0.2.4", 30081)}
-    assert desired.endpoints_left_out == (
+    assert desired.left_out_endpoint_sentences == (
         "2 endpoints of Service shop/rating without a hostPort for a TCP port",
     )
     assert not desired.may_be_incomplete
@@ -201,7 +201,7 @@ def test_a_pod_that_was_not_read_keeps_its_instance(
     ).instances
     desired = mapped([one(ready=ready)], known)
     assert (desired.instances, desired.problems, desired.has_unread_pods) == ((), (), True)
-    assert desired.endpoints_left_out == ("1 pod of Service shop/rating, not read yet",)
+    assert desired.left_out_endpoint_sentences == ("1 pod of Service shop/rating, not read yet",)
     (kept,) = registered_without_address(desired, [replace(before, status=held), other])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "192.0.2.1", status)
 
@@ -229,7 +229,7 @@ def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
         [service("plain", **spec), service("headless", **spec)],
         [listed, beside],
         CLUSTER,
-        find_pod=lambda name, address: known[name].at(address),
+        find_pod=lambda name, address: known[name].if_at_address(address),
     )
     assert [each.port.number for each in desired.instances] == [30081]
     assert (registered_without_address(desired, [held]), desired.has_unread_pods) == ([], False)
@@ -276,7 +276,11 @@ def test_a_terminating_pod_that_is_gone_leaves() -> None:
     to terminate.
     """
     gone = mapped([one(ready=False, terminating=True)], {})
-    assert (dict(gone.pods_without_host_port), gone.problems, gone.endpoints_left_out) == ({}, (), ())
+    assert (dict(gone.pods_without_host_port), gone.problems, gone.left_out_endpoint_sentences) == (
+        {},
+        (),
+        (),
+    )
     there = mapped([one(ready=False, terminating=True)], {"a": pod()})
     assert there.terminating_ids == {"a.shop.eks:rating:30080"}
 

@@ -35,7 +35,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.OWNER_KEY == "eurekube.owner"
     assert identity.RENEWER_KEY == "eurekube.renewer"
     assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
-    assert identity.RESERVED_PREFIX == "eurekube."
+    assert identity.RESERVED_METADATA_PREFIX == "eurekube."
     assert identity.LEAVING_KEY == "eurekube.leaving"
     assert identity.ENFORCED_KEY == "eurekube.enforced"
     assert identity.INCARNATION_KEY == "eurekube.incarnation"
@@ -175,9 +175,9 @@ def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
 def test_a_cluster_knows_its_syncers_under_other_names() -> None:
     """An owner under another cluster name belongs to this cluster if the instance's metadata have its UID."""
     cluster = Cluster("east", "uid-1")
-    assert cluster.owns_under_another_name("cluster/lab/shop/rating", "uid-1")
-    assert not cluster.owns_under_another_name("cluster/east/shop/rating", "uid-1")
-    assert not cluster.owns_under_another_name("cluster/lab/shop/rating", "uid-2")
-    assert not cluster.owns_under_another_name("cluster/lab/shop/rating", None)
-    assert not cluster.owns_under_another_name("stack/o/p/s/n", "uid-1")
-    assert not Cluster("east", "").owns_under_another_name("cluster/lab/shop/rating", "")
+    assert cluster.has_syncer_under_another_name("cluster/lab/shop/rating", "uid-1")
+    assert not cluster.has_syncer_under_another_name("cluster/east/shop/rating", "uid-1")
+    assert not cluster.has_syncer_under_another_name("cluster/lab/shop/rating", "uid-2")
+    assert not cluster.has_syncer_under_another_name("cluster/lab/shop/rating", None)
+    assert not cluster.has_syncer_under_another_name("stack/o/p/s/n", "uid-1")
+    assert not Cluster("east", "").has_syncer_under_another_name("cluster/lab/shop/rating", "")

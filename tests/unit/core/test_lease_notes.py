@@ -45,19 +45,19 @@ def test_what_is_unreadable_says_nothing(text: str) -> None:
         "eurekube.io/cluster-name": "A B",
         "eurekube.io/previous-cluster-names": "x/y,lab,",
     }
-    assert parse_lease_notes({"annotations": annotations}) == LeaseNotes(previous_names=("lab",))
+    assert parse_lease_notes({"annotations": annotations}) == LeaseNotes(previous_cluster_names=("lab",))
 
 
 def test_names_are_remembered_the_latest_first() -> None:
     """The list of former names has no duplicates, leaves the present name out, and is bounded."""
     assert LeaseNotes().with_cluster_name("east") == LeaseNotes(cluster_name="east")
-    east = LeaseNotes(cluster_name="lab", previous_names=("old",)).with_cluster_name(
+    east = LeaseNotes(cluster_name="lab", previous_cluster_names=("old",)).with_cluster_name(
         "east", ["reported", "old"]
     )
-    assert (east.cluster_name, east.previous_names) == ("east", ("lab", "old", "reported"))
-    assert east.with_cluster_name("lab").previous_names == ("east", "old", "reported")
+    assert (east.cluster_name, east.previous_cluster_names) == ("east", ("lab", "old", "reported"))
+    assert east.with_cluster_name("lab").previous_cluster_names == ("east", "old", "reported")
     many = LeaseNotes(cluster_name="east")
     for number in range(2 * MAX_PREVIOUS_CLUSTER_NAMES):
         many = many.with_cluster_name(f"name-{number}")
-    assert len(many.previous_names) == MAX_PREVIOUS_CLUSTER_NAMES
-    assert many.previous_names[0] == f"name-{2 * MAX_PREVIOUS_CLUSTER_NAMES - 2}"
+    assert len(many.previous_cluster_names) == MAX_PREVIOUS_CLUSTER_NAMES
+    assert many.previous_cluster_names[0] == f"name-{2 * MAX_PREVIOUS_CLUSTER_NAMES - 2}"

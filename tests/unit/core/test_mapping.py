@@ -524,7 +524,7 @@ def test_endpoints_without_the_port_are_not_wanted(described: str) -> None:
     assert statuses(desired) == expected
     assert desired.may_be_incomplete == bool(desired.problems) == (said == "NoPort")
     assert {one.reason for one in desired.problems} == ({said} if said == "NoPort" else set())
-    assert bool(desired.endpoints_left_out) == (said is True)
+    assert bool(desired.left_out_endpoint_sentences) == (said is True)
     assert desired.has_endpoints
 
 
@@ -540,14 +540,16 @@ def test_who_has_another_port_of_several_is_not_wanted_under_that_one() -> None:
     assert by_hand.port == Port(9090)
     one["metadata"]["labels"][SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     others = pods(one, services=[both])
-    assert (others.instances, others.may_be_incomplete, others.endpoints_left_out) == ((), True, ())
+    assert (others.instances, others.may_be_incomplete, others.left_out_endpoint_sentences) == ((), True, ())
     (problem,) = others.problems
     assert (problem.reason, "TCP port http" in problem.message) == ("NoPort", True)
     assert "spec.port" in problem.remedy
     web = endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-2")
     desired = pods(one, web, services=[both])
     assert (statuses(desired), desired.may_be_incomplete) == ({"10.0.0.1": "UP"}, False)
-    assert desired.endpoints_left_out == ("1 endpoint of Service shop/rating without the TCP port http",)
+    assert desired.left_out_endpoint_sentences == (
+        "1 endpoint of Service shop/rating without the TCP port http",
+    )
 
 
 FAMILIES: dict[str, tuple[list[Object], dict[str, str], tuple[str, ...]]] = {
@@ -609,7 +611,7 @@ def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) 
     for order in (slices, slices[::-1], slices):
         given = (syncer(), [service(ipFamilies=["IPv6", "IPv4"])], order, CLUSTER)
         desired = desired_instances(*given, mapped=mapped)
-        assert (statuses(desired), desired.endpoints_left_out) == (expected, left_out)
+        assert (statuses(desired), desired.left_out_endpoint_sentences) == (expected, left_out)
         assert desired == desired_instances(*given)
         assert not desired.problems
 

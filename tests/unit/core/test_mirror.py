@@ -91,8 +91,8 @@ def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
     """If one Service merged both applications, calls for the first would reach the second."""
     found = assign_service_names("{application}", ["A_B", "A-B", "C"])
     assert found.names == {"A-B": "a-b", "C": "c"}
-    assert list(found.refused) == ["A_B"]
-    assert "A_B and A-B would both be the Service a-b" in found.refused["A_B"]
+    assert list(found.refusal_sentences) == ["A_B"]
+    assert "A_B and A-B would both be the Service a-b" in found.refusal_sentences["A_B"]
 
 
 def test_who_has_a_name_keeps_it() -> None:
@@ -100,7 +100,7 @@ def test_who_has_a_name_keeps_it() -> None:
     its calls.
     """
     found = assign_service_names("{application}", ["A_B", "A-B"], {"a-b": "A_B"})
-    assert (found.names, list(found.refused)) == ({"A_B": "a-b"}, ["A-B"])
+    assert (found.names, list(found.refusal_sentences)) == ({"A_B": "a-b"}, ["A-B"])
 
 
 @given(st.sets(st.text(alphabet="AB-_.9", min_size=1, max_size=4)))
@@ -108,7 +108,7 @@ def test_no_two_applications_have_one_service(applications: set[str]) -> None:
     """Each application gets a Service name of its own, or is refused with a reason."""
     found = assign_service_names("{application}", applications)
     assert len(set(found.names.values())) == len(found.names)
-    groups = (found.names, found.refused, found.unnameable)
+    groups = (found.names, found.refusal_sentences, found.unnameable_sentences)
     assert sorted(application for group in groups for application in group) == sorted(applications)
 
 
@@ -139,19 +139,19 @@ def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str
     """
     parsed = parse_ip_address(address)
     assert parsed is not None
-    said = POLICY.refusal_reason(parsed)
+    said = POLICY.refusal_clause(parsed)
     assert (why in said) if why else said == ""
 
 
 def test_nothing_is_allowed_by_itself() -> None:
     """An address must be in ``--mirror-cidrs``, and in the mirror's ``spec.allowedCIDRs`` if it has any."""
     address = ipaddress.ip_address("192.0.2.1")
-    assert "--mirror-cidrs" in AddressPolicy(()).refusal_reason(address)
+    assert "--mirror-cidrs" in AddressPolicy(()).refusal_clause(address)
     policy = AddressPolicy(parse_networks(["192.0.2.0/24"]))
-    assert policy.refusal_reason(address) == ""
-    assert policy.refusal_reason(address, parse_networks(["192.0.2.0/31"])) == ""
-    assert "spec.allowedCIDRs" in policy.refusal_reason(address, parse_networks(["192.0.2.2/31"]))
-    assert "spec.allowedCIDRs" in policy.refusal_reason(address, parse_networks(["2001:db8::/32"]))
+    assert policy.refusal_clause(address) == ""
+    assert policy.refusal_clause(address, parse_networks(["192.0.2.0/31"])) == ""
+    assert "spec.allowedCIDRs" in policy.refusal_clause(address, parse_networks(["192.0.2.2/31"]))
+    assert "spec.allowedCIDRs" in policy.refusal_clause(address, parse_networks(["2001:db8::/32"]))
 
 
 def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
@@ -167,7 +167,7 @@ def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
         for text, networks, why in (("192.0.2.9", (), "own"), ("192.0.2.2", narrow, "spec.allowedCIDRs")):
             found = policy.judge_address(text, networks)
             assert found is not None
-            assert why in found.refusal_reason
+            assert why in found.refusal_clause
         assert policy.judge_address("192.0.2.2") == JudgedAddress("192.0.2.2", "IPv4", "")
     assert policy == AddressPolicy(policy.allowed_networks, cluster_addresses=policy.cluster_addresses)
 

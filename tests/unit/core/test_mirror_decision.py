@@ -125,11 +125,11 @@ ROWS = {
     "a server forgets": Row(situation("ab", "abc"), SHOWS, "abc"),
     "a server forgets what another holds": Row(situation("ab", "abc", registered="c"), SHOWS, "abc"),
     "no server holds it any more": Row(situation("ab", "abc", absent="c"), SHOWS, "ab"),
-    "it vanished long ago": Row(situation("ab", "abc", held_since={"c": 700.0}), SHOWS, "ab"),
-    "it vanished, and time goes on": Row(situation("ab", "abc", held_since={"c": 700.1}), SHOWS, "abc"),
+    "it vanished long ago": Row(situation("ab", "abc", held_since_by_id={"c": 700.0}), SHOWS, "ab"),
+    "it vanished, and time goes on": Row(situation("ab", "abc", held_since_by_id={"c": 700.1}), SHOWS, "abc"),
     "all are absent": Row(situation("", "abc", absent="abc"), SHOWS, "abc", ["Braked"]),
     "all are absent for long": Row(
-        situation("", "c", absent="c", held_since={"c": 0.0}, now=MIRROR_BRAKE_SECONDS), SHOWS
+        situation("", "c", absent="c", held_since_by_id={"c": 0.0}, now=MIRROR_BRAKE_SECONDS), SHOWS
     ),
     "all are absent, and a person says so": Row(situation("", "abc", absent="abc", is_released=True), SHOWS),
     "another Eureka is read": Row(
@@ -308,7 +308,7 @@ class Drawn:
             gone=self._some("abcdefghijklmno"),
             absent=absent,
             host_lookups=host_lookups,
-            held_since={one: draw([0.0, 699.0, 701.0]) for one in self._some("abcdefghijklmno")},
+            held_since_by_id={one: draw([0.0, 699.0, 701.0]) for one in self._some("abcdefghijklmno")},
         )
 
     def _some(self, those: str) -> str:
@@ -348,7 +348,7 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
         if found.is_eureka_silent:
             assert one.address in {each.address for each in decision.verdict.endpoints}
         elif not (found.is_released or one.instance_id in listed or one.instance_id in proved):
-            held_for = found.now - found.held_since.get(one.instance_id, found.now)
+            held_for = found.now - found.held_since_by_id.get(one.instance_id, found.now)
             if one.is_from_another_eureka(found.source) or held_for < found.mirror.hold_seconds:
                 is_absent = (
                     one.instance_id in absent and one.instance_id not in decision.verdict.held_since_by_id
@@ -377,7 +377,7 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
             or found.service_of_any_owner is None
         )
     judge_address = [POLICY.judge_address(one.address) for one in decision.verdict.endpoints]
-    assert all(one is not None and not one.refusal_reason for one in judge_address)
+    assert all(one is not None and not one.refusal_clause for one in judge_address)
 
 
 @thorough
@@ -391,17 +391,17 @@ def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
     if service:
         service["metadata"]["uid"] = "uid-new"
     owner = OWNER if service is None else owner_reference(service, is_controller=False)
-    slices = written(first.slices(found, owner), found.slices)
+    slices = written(first.slice_plan(found, owner), found.slices)
     second = replace(
         found,
         service=service,
         slices=slices,
         current_endpoints=endpoints_in_slices(slices),
-        held_since=found.held_since if found.is_eureka_silent else first.verdict.held_since_by_id,
+        held_since_by_id=found.held_since_by_id if found.is_eureka_silent else first.verdict.held_since_by_id,
         mirror_with_service_name="legacy" if service else found.mirror_with_service_name,
         is_released=False,
     )
     again = decide_mirrored_service(second)
     assert (again.must_replace_service, again.must_write_slices_first) == (False, False)
-    plan = again.slices(second, owner)
+    plan = again.slice_plan(second, owner)
     assert not plan, plan

@@ -16,9 +16,9 @@ from eurekube_provider.core.mirror import Mirror, ServicePort
 from eurekube_provider.core.mirror_conditions import (
     MIRROR_REMEDIES,
     MirrorCondition,
-    MirroredService,
+    MirroredServiceCounts,
     MirrorReport,
-    group_by_reason,
+    merge_problems_by_reason,
 )
 from eurekube_provider.core.mirror_endpoints import (
     EndpointGroup,
@@ -88,7 +88,7 @@ def test_what_no_request_can_name_is_shown_and_reported() -> None:
     assert [(one.reason, one.message) for one in found.problems] == [
         (MirrorCondition.UNREADABLE, "REVIEW a/b is not safe: no request can name the id 'a/b'")
     ]
-    assert not MirrorReport(problems=group_by_reason(found.problems)).synced_condition[0]
+    assert not MirrorReport(problems=merge_problems_by_reason(found.problems)).synced_condition[0]
 
 
 def test_an_ambiguous_address_is_not_shown() -> None:
@@ -203,7 +203,7 @@ def test_what_vanishes_waits_for_its_proof() -> None:
 
 def test_nothing_waits_for_ever() -> None:
     """A held endpoint goes after the hold time, and is named as expired."""
-    since = UnlistedFacts(held_since={"vm-1": 100.0})
+    since = UnlistedFacts(held_since_by_id={"vm-1": 100.0})
     there, listed = [shown(1), shown(2)], mapped(instance(2))
     verdict = guard_endpoints(listed, there, since, 399.9, 300.0)
     assert verdict.held_since_by_id == {"vm-1": 100.0}
@@ -274,9 +274,12 @@ def test_nothing_is_removed_without_proof_before_its_time(
 
 def test_a_report_says_what_is_wrong_first() -> None:
     """Ready is True if callers reach each Service, Synced if the endpoints match Eureka."""
-    some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
+    some = (
+        MirroredServiceCounts("A", "a", endpoints=2, ready=1),
+        MirroredServiceCounts("B", "b", endpoints=1),
+    )
     report = MirrorReport(
-        some, group_by_reason([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)])
+        some, merge_problems_by_reason([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)])
     )
     unresolvable = Problem("Unresolvable", "x0; x1; x2; and 2 more", MIRROR_REMEDIES["Unresolvable"])
     assert report.problems == {"Unresolvable": unresolvable}

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.enforcement import StackInstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
-from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status, same_contents
+from eurekube_provider.core.model import (
+    DataCenter,
+    EurekaLease,
+    Instance,
+    Port,
+    Status,
+    same_contents_but_status,
+)
 from eurekube_provider.core.plan import (
     Action,
     Change,
@@ -21,7 +28,7 @@ from eurekube_provider.core.plan import (
     Policy,
     Refusal,
     RefusalReason,
-    differences,
+    describe_differences,
     plan,
     plan_handover,
 )
@@ -83,7 +90,7 @@ def test_applying_a_plan_gives_what_is_desired(desired: list[Instance], actual: 
     wanted = {key: want for key, want in by_key(desired).items() if key not in refused}
     assert {key for key, have in after.items() if have.owner == OURS} == wanted.keys()
     for key, want in wanted.items():
-        assert same_contents(want, after[key])
+        assert same_contents_but_status(want, after[key])
         assert settled(want, after[key])
 
 
@@ -381,9 +388,11 @@ def test_an_empty_plan() -> None:
 
 @given(strategies.instances, strategies.instances)
 def test_differences_name_whatever_makes_contents_differ(one: Instance, other: Instance) -> None:
-    """``differences`` is empty exactly if two instances have the same contents and status."""
-    assert (differences(one, other) == []) == (same_contents(one, other) and settled(one, other))
-    assert differences(one, one) == []
+    """``describe_differences`` is empty exactly if two instances have the same contents and status."""
+    assert (describe_differences(one, other) == []) == (
+        same_contents_but_status(one, other) and settled(one, other)
+    )
+    assert describe_differences(one, one) == []
 
 
 APART = {"application", "instance_id", "key", "status", "data_center"} | {
@@ -402,7 +411,7 @@ def test_each_field_alone_makes_contents_differ(name: str) -> None:
     """Each field of the model, except those in APART, makes the contents of two instances differ."""
     others: dict[str, Any] = {"port": Port(9), "secure_port": Port(9), "lease": EurekaLease(1, 2)}
     others["metadata"] = {"other": "1"}
-    assert not same_contents(RATING, replace(RATING, **{name: others.get(name, "other")}))
+    assert not same_contents_but_status(RATING, replace(RATING, **{name: others.get(name, "other")}))
 
 
 @given(strategies.instances)
@@ -411,7 +420,7 @@ def test_the_servers_fields_are_no_difference(instance: Instance) -> None:
     seen = replace(
         instance, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2, unknown_fields={"x-new": 1}
     )
-    assert same_contents(instance, seen)
+    assert same_contents_but_status(instance, seen)
 
 
 OUT = Status.OUT_OF_SERVICE
@@ -464,7 +473,13 @@ def test_a_status_is_enforced_or_left_to_people(
     if have is not None:
         status, override, held = have
         there = [replace(want, status=status, overridden_status=override, metadata=marked(held))]
-    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: StackInstancePolicy(enforce=enforce)})
+    steps = plan(
+        [want],
+        there,
+        OURS,
+        Policy.UPSERT_ONLY,
+        {want.key: StackInstancePolicy(enforced_status=enforce)},
+    )
     assert [change.action for change in steps.changes] == actions
     for change in steps.of(Action.ENFORCE):
         assert change.instance.status is (enforce or Status.UP)

@@ -12,13 +12,13 @@ import pytest
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.core.registry import REGISTER_BEFORE_READY_ANNOTATION, adapt_to_registry
-from eurekube_provider.core.registry_kinds import EUREKA, ZOOKEEPER, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, ZOOKEEPER, RegistryKind
 from eurekube_provider.core.syncer import NotReady, Syncer
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "zookeeper.md"
 
 
-def asked(registry: Capabilities, *annotations: str, **spec: Any) -> Syncer:
+def asked(registry: RegistryKind, *annotations: str, **spec: Any) -> Syncer:
     """Return a syncer adjusted to that registry."""
     item = {
         "metadata": {
@@ -70,5 +70,5 @@ def test_the_page_has_a_row_for_each_capability() -> None:
     """docs/guides/zookeeper.md lists every capability with its true values."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     yes = {True: "yes", False: "no"}
-    names = [one.name for one in fields(Capabilities) if one.type == "bool"]
+    names = [one.name for one in fields(RegistryKind) if one.type == "bool"]
     assert rows == [(one, yes[getattr(EUREKA, one)], yes[getattr(ZOOKEEPER, one)]) for one in names]

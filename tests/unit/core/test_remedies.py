@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from eurekube_provider.core.condition_types import (
-    PROGRESS_CONDITIONS,
-    ConditionType,
+    PROGRESS_CONDITION_TYPES,
     MirrorReason,
     Reason,
     RefreshCondition,
     RefreshReason,
+    SyncerCondition,
 )
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
 from eurekube_provider.core.remedies import REFRESH_REMEDIES, SYNCER_REMEDIES
@@ -16,19 +16,24 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES, SYNCER_REMEDIES
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
     """Each fault of a syncer has a remedy, and no remedy names an unknown reason."""
-    names = {*map(str, ConditionType), *map(str, Reason)}
-    assert set(map(str, SYNCER_REMEDIES)) == names - {"Ready", "Synced", "InstancesUp", *PROGRESS_CONDITIONS}
+    names = {*map(str, SyncerCondition), *map(str, Reason)}
+    assert set(map(str, SYNCER_REMEDIES)) == names - {
+        "Ready",
+        "Synced",
+        "InstancesUp",
+        *PROGRESS_CONDITION_TYPES,
+    }
 
 
 def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     """The reasons that a mirror shares with syncers have remedies, too."""
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
-    fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS_CONDITIONS}
+    fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS_CONDITION_TYPES}
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
 
 
 def test_each_obstacle_of_a_stack_refresh_has_a_remedy() -> None:
     """States that pass by themselves and failed runs, whose own message says more, have none."""
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
-    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS_CONDITIONS}
+    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS_CONDITION_TYPES}
     assert set(map(str, REFRESH_REMEDIES)) == names - passing

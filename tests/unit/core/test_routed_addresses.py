@@ -120,7 +120,7 @@ def by_gateway(
 ) -> tuple[Address, Ports] | Problem:
     """Return what HTTPRoutes at a Gateway give."""
     wanted = syncer(Mode.SERVICE, advertise=Advertise.GATEWAY, **fields)
-    read = Routes(gateways=[at or gateway()], http_routes=routes, namespaces=namespaces)
+    read = Routes(gateways=[at or gateway()], http_routes=routes, read_namespaces=namespaces)
     return found(wanted, read)
 
 
@@ -578,7 +578,7 @@ def test_the_instance_of_an_ingress() -> None:
     assert instance.home_page_url == f"https://{HOST}:443/"
     assert (instance.health_check_url, instance.secure_health_check_url) == ("", "")
     assert "management.port" not in instance.metadata
-    assert desired.metadata_left_out == (
+    assert desired.left_out_metadata_sentences == (
         "management.port (TCP port admin) of Service shop/rating",
         "the health check (TCP port admin) of Service shop/rating",
     )

@@ -19,7 +19,7 @@ from eurekube_provider.core.schedule import (
     retry_delay_seconds,
 )
 
-PACE = RunLimits(debounce_seconds=2.0, interval_seconds=30.0)
+PACE = RunLimits(debounce_seconds=2.0, min_interval_seconds=30.0)
 
 
 @dataclass
@@ -116,7 +116,7 @@ def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
     assert waits == pytest.approx(
         [0.75 * retry_delay_seconds(number) for number in range(1, len(after_start))], abs=0.2
     )
-    assert (played.schedule.served_digest, played.schedule.failures) == ("b", 0)
+    assert (played.schedule.served_digest, played.schedule.consecutive_failures) == ("b", 0)
 
 
 def test_after_a_failure_what_was_served_before_is_not_trusted() -> None:

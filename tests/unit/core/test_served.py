@@ -13,7 +13,7 @@ from eurekube_provider.core.served import (
     filter_instances_of_syncer,
     last_renewed_unix,
     not_served_problem,
-    not_served_status,
+    not_served_status_patch,
     status_says_not_served,
     syncers_not_watched,
 )
@@ -85,7 +85,7 @@ def test_a_status_says_no_more_that_all_is_well() -> None:
     item = syncer()
     why = not_served_problem(item, [renewed(120)], NOW, had_instances_there=True)
     assert why is not None
-    said = not_served_status(item, why, "2026-01-31T12:00:00Z")
+    said = not_served_status_patch(item, why, "2026-01-31T12:00:00Z")
     assert said is not None
     changed = {**item, "status": {**item["status"], **said}}
     found = {one["type"]: (one["status"], one["reason"]) for one in changed["status"]["conditions"]}
@@ -95,8 +95,8 @@ def test_a_status_says_no_more_that_all_is_well() -> None:
         "DrainTooShort": ("True", "NoPreStop"),
     }
     assert (status_says_not_served(item), status_says_not_served(changed)) == (False, True)
-    assert not_served_status(changed, why, "2026-01-31T12:01:00Z") is None
-    assert not_served_status({"metadata": item["metadata"]}, why, "") is None  # nobody ever looked
+    assert not_served_status_patch(changed, why, "2026-01-31T12:01:00Z") is None
+    assert not_served_status_patch({"metadata": item["metadata"]}, why, "") is None  # nobody ever looked
 
 
 def test_which_syncers_and_instances_are_meant() -> None:

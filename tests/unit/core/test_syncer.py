@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.addresses import Address, node_addresses, service_address
+from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
 from eurekube_provider.core.brake import BrakeHistory, judge_removals
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
@@ -409,7 +409,7 @@ def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
 
 def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
     """Return the desired instances of a syncer that advertises a Service's node port."""
-    wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, nodes=most)
+    wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, node_count=most)
     slices = [endpoint_slice(endpoint("10.0.0.1", ready=ready))]
     return desired_instances(wanted, [service(ports=[HTTP])], slices, CLUSTER, nodes=nodes).instances
 
@@ -443,7 +443,7 @@ def test_a_node_port_is_registered_at_several_nodes() -> None:
 def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
     """Return the node addresses of the Service with this number, in a cluster of nine nodes."""
     nodes = [node(f"n-{one}", InternalIP=f"10.64.0.{one}") for one in range(9)]
-    found = node_addresses(service(f"rating-{number}"), [], nodes, max_nodes=3)
+    found = ready_node_addresses(service(f"rating-{number}"), [], nodes, max_nodes=3)
     assert not isinstance(found, Problem)
     return found
 
@@ -597,7 +597,7 @@ def test_a_port_becomes_metadata_and_wins_over_a_label() -> None:
     desired = pods(*slices, services=[described], metadata_from_labels=("management.port",), **MANAGED)
     found = {one.ip_address: one.metadata["management.port"] for one in desired.instances}
     assert found == {"10.0.0.1": "8081", "10.0.0.2": "8082"}
-    assert desired.metadata_left_out == ()
+    assert desired.left_out_metadata_sentences == ()
 
 
 def test_another_number_of_a_port_reaches_instances_that_were_mapped() -> None:
@@ -628,8 +628,8 @@ def test_a_port_that_is_not_there_leaves_its_key_out() -> None:
     (instance,) = desired.instances
     assert "management.port" not in instance.metadata
     assert (instance.health_check_url, instance.secure_health_check_url) == ("", "")
-    assert (desired.may_be_incomplete, desired.endpoints_left_out) == (False, ())
-    assert desired.metadata_left_out == (
+    assert (desired.may_be_incomplete, desired.left_out_endpoint_sentences) == (False, ())
+    assert desired.left_out_metadata_sentences == (
         "management.port (TCP port management) of the endpoints of Service shop/rating",
         "the health check (TCP port management) of the endpoints of Service shop/rating",
     )
@@ -691,7 +691,7 @@ def test_annotations_become_metadata_and_win_over_labels() -> None:
     (instance,) = desired.instances
     assert set(instance.metadata) == {"team", OWNER_KEY, CLUSTER_UID_KEY}
     assert instance.metadata["team"] == "stars"
-    assert desired.metadata_left_out == (
+    assert desired.left_out_metadata_sentences == (
         "long of Service shop/rating, whose annotation example.com/long has more than 1024 characters",
         "lines of Service shop/rating, whose annotation example.com/lines has the control character U+000A",
     )

@@ -16,7 +16,7 @@ from eurekube_provider.operator.options import (
     NETWORKS_TYPE,
     Option,
     SourcedText,
-    environment_variable,
+    environment_variable_name,
 )
 from eurekube_provider.operator.settings import ALL_OPTIONS
 from eurekube_provider.operator.triggers.targets import COMMON_TARGET_OPTIONS, OPTIONS_BY_TARGET_KIND
@@ -29,7 +29,7 @@ PATIENT = settings(max_examples=20, deadline=None, suppress_health_check=[Health
 BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
 """Variables that only chart values of their own set."""
 
-SETTINGS = {environment_variable(one.name): one for one in ALL_OPTIONS if one.has_environment_variable}
+SETTINGS = {environment_variable_name(one.name): one for one in ALL_OPTIONS if one.has_environment_variable}
 KEYS = {
     f"{kind}: {one.name}": (one, rules[one.name])
     for kind, options, rules in (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA, package_schema_json
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA_FILE, package_schema_json
 from scripts.plugin_archives import (
     PLATFORM_TAGS,
     PYTHON_VERSIONS,
@@ -94,7 +94,7 @@ def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
 
 def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
     """A release's schema has homepage, repository and download URL; the committed schema has none of them."""
-    assert package_schema_json("") == COMMITTED_SCHEMA.read_text()
+    assert package_schema_json("") == COMMITTED_SCHEMA_FILE.read_text()
     document = json.loads(package_schema_json("https://forge.example.com/o/n"))
     assert {name: document[name] for name in ("homepage", "repository")} == dict.fromkeys(
         ("homepage", "repository"), "https://forge.example.com/o/n"

@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.provider.components import COMPONENTS
+from eurekube_provider.provider.components import COMPONENT_CLASS_NAMES_BY_TOKEN
 from eurekube_provider.provider.configuration import CONFIGURATION_KEYS
 from eurekube_provider.provider.functions import FUNCTIONS_BY_TOKEN
 from eurekube_provider.provider.native_resource import (
     INSTANCE_IDS_OUTPUT,
     NAMES_ADDED_BY_PROVIDER,
-    RESOURCE_TYPES_BY_TOKEN,
+    RESOURCE_KINDS_BY_TOKEN,
 )
-from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA
-from eurekube_provider.registrations.members import APPLICATION_INPUTS, APPLICATION_OUTPUTS, MEMBER_PROPERTIES
+from eurekube_provider.provider.served_schema import COMMITTED_SCHEMA_FILE
+from eurekube_provider.registrations.members import (
+    APPLICATION_INPUT_NAMES,
+    APPLICATION_OUTPUT_NAMES,
+    MEMBER_PROPERTY_NAMES,
+)
 from eurekube_provider.registrations.names import to_camel_case
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES, PROPERTIES
 from scripts.provider_schema import make_schema, schema_text
@@ -30,7 +34,7 @@ def inputs_of(token: str) -> dict[str, Any]:
 
 def test_the_committed_schema_is_that_of_the_code() -> None:
     """The committed schema equals the code's; else run ``make properties`` and generate the SDKs again."""
-    assert COMMITTED_SCHEMA.read_text(encoding="utf-8") == schema_text()
+    assert COMMITTED_SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text()) == make_schema()
 
 
@@ -38,7 +42,11 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
     ("token", "inputs", "outputs"),
     [
         ("eurekube:index:Instance", INPUT_NAMES, OUTPUT_ONLY_NAMES),
-        ("eurekube:index:Application", APPLICATION_INPUTS, (*APPLICATION_OUTPUTS, INSTANCE_IDS_OUTPUT)),
+        (
+            "eurekube:index:Application",
+            APPLICATION_INPUT_NAMES,
+            (*APPLICATION_OUTPUT_NAMES, INSTANCE_IDS_OUTPUT),
+        ),
     ],
 )
 def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
@@ -59,7 +67,7 @@ def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: t
 def test_an_instance_of_an_application_has_what_is_its_own() -> None:
     """An application's instance has exactly the properties that the check accepts for one instance."""
     found = make_schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
-    assert set(found) == {to_camel_case(name) for name in MEMBER_PROPERTIES}
+    assert set(found) == {to_camel_case(name) for name in MEMBER_PROPERTY_NAMES}
 
 
 FIXED_OF_A_RESOURCE = {"onConflict": "fail", "drainSeconds": "0", "connection": "default"}
@@ -70,7 +78,7 @@ def test_no_default_says_what_a_person_did_not() -> None:
     """Defaults stand in descriptions only, because an SDK would send a declared default and store it in
     each state.
     """
-    for token in RESOURCE_TYPES_BY_TOKEN:
+    for token in RESOURCE_KINDS_BY_TOKEN:
         assert not any("default" in each for each in inputs_of(token).values())
         descriptions = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
         assert {
@@ -99,7 +107,7 @@ def test_credentials_are_secrets() -> None:
 def test_all_functions_and_resources_are_served() -> None:
     """The schema has all functions, resources and components that the plugin serves."""
     assert make_schema()["functions"].keys() == FUNCTIONS_BY_TOKEN.keys()
-    assert make_schema()["resources"].keys() == {*RESOURCE_TYPES_BY_TOKEN, *COMPONENTS}
+    assert make_schema()["resources"].keys() == {*RESOURCE_KINDS_BY_TOKEN, *COMPONENT_CLASS_NAMES_BY_TOKEN}
 
 
 def test_components_are_described_as_their_classes_are() -> None:

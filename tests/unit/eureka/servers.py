@@ -16,11 +16,11 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 
 OWNER = "cluster/lab/shop/rating"
 
-STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
+STATUS = StatusPage("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
 
 
 def instance(name: str) -> Instance:
@@ -28,7 +28,7 @@ def instance(name: str) -> Instance:
     return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OWNER})
 
 
-def started_now() -> ServerStatus:
+def started_now() -> StatusPage:
     """Return the status of a server that was started this moment."""
     return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
 
@@ -65,7 +65,7 @@ class TwoServers(Peers):
             peer.read_status = partial(self._status, peer.url)  # type: ignore[method-assign]
 
     @property
-    def preferred_peers(self) -> tuple[Peer, ...]:
+    def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not silent."""
         return tuple(peer for peer in self.peers if peer.url not in self.silent)
 
@@ -73,7 +73,7 @@ class TwoServers(Peers):
         self.lists.append(url)
         return listed
 
-    def _status(self, url: str) -> ServerStatus:
+    def _status(self, url: str) -> StatusPage:
         self.looks += url == self.peers[0].url
         return STATUS
 
@@ -109,7 +109,7 @@ class Holding(Peers):
             peer.renew = partial(self._renew, number)  # type: ignore[method-assign]
             peer.read_status = partial(self._status, number)  # type: ignore[method-assign]
 
-    def _status(self, number: int) -> ServerStatus:
+    def _status(self, number: int) -> StatusPage:
         self._answer(number)
         return older(3600)
 
@@ -165,7 +165,7 @@ def after_a_restart(servers: TwoServers) -> EurekaRegistry:
 class Balanced(Peers):
     """One URL behind which several servers answer in turn, each with its own start time and instances."""
 
-    def __init__(self, *servers: ServerStatus) -> None:
+    def __init__(self, *servers: StatusPage) -> None:
         super().__init__(Connection(("http://127.0.0.1:1/eureka",)))
         self.servers = list(servers)
         self.held: list[list[Instance]] = [[] for _ in servers]
@@ -180,7 +180,7 @@ class Balanced(Peers):
         """Return the index of the server that answers now."""
         return next(self._turns) % len(self.servers)
 
-    def _status(self) -> ServerStatus:
+    def _status(self) -> StatusPage:
         return self.servers[self.turn()]
 
     def _read(self, application: str, instance_id: str) -> Instance | None:
@@ -199,6 +199,6 @@ def behind_a_balancer(
     return registry
 
 
-def older(seconds: float) -> ServerStatus:
+def older(seconds: float) -> StatusPage:
     """Return the status of a server that was started this many seconds before the usual one."""
     return replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) - int(1000 * seconds))

@@ -60,12 +60,12 @@ def test_callers_come_back_as_late_as_the_server_was_away(clock: Any) -> None:
     clock.return_value += 40.0
     avoided.stop_avoiding(A)
     avoided.stop_avoiding(B)
-    assert avoided.callers_away_until_by_url() == {A.url: clock.return_value + 40.0}
+    assert avoided.callers_may_be_away_until_by_url() == {A.url: clock.return_value + 40.0}
     clock.return_value += 41.0
-    assert avoided.callers_away_until_by_url() == {}
+    assert avoided.callers_may_be_away_until_by_url() == {}
     avoided.avoid(A, "does not answer", SILENT)
     clock.return_value += 4000.0
     avoided.stop_avoiding(A)
-    assert avoided.callers_away_until_by_url() == {
+    assert avoided.callers_may_be_away_until_by_url() == {
         A.url: clock.return_value + CALLERS_RETURN_TO_SERVER_SECONDS
     }

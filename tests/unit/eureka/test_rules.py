@@ -12,7 +12,7 @@ from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.record import (
-    DroppedRegistration,
+    DroppedStackRegistration,
     InstanceRecord,
     PlannedCheck,
     SpreadingRegistration,
@@ -187,7 +187,7 @@ def test_what_was_removed_is_swept_as_it_may_come_late(
     older removal.
     """
     record = InstanceRecord(ONE.key, unanswered_registration=UnansweredWrite(sent, NOW) if sent else None)
-    assert rules.newest_version_sent(record, ONE, NOW + seconds) == newest, fault
+    assert rules.newest_version_that_may_come(record, ONE, NOW + seconds) == newest, fault
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_what_is_too_old_is_forgotten() -> None:
         evicted_at=NOW,
         departure_asked_at=NOW,
         departure_deferred_at=NOW,
-        dropped=DroppedRegistration(ONE, NOW),
+        dropped=DroppedStackRegistration(ONE, NOW),
     )
     assert (
         asked.forget_expired_and_check_any_left(NOW + windows.DEFERRED_QUESTION_TURN_SECONDS),
@@ -677,7 +677,7 @@ LONG_UP = {"a": 1000, "b": 1000}
 
 def dropped(instance: Instance = STACKS, *lacking: str) -> InstanceRecord:
     """Return the record of an instance that is no longer renewed because it was found removed."""
-    return InstanceRecord(STACKS.key, dropped=DroppedRegistration(instance, NOW, frozenset(lacking)))
+    return InstanceRecord(STACKS.key, dropped=DroppedStackRegistration(instance, NOW, frozenset(lacking)))
 
 
 NEW = InstanceRecord(STACKS.key)

@@ -12,7 +12,7 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka import table as module
-from eurekube_provider.eureka.record import DroppedRegistration
+from eurekube_provider.eureka.record import DroppedStackRegistration
 from eurekube_provider.eureka.table import InstanceTable
 from tests.unit import held, strategies
 from tests.unit.strategies import OURS, THEIRS
@@ -215,11 +215,14 @@ def test_owners_by_the_names_that_callers_use() -> None:
     put("a", "stars", "one")
     put("b", "stars,Best", "one")
     put("b", "stars,Best", "one")
-    assert (table.owners_by_name("RATING"), table.owners_by_name("best")) == (["one"], ["one"])
+    assert (table.owners_found_under_name("RATING"), table.owners_found_under_name("best")) == (
+        ["one"],
+        ["one"],
+    )
     put("b", "other", "one")
-    assert (table.owners_by_name("best"), table.owners_by_name("stars")) == ([], ["one"])
+    assert (table.owners_found_under_name("best"), table.owners_found_under_name("stars")) == ([], ["one"])
     put("a", "stars", "two")
-    assert (table.owners_by_name("stars"), sorted(table.owners_by_name("rating"))) == (
+    assert (table.owners_found_under_name("stars"), sorted(table.owners_found_under_name("rating"))) == (
         ["two"],
         ["one", "two"],
     )
@@ -248,13 +251,13 @@ def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
     for each in (RATING, other, theirs):
         table.remember_lost_instance(each)
     table.store_read_instance(RATING)
-    assert [*table.lost_instances(OURS), *table.lost_instances(THEIRS)] == [other]
+    assert [*table.instances_lost_by_registry(OURS), *table.instances_lost_by_registry(THEIRS)] == [other]
     table.store_confirmed_absence(RATING.key)
     table.remember_lost_instance(theirs)
-    table.drop_lost_instances(THEIRS, ())
-    assert (table.lost_instances(THEIRS), table.lost_instances(OURS)) == ([], [other])
+    table.stop_tracking_lost_instances(THEIRS, ())
+    assert (table.instances_lost_by_registry(THEIRS), table.instances_lost_by_registry(OURS)) == ([], [other])
     table.store_removal_and_plan_checks(other)
-    assert table.lost_instances(OURS) == []
+    assert table.instances_lost_by_registry(OURS) == []
 
 
 def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
@@ -269,9 +272,9 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
         table.store_confirmed_absence(one.key, may_be_forgotten=True)
     assert table.lost_override(ours.key) is Status.UNKNOWN
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.drop_lost_instances(OURS, {out.key})
+    table.stop_tracking_lost_instances(OURS, {out.key})
     assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
-    table.drop_lost_instances(OURS, ())
+    table.stop_tracking_lost_instances(OURS, ())
     assert table.lost_override(out.key) is Status.UNKNOWN
     table.believe_next_list()
     table.merge_list([out])
@@ -289,7 +292,7 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
     table.store_written_and_return_previous(RATING)
     table.remember_lost_instance(ORDER)
     table.stand_by()
-    assert table.lost_instances(ORDER.owner or "") == []
+    assert table.instances_lost_by_registry(ORDER.owner or "") == []
     assert table.merge_list([]) == ([], [])
     assert len(table) == 0
     table.store_removal_and_plan_checks(RATING)
@@ -390,10 +393,10 @@ def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
     table = InstanceTable(clock, URLS)
     table.store_dropped_registration(RATING, {NEAR})
     table.store_dropped_registration(RATING, {FAR})
-    assert table.copy_record(RATING.key).dropped == DroppedRegistration(RATING, clock.now, {NEAR, FAR})
+    assert table.copy_record(RATING.key).dropped == DroppedStackRegistration(RATING, clock.now, {NEAR, FAR})
     newer = replace(RATING, last_dirty_timestamp_ms=2)
     table.store_dropped_registration(newer)
-    assert table.copy_record(RATING.key).dropped == DroppedRegistration(newer, clock.now)
+    assert table.copy_record(RATING.key).dropped == DroppedStackRegistration(newer, clock.now)
     table.forget_dropped_registration(RATING.key)
     assert table.copy_record(RATING.key).dropped is None
     table.store_dropped_registration(RATING)

@@ -12,7 +12,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 
 URL = "http://127.0.0.1:8761/eureka"
 MANY = FEWEST_LEASES_FOR_BATCHES
@@ -30,13 +30,13 @@ class Server:
         monkeypatch.setattr(Peer, "read_status", lambda _: self.read_status())
         monkeypatch.setattr(Peer, "send_batch", lambda *_: [])
 
-    def read_status(self) -> ServerStatus:
+    def read_status(self) -> StatusPage:
         """Return the server's status once the gate is open, or raise while the server is away."""
         self.asked += 1
         self.gate.wait(10)
         if self.away:
             raise RegistryUnreachable("away", url=URL)
-        return ServerStatus("", 1, self.replicas)
+        return StatusPage("", 1, self.replicas)
 
 
 @pytest.fixture

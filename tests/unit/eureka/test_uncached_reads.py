@@ -25,7 +25,7 @@ from eurekube_provider.eureka.overrides import (
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers, merge_lists
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.delta import Delta
-from eurekube_provider.eureka.uncached_reads import PARALLEL_READS, read_everywhere, read_instances
+from eurekube_provider.eureka.uncached_reads import MOST_PARALLEL_READS, read_everywhere, read_instances
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.desired import DesiredState
@@ -238,13 +238,13 @@ def test_the_first_read_that_fails_ends_the_rest() -> None:
 
     with pytest.raises(RegistryUnreachable):
         read_instances(cast("Peers", Away()), [one.key for one in MANY])
-    assert Away.reads <= PARALLEL_READS
+    assert Away.reads <= MOST_PARALLEL_READS
 
 
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the cache of lists, so that each look requests its own."""
-    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(registry_lists, "LIST_CACHE_SECONDS", -1.0)
 
 
 def application(count: int, renewer: str = "eurekube") -> DesiredState:
@@ -287,11 +287,15 @@ def test_a_look_knows_what_the_state_knows() -> None:
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, APPLICATION_MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
-    assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus(wanted) == [going]
-    assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus_instances(
+        wanted
+    ) == [going]
+    assert read_actual(wanted, [OWNER], cluster).surplus_instances(wanted) == []
     single = replace(going, metadata={"eurekube.owner": OWNER})  # a EurekaInstance took the place over
     cluster.holds([kept, single])
-    assert read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus(wanted) == []
+    assert (
+        read_actual(wanted, [OWNER], cluster, extra_keys=before.program_keys).surplus_instances(wanted) == []
+    )
 
 
 @pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])

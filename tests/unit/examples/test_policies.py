@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.identity import (
-    APPLICATION_TYPE,
-    INSTANCE_TYPE,
+    DYNAMIC_APPLICATION_TYPE,
+    DYNAMIC_INSTANCE_TYPE,
     NATIVE_APPLICATION_TYPE,
     NATIVE_INSTANCE_TYPE,
 )
@@ -40,7 +40,7 @@ def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str
     return {name: each for name, each in reported.items() if each}
 
 
-@pytest.mark.parametrize("type_", [INSTANCE_TYPE, NATIVE_INSTANCE_TYPE])
+@pytest.mark.parametrize("type_", [DYNAMIC_INSTANCE_TYPE, NATIVE_INSTANCE_TYPE])
 def test_an_instance_is_drained_has_a_zone_and_a_known_name(rules: ModuleType, type_: str) -> None:
     """Each rule finds its own fault, and a valid instance has no finding."""
     assert found(rules, type_, GOOD) == {}
@@ -48,7 +48,7 @@ def test_an_instance_is_drained_has_a_zone_and_a_known_name(rules: ModuleType, t
     assert set(found(rules, type_, {**GOOD, "drain_seconds": 0})) == {"drained"}
 
 
-@pytest.mark.parametrize("type_", [APPLICATION_TYPE, NATIVE_APPLICATION_TYPE])
+@pytest.mark.parametrize("type_", [DYNAMIC_APPLICATION_TYPE, NATIVE_APPLICATION_TYPE])
 def test_each_member_of_an_application_is_judged(rules: ModuleType, type_: str) -> None:
     """Each instance of an application is judged with the application's shared properties and its own,
     which win.

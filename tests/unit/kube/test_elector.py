@@ -219,7 +219,7 @@ def test_a_holder_that_renews_is_left_alone(api: Api) -> None:
         two.try_acquire_or_renew()
         api.seconds += 4
     assert (one.may_write(), two.may_write()) == (True, False)
-    assert (one.term, one.lease_losses) == (1, 0)
+    assert (one.term, one.lease_loss_count) == (1, 0)
 
 
 def test_permission_ends_at_the_renew_deadline(api: Api) -> None:
@@ -252,7 +252,7 @@ def test_who_wakes_up_in_time_begins_a_new_term(api: Api) -> None:
     assert not one.may_write()
     one.try_acquire_or_renew()
     assert one.may_write()
-    assert (one.term, one.lease_losses) == (2, 0)
+    assert (one.term, one.lease_loss_count) == (2, 0)
     assert api.spec["leaseTransitions"] == 0
 
 
@@ -266,12 +266,12 @@ def test_who_wakes_up_too_late_reads_the_other_holder(api: Api) -> None:
     api.seconds += 15
     two.try_acquire_or_renew()
     assert (one.may_write(), two.may_write()) == (False, True)
-    assert one.lease_losses == 0  # it has not read it yet
+    assert one.lease_loss_count == 0  # it has not read it yet
     one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses, one.holder) == (False, 1, "two")
+    assert (one.may_write(), one.lease_loss_count, one.holder) == (False, 1, "two")
     assert len(api.writes) == 2
     one.try_acquire_or_renew()
-    assert one.lease_losses == 1
+    assert one.lease_loss_count == 1
 
 
 def test_a_holder_in_between_is_noticed(api: Api) -> None:
@@ -283,7 +283,7 @@ def test_a_holder_in_between_is_noticed(api: Api) -> None:
     two.try_acquire_or_renew()
     two.stop()
     one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses, one.term) == (True, 1, 2)
+    assert (one.may_write(), one.lease_loss_count, one.term) == (True, 1, 2)
     assert api.spec["leaseTransitions"] == 2
 
 
@@ -296,10 +296,10 @@ def test_an_api_that_is_away_is_no_other_holder(api: Api) -> None:
         api.seconds += 2
         with pytest.raises(KubernetesError):
             one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses) == (False, 0)
+    assert (one.may_write(), one.lease_loss_count) == (False, 0)
     api.error = None
     one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses, one.term) == (True, 0, 2)
+    assert (one.may_write(), one.lease_loss_count, one.term) == (True, 0, 2)
 
 
 def test_a_released_lease_is_taken_at_once(api: Api) -> None:
@@ -361,13 +361,13 @@ def test_a_deleted_lease_is_made_again_by_its_holder(api: Api) -> None:
     assert api.lease is None
     one.try_acquire_or_renew()
     assert one.may_write()
-    assert (one.term, one.lease_losses) == (1, 0)
+    assert (one.term, one.lease_loss_count) == (1, 0)
     api.lease = None
     api.seconds += 15
     two.try_acquire_or_renew()
     assert two.may_write()
     one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses) == (False, 1)
+    assert (one.may_write(), one.lease_loss_count) == (False, 1)
 
 
 def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
@@ -393,7 +393,7 @@ def test_a_person_may_take_it_away(api: Api) -> None:
     assert api.lease is not None
     api.store({**api.lease, "spec": {**api.spec, "holderIdentity": "somebody"}})
     one.try_acquire_or_renew()
-    assert (one.may_write(), one.lease_losses) == (False, 1)
+    assert (one.may_write(), one.lease_loss_count) == (False, 1)
     api.seconds += 15
     one.try_acquire_or_renew()
     assert one.may_write()

@@ -122,8 +122,8 @@ def test_what_is_counted_is_added_up() -> None:
     access = Access()
     events = recorder(access)
     for count in (1, 2, 3):
-        events.record_count(SYNCER, "Registered", count, "of RATING registered")
-    events.record_count(SYNCER, "Deregistered", 1, "of RATING deregistered")
+        events.record_instance_count(SYNCER, "Registered", count, "of RATING registered")
+    events.record_instance_count(SYNCER, "Deregistered", 1, "of RATING deregistered")
     events.stop()
     assert [(event["reason"], event["note"]) for event in access.events] == [
         ("Registered", "1 instance of RATING registered"),
@@ -139,12 +139,12 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "SHORTEST_SUM_INTERVAL_SECONDS", 0.05)
     access = Access()
     events = recorder(access)
-    events.record_count(SYNCER, "Registered", 1, "registered")
-    events.record_count(SYNCER, "Registered", 1, "registered")
+    events.record_instance_count(SYNCER, "Registered", 1, "registered")
+    events.record_instance_count(SYNCER, "Registered", 1, "registered")
     wait_until(lambda: len(access.events) == 2, "the sum", 10)
     time.sleep(0.2)  # twice the interval of 0.1 s in which nothing came
     began = time.monotonic()
-    events.record_count(SYNCER, "Registered", 1, "registered")
+    events.record_instance_count(SYNCER, "Registered", 1, "registered")
     wait_until(lambda: len(access.events) == 3, "a new Event", 10)
     assert time.monotonic() - began < 5
     events.stop()
@@ -158,8 +158,8 @@ def test_a_count_that_goes_on_is_reported_more_and_more_seldom(monkeypatch: pyte
     access = Access()
     events = recorder(access)
     for number in range(5):
-        events.record_count(SYNCER, "Registered", 1, "registered")
-        events.record_count(SYNCER, "Registered", 1, "registered")
+        events.record_instance_count(SYNCER, "Registered", 1, "registered")
+        events.record_instance_count(SYNCER, "Registered", 1, "registered")
         wait_until(lambda: len(access.events) > number, "the next sum", 10)  # noqa: B023
     events.stop()
     pauses = [later - earlier for earlier, later in pairwise(access.came)]
@@ -177,7 +177,7 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
     began = time.process_time()
     for number in range(5000):
         one = {**SYNCER, "metadata": {"namespace": "shop", "name": "rating", "uid": str(number)}}
-        events.record_count(one, "Registered", 1, "of RATING registered")
+        events.record_instance_count(one, "Registered", 1, "of RATING registered")
         events.record(one, EventType.WARNING, "Conflict", "theirs")
     events.start()
     wait_until(lambda: len(access.events) == 10_000, "all of them", 60)

@@ -77,8 +77,8 @@ def test_a_write_waits_for_quiet_for_a_while() -> None:
     """A write waits for a quiet moment until its deadline, and not at all after it."""
     waited: list[float] = []
     pace = RateLimiter[str](waited.append, 0.5, 10.0, 10.0)
-    pace.wait_for_urgent_work(time.monotonic() + 2.0)
-    pace.wait_for_urgent_work(time.monotonic() - 1.0)
+    pace.wait_until_no_urgent_work(time.monotonic() + 2.0)
+    pace.wait_until_no_urgent_work(time.monotonic() - 1.0)
     assert len(waited) == 1
     assert 1.5 < waited[0] <= 2.0
 

@@ -152,7 +152,7 @@ class Copy(Reflector):
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """Yield an API server, with back-offs short enough for a test."""
-    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "FIRST_RETRY_DELAY_SECONDS", 0.01)
     running = Api()
     yield running
     running.stop()
@@ -309,7 +309,7 @@ def test_a_copy_is_current_only_while_somebody_tells_of_changes(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy is not current after its watch broke; ``retry_now`` lists it again."""
-    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr(module, "FIRST_RETRY_DELAY_SECONDS", 60.0)
     go = threading.Event()
     api.items = [thing("a")]
     api.scripts = [[go, Api.BREAK], []]
@@ -417,7 +417,7 @@ def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After answers 429 only the watch is tried again, because a list would cost the API server far more."""
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.01)
     api.items = [thing("a")]
     api.scripts = [[(429, b'{"message": "too many requests"}')]] * 10
     copy.start()
@@ -430,8 +430,10 @@ def test_lists_become_rarer_the_longer_watches_are_refused(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While watches go on failing, lists are requested only after 3, 6 and 12 failures."""
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 60.0)  # a round that takes longer ends the count
-    monkeypatch.setattr(module, "backoff", lambda *_: 0.0)
+    monkeypatch.setattr(
+        module, "LONGEST_RETRY_DELAY_SECONDS", 60.0
+    )  # a round that takes longer ends the count
+    monkeypatch.setattr(module, "backoff_seconds", lambda *_: 0.0)
     monkeypatch.setattr(module, "SHORTEST_GOOD_WATCH_SECONDS", 60.0)
     api.items = [thing("a")]
     api.scripts = [[(500, b'{"message": "etcd"}')]] * 20
@@ -541,7 +543,7 @@ def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
         waited.append(failures)
         return 0.001
 
-    monkeypatch.setattr(module, "backoff", pause)
+    monkeypatch.setattr(module, "backoff_seconds", pause)
     api.scripts = [[Api.CLOSE]] * 5
     copy.start()
     awaited(lambda: len(api.watches) == 6, "one that stays open")
@@ -550,8 +552,8 @@ def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
 
 def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """``retry_now`` ends a back-off, as when another part has heard from the API server."""
-    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "FIRST_RETRY_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 3600.0)
     api.refusals = [(503, b"{}")]
     copy.start()
     awaited(lambda: copy.failure is not None, "the failure")
@@ -572,7 +574,7 @@ def test_a_denial_stands_until_the_api_says_otherwise(
     """A denied copy stays denied during 5xx answers, which tell nothing about rights, until a list
     succeeds.
     """
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
     api.refusals = [DENIED, (503, b"{}"), (503, b"{}"), DENIED, *[(500, b"")] * 5]
     seen: set[tuple[int | None, bool]] = set()
 
@@ -592,7 +594,7 @@ def test_a_kind_that_is_not_installed_is_one_warning(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may be missing for days; any other failure, and the next time that it is missing, is a warning."""
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
     missing = (404, b'{"message": "not found"}')
     api.refusals = [missing] * 4 + [DENIED] * 2 + [missing] * 2
     copy.start()
@@ -608,8 +610,8 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After ``retry_now`` a denied copy counts as neither denied nor current until the API answers again."""
-    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "FIRST_RETRY_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 3600.0)
     api.scripts = [[DENIED], [DENIED]]
     copy.start()
     awaited(lambda: copy.is_access_denied, "the denial")
@@ -636,7 +638,7 @@ def test_a_copy_that_was_listed_since_is_current_without_a_watch(
     """A copy listed after ``retry_now`` is level even if every watch ends at once, so that a new leader need
     not wait for ever.
     """
-    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
     api.scripts = [[Api.CLOSE]] * 1000
     copy.start()
     awaited(lambda: copy.is_synced, "the first list")

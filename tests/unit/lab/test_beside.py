@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.beside import pause, run_in_background
+from lab.beside import pause_unless_other_work_ended, run_in_background
 from lab.builds import run_tool
 from lab.cache import hold_cache_lock
 
@@ -38,7 +38,7 @@ def test_an_error_of_the_work_ends_the_block() -> None:
 
     def block() -> None:
         with run_in_background(work):
-            pause(FOREVER)
+            pause_unless_other_work_ended(FOREVER)
             pytest.fail("the block went on")
 
     with pytest.raises(Broken):
@@ -56,7 +56,7 @@ def test_an_error_of_the_block_ends_the_tool_that_the_work_runs(tmp_path: Path) 
     def block() -> None:
         with run_in_background(work):
             while not (log.exists() and log.read_text().strip()):
-                pause(0.01)
+                pause_unless_other_work_ended(0.01)
             raise Broken
 
     with pytest.raises(Broken):

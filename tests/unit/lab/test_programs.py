@@ -17,7 +17,7 @@ from lab.builds import GoModule, build_go_programs, temporary_go_caches
 from lab.cache import cache_folder, fill_folder_atomically
 from lab.downloads import Archive, DownloadError, fetch_archive
 from lab.errors import LabError
-from lab.programs import PROGRAMS, Program, platform_name, provide_programs
+from lab.programs import PROGRAM_BY_NAME, Program, platform_name, provide_programs
 
 SCRIPT = b"#!/bin/sh\necho tool v1.2.3\n"
 
@@ -64,7 +64,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("EUREKUBE_NO_DOWNLOAD", raising=False)
-    monkeypatch.setattr(downloads, "unreachable_hosts", {})
+    monkeypatch.setattr(downloads, "error_by_unreachable_host", {})
     (tmp_path / "bin").mkdir()
 
 
@@ -97,7 +97,7 @@ def tool_of(*archives: Archive, name: str = "tool") -> Program:
 
 def provide_tool(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> Path:
     """Provide a program `tool` 1.2.3 that has these archives for this platform and cannot be built."""
-    monkeypatch.setitem(PROGRAMS, "tool", tool_of(*archives))
+    monkeypatch.setitem(PROGRAM_BY_NAME, "tool", tool_of(*archives))
     return provide_programs(["tool"])["tool"]
 
 
@@ -121,7 +121,7 @@ def test_a_platform_is_named_as_the_release_archives_name_it(
 def test_every_pinned_checksum_has_the_length_of_its_algorithm() -> None:
     """Every pinned checksum has its full length; one cut when copied would refuse every download."""
     digits = {"sha256": 64, "sha512": 128}
-    for program in PROGRAMS.values():
+    for program in PROGRAM_BY_NAME.values():
         for archive in program.archives.values():
             algorithm, _, digest = archive.checksum.partition(":")
             assert (len(digest), int(digest, 16) > 0) == (digits[algorithm], True)
@@ -129,7 +129,7 @@ def test_every_pinned_checksum_has_the_length_of_its_algorithm() -> None:
 
 def test_every_archive_with_members_has_its_program() -> None:
     """Every archive with named members has the program among them."""
-    for program in PROGRAMS.values():
+    for program in PROGRAM_BY_NAME.values():
         for archive in program.archives.values():
             assert not archive.members or program.name in archive.members
 
@@ -183,7 +183,7 @@ def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path)
             DownloadError, match=r"127\.0\.0\.1:\d+ could not be reached \(connection refused\)"
         ):
             fetch_archive(archive, tmp_path / "bin", name)
-    assert list(downloads.unreachable_hosts) == [site.url.removeprefix("http://")]
+    assert list(downloads.error_by_unreachable_host) == [site.url.removeprefix("http://")]
 
 
 def test_a_program_on_path_is_taken_first(
@@ -282,7 +282,7 @@ while [ "$1" != -o ]; do shift; done
 cp /bin/true "$2/tool"
 """
     executable(tmp_path / "bin" / "go", go.encode())
-    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_SOURCES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
     made = provide_tool(monkeypatch)
@@ -310,29 +310,32 @@ echo "$@" >> {tmp_path}/built
 for package in "$@"; do cp /bin/true "$folder/${{package##*/}}"; done
 """
     executable(tmp_path / "bin" / "go", go.encode())
-    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_SOURCES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     names = ("first", "second", "third")
     for name in names:
-        monkeypatch.setitem(PROGRAMS, name, tool_of(name=name))
-    executable(PROGRAMS["second"].built_path)
-    assert provide_programs(names) == {name: PROGRAMS[name].built_path for name in names}
+        monkeypatch.setitem(PROGRAM_BY_NAME, name, tool_of(name=name))
+    executable(PROGRAM_BY_NAME["second"].built_path)
+    assert provide_programs(names) == {name: PROGRAM_BY_NAME[name].built_path for name in names}
     assert (tmp_path / "built").read_text() == "example.org/first example.org/third\n"
-    assert provide_programs(names) == {name: PROGRAMS[name].built_path for name in names}
+    assert provide_programs(names) == {name: PROGRAM_BY_NAME[name].built_path for name in names}
     assert (tmp_path / "built").read_text().count("\n") == 1
 
 
 def test_another_module_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A program's fingerprint depends on the module's files, the package and the build flags."""
-    monkeypatch.setattr("lab.builds.GO_MODULES_FOLDER", tmp_path)
+    monkeypatch.setattr("lab.builds.GO_SOURCES_FOLDER", tmp_path)
     (tmp_path / "tools").mkdir()
     names = []
     for content in ("require one", "require two"):
         (tmp_path / "tools" / "go.mod").write_text(content)
         for module in (GoModule("tools"), GoModule("tools", "-X a=b"), GoModule("tools", tags="a")):
-            names += [module.fingerprint("example.org/a"), module.fingerprint("example.org/b")]
+            names += [
+                module.package_fingerprint("example.org/a"),
+                module.package_fingerprint("example.org/b"),
+            ]
     assert len(set(names)) == len(names) == 12
-    assert GoModule("tools").fingerprint("example.org/a") in names
+    assert GoModule("tools").package_fingerprint("example.org/a") in names
 
 
 def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
@@ -400,5 +403,5 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_kubectl_is_found_in_the_cache() -> None:
     """kubectl is optional: the result is None if neither PATH nor the cache has it."""
     assert programs.find_kubectl() is None
-    cached = executable(PROGRAMS["kubectl"].built_path)
+    cached = executable(PROGRAM_BY_NAME["kubectl"].built_path)
     assert programs.find_kubectl() == cached

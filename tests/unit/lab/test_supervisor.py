@@ -20,7 +20,7 @@ def test_a_lock_that_names_no_process_ends_nobody(
     """With a lock file without a valid process id no process is killed, least of all our own group (0) or
     all (-1).
     """
-    monkeypatch.setattr(supervisor, "LOCK_WRITE_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "LOCK_WRITE_TIMEOUT_SECONDS", 0.1)
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     with (tmp_path / "lock").open("w") as held:

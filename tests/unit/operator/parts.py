@@ -11,7 +11,7 @@ from kubernetes import client
 
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
+from eurekube_provider.core.mirror_conditions import MirroredServiceCounts, MirrorReport
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.plan import PlanOutcome, plan
@@ -64,7 +64,7 @@ class PlayedOperator:
         self.concerned: list[SyncerKey] = []
         self.mirrors: list[dict[str, Any]] = []
         self.may_write = True
-        self.previous_names: tuple[str, ...] = ()
+        self.previous_cluster_names: tuple[str, ...] = ()
 
         def concerned(key: SyncerKey) -> None:
             self.concerned.append(key)
@@ -83,7 +83,7 @@ class PlayedOperator:
             publisher,
             self.drain_check,
             queue,
-            lambda: self.previous_names,
+            lambda: self.previous_cluster_names,
         )
         self.parts = RunningOperator(
             settings,
@@ -108,7 +108,7 @@ class PlayedOperator:
             self.sources,
             self.drain_check,
             lambda: self.may_write,
-            lambda: self.previous_names,
+            lambda: self.previous_cluster_names,
             reads_each_instance=reads_each_instance,
         )
 
@@ -201,7 +201,7 @@ class PlayedOperator:
         self.instances(key, count)
         well = Problem("Synced", "all there")
         report = saying(True, well, application=application, desired=count, registered=count)
-        self.controller.history.record(key, report)
+        self.controller.history.record_reconcile(key, report)
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
@@ -215,7 +215,7 @@ class PlayedOperator:
         counts = {"desired": 2, "registered": 1, "refused": 1}
         problems = {"Conflict": conflict}
         report = saying(True, up, conflict, application=key[1].upper(), problems=problems, **counts)
-        self.controller.history.record(key, report, steps, PlanOutcome((), ()))
+        self.controller.history.record_reconcile(key, report, steps, PlanOutcome((), ()))
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
@@ -225,7 +225,7 @@ class PlayedOperator:
         up, braked = Problem("InstancesUp", "all would vanish"), Problem("Braked", "all would vanish")
         report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
         held = HeldRemovals(Problem("Braked", "held back"), 0.0, "", 0.0, seconds)
-        self.controller.history.record(key, report, steps, PlanOutcome((), ()), held)
+        self.controller.history.record_reconcile(key, report, steps, PlanOutcome((), ()), held)
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:
@@ -233,7 +233,9 @@ class PlayedOperator:
         metadata = {"namespace": "shop", "name": name, "uid": name}
         self.mirrors.append({"metadata": metadata, "spec": {"application": application}, "status": status})
         objects = SimpleNamespace(mirrors=SimpleNamespace(objects=lambda: self.mirrors))
-        reports = {("shop", name): MirrorReport((MirroredService("REVIEW", "review", 3, 2, 1),), read_at=1.0)}
+        reports = {
+            ("shop", name): MirrorReport((MirroredServiceCounts("REVIEW", "review", 3, 2, 1),), read_at=1.0)
+        }
         served: Any = SimpleNamespace(
             objects=objects,
             liveness=list,

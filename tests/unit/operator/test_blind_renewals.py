@@ -11,7 +11,7 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.operator import blind_renewals
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
-from eurekube_provider.operator.registries import REGISTRY_BY_CONNECTION_CLASS
+from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import WebRoutes
@@ -30,7 +30,9 @@ def registered(connection: MemoryConnection, name: str, owner: str) -> Instance:
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> MemoryConnection:
     """Return a registry with two instances of this cluster, one under a former name, and three of others."""
-    monkeypatch.setitem(REGISTRY_BY_CONNECTION_CLASS, "MemoryConnection", MemoryRegistry.from_connection)
+    monkeypatch.setitem(
+        REGISTRY_FACTORY_BY_CONNECTION_CLASS, "MemoryConnection", MemoryRegistry.from_connection
+    )
     monkeypatch.setattr(blind_renewals, "POLL_SECONDS", 0.005)
     made = MemoryConnection()
     registered(made, "a", "cluster/east/shop/rating")
@@ -52,19 +54,19 @@ def test_only_this_clusters_instances_in_eureka_are_renewed(connection: MemoryCo
     until the stop.
     """
     started = blind(connection, cluster_name="east", previous_cluster_names=("earlier",))
-    assert (started.instance_count, started.status_sentence) == (0, "")
+    assert (started.renewed_instance_count, started.status_sentence) == (0, "")
     before = dict(connection.held)
     started.start()
     started.start()
     assert len(connection.clients) == 1
-    wait_until(lambda: started.instance_count == 2, "renewals", 10.0)
+    wait_until(lambda: started.renewed_instance_count == 2, "renewals", 10.0)
     registered(connection, "f", "cluster/east/shop/rating")
-    wait_until(lambda: started.instance_count == 3, "renewals of what is there later", 10.0)
+    wait_until(lambda: started.renewed_instance_count == 3, "renewals of what is there later", 10.0)
     assert "3 instances that Eureka shows as the cluster east's are renewed" in started.status_sentence
     assert before.items() <= connection.held.items()
     started.stop()
     wait_until(lambda: not connection.clients, "the end", 10.0)
-    assert (started.instance_count, started.status_sentence) == (0, "")
+    assert (started.renewed_instance_count, started.status_sentence) == (0, "")
     started.start()
     assert connection.clients == []
 
@@ -96,7 +98,7 @@ def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
     assert "eurekube_blind_renewals 0.0" in page("/metrics")
     assert "the Kubernetes API has not said yet which cluster this is\n" in page("/readyz")
     started.start()
-    wait_until(lambda: started.instance_count == 1, "renewals", 10.0)
+    wait_until(lambda: started.renewed_instance_count == 1, "renewals", 10.0)
     assert "eurekube_blind_renewals 1.0" in page("/metrics")
     for path in ("/readyz", "/", "/status.json"):
         assert "1 instance that Eureka shows as the cluster east" in page(path)

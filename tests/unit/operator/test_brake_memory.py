@@ -48,7 +48,7 @@ def holds(
     """Return True if the brake holds a part of a plan back; no endpoint was seen terminating."""
     history = known.history(key, owner, now, is_released=is_released, parent=parent)
     braked = judge_removals(steps, history, lambda _: False, now, now)
-    known.record_if_current(key, now, braked)
+    known.record_judgement_if_current(key, now, braked)
     return braked.held_removals is not None
 
 
@@ -225,7 +225,7 @@ def test_siblings_that_are_judged_at_once_do_not_slip_through() -> None:
             judged.append((number, key, history, judge_removals(steps, history, lambda _: False, 0.0, 0.0)))
         waiting = []
         for number, key, history, braked in judged:
-            if not crowd.known.record_if_current(key, 0.0, braked, history.siblings):
+            if not crowd.known.record_judgement_if_current(key, 0.0, braked, history.siblings):
                 waiting.append(number)
             elif braked.held_removals is None:
                 gone.append(number)

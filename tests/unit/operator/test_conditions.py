@@ -10,7 +10,15 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, Reg
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Failure, Plan, PlanOutcome, Refusal, RefusalReason
+from eurekube_provider.core.plan import (
+    Action,
+    Change,
+    FailedChange,
+    Plan,
+    PlanOutcome,
+    Refusal,
+    RefusalReason,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
@@ -80,7 +88,7 @@ def test_nothing_is_desired() -> None:
 )
 def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, ...], reason: str) -> None:
     """Ready is False, since callers find no instance although there are endpoints."""
-    desired = DesiredInstances(endpoints_left_out=left_out, has_endpoints=True)
+    desired = DesiredInstances(left_out_endpoint_sentences=left_out, has_endpoints=True)
     one = report(SYNCER, desired, Plan(), DONE, ())
     assert said(one) == (False, reason, True, "Synced")
     assert [*one.problems] == [reason][: len(left_out)]
@@ -92,7 +100,7 @@ def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
     mine = instances(Status.UP)
     one = report(
         SYNCER,
-        DesiredInstances(mine, endpoints_left_out=("1 endpoint without the TCP port http",)),
+        DesiredInstances(mine, left_out_endpoint_sentences=("1 endpoint without the TCP port http",)),
         Plan(),
         DONE,
         mine,
@@ -167,7 +175,7 @@ def test_refusals_and_failures() -> None:
     mine = instances(Status.UP)[0]
     theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
     refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
-    failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
+    failure = FailedChange(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
     one = report(SYNCER, DesiredInstances((mine,)), refused, PlanOutcome((), (failure,)), ())
     assert set(one.problems) == {"Conflict", "SelfRegistered"}
     assert (one.refused, one.synced.reason) == (2, "Conflict")
@@ -202,7 +210,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     unchecked drain makes it Unknown.
     """
     both = instances(Status.UP, Status.UP)
-    one = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem="too short")
+    one = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem_sentence="too short")
     assert said(one) == (True, "Synced", True, "Synced")
     drain = Problem("DrainTooShort", "too short", SYNCER_REMEDIES["DrainTooShort"])
     assert (one.problems, one.unchecked_condition_types) == ({"DrainTooShort": drain}, frozenset())
@@ -212,7 +220,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
         "NotAllowed": Problem("NotAllowed", "no", SYNCER_REMEDIES["NotAllowed"]),
         "DrainTooShort": drain,
     }
-    unknown = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem=None)
+    unknown = report(SYNCER, DesiredInstances(both), Plan(), DONE, both, drain_problem_sentence=None)
     assert (dict(unknown.problems), set(unknown.unchecked_condition_types)) == ({}, {"DrainTooShort"})
 
 

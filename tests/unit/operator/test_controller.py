@@ -72,8 +72,8 @@ def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, 
     cluster's does not.
     """
     played = PlayedOperator()
-    played.previous_names = ("earlier",)
-    played.controller.enqueue_owner(f"cluster/{cluster}/shop/rating")
+    played.previous_cluster_names = ("earlier",)
+    played.controller.enqueue_syncer_of_owner(f"cluster/{cluster}/shop/rating")
     assert bool(played.queue.depth) is is_ours
 
 
@@ -211,22 +211,22 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
         on_changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
     )
     (peer,) = registry.peers.peers
-    watch.check()
+    watch.check_and_report()
     peer.traffic.note_request_begins()
 
     def is_noticed() -> bool:
-        watch.check()
+        watch.check_and_report()
         return bool(changes)
 
     wait_until(is_noticed, "trouble", 10)
-    watch.check()
+    watch.check_and_report()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
     peer.traffic.note_request_ended("GET", "none", 5.0)  # timed out, and asked again
     peer.traffic.note_request_begins()
-    watch.check()
+    watch.check_and_report()
     peer.traffic.note_request_ended("GET", "200", 0.1)
-    watch.check()
+    watch.check_and_report()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
 
@@ -280,11 +280,11 @@ def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) ->
     running.controller.lead()
     history = running.controller.history
     wait_until(lambda: running.says("Synced") and running.controller.is_idle, "it", 10)
-    assert (set(history.last), set(history.succeeded_at())) == ({KEY}, {KEY})
+    assert (set(history.last), set(history.last_success_times())) == ({KEY}, {KEY})
     recent = history.recent_changes()
     wait_until(running.controller.pause_and_check_idle, "all that was begun", 10)
     running.controller.stand_by()
-    assert (history.last, history.succeeded_at()) == ({}, {})
+    assert (history.last, history.last_success_times()) == ({}, {})
     assert history.recent_changes() == recent
 
 

@@ -163,7 +163,7 @@ class Api(KubeAccess):
     def reconcile(self) -> SyncerResult:
         """Look at all."""
         self.requests.clear()
-        return self.derived.reconcile(self.item(PARENT))
+        return self.derived.reconcile_namespace_syncer(self.item(PARENT))
 
 
 class Clock:
@@ -532,16 +532,16 @@ def test_a_deleted_one_takes_all_with_it(api: Api) -> None:
         api.sync_with_service(("shop", f"all.{name}"))
     api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
     result = api.reconcile()
-    assert (set(result.syncers_to_reconcile), result.ended) == ({RATING, REVIEW}, None)
+    assert (set(result.syncers_to_reconcile), result.completed_deletion) == ({RATING, REVIEW}, None)
     assert api.requests == []
     assert (api.sync_with_service(), api.sync_with_service(REVIEW)) == (
         ["DELETE all.rating"],
         ["DELETE all.review"],
     )
     api.gone(RATING)
-    assert api.reconcile().ended is None
+    assert api.reconcile().completed_deletion is None
     api.gone(REVIEW)
-    assert api.reconcile().ended is not None
+    assert api.reconcile().completed_deletion is not None
     assert api.requests[-1] == "PATCH all"
     assert api.sync_with_service() == []
 
@@ -577,11 +577,11 @@ def test_what_is_orphaned_becomes_a_persons_own(api: Api) -> None:
     more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": [FINALIZER, "orphan"]}
     api.parent(more=more)
     assert api.sync_with_service() == []
-    assert api.reconcile().ended is None
+    assert api.reconcile().completed_deletion is None
     free = api.item()
     del free["metadata"]["ownerReferences"]
     api.put(free)
-    assert api.reconcile().ended is not None
+    assert api.reconcile().completed_deletion is not None
     assert api.sync_with_service() == []
 
 
@@ -794,7 +794,7 @@ def test_a_drain_that_is_too_short_is_reported_of_that_service_alone() -> None:
     namespace.configure()
     item = namespace.sources.syncers.get("shop", "all.b")
     assert item is not None
-    drains.check(namespace.sources.parse_spec(item))
+    drains.check_now(namespace.sources.parse_spec(item))
     assert changed == [("shop", "all.b")]
     for name in namespace.NAMES:
         namespace.reconcile(("shop", f"all.{name}"))

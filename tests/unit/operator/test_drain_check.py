@@ -11,7 +11,12 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import READINESS_GATE, Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
-from eurekube_provider.operator.drain_check import DrainCheck, PodDrainFinding, judge_pod_drain, sample_pods
+from eurekube_provider.operator.drain_check import (
+    DrainCheck,
+    PodDrainFinding,
+    first_and_last_pods_of_workloads,
+    judge_pod_drain,
+)
 from lab.waiting import wait_until
 from tests.unit import held
 
@@ -89,7 +94,7 @@ class World:
     def looks(self, syncer: Syncer = SYNCER) -> list[str]:
         """Run the check once; return the names of the pods that it read."""
         self.asked.clear()
-        self.drains.check(syncer)
+        self.drains.check_now(syncer)
         return list(self.asked)
 
 
@@ -118,7 +123,7 @@ class FakeSources:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Yield a world in which the check waits for almost no time."""
     monkeypatch.setattr(drain_check, "CHECK_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(drain_check, "SECONDS_BETWEEN_PODS", 0.0)
+    monkeypatch.setattr(drain_check, "SECONDS_BETWEEN_POD_READS", 0.0)
     made = World()
     yield made
     made.drains.stop()
@@ -146,22 +151,22 @@ def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
 def test_pods_are_named_by_their_workload(one: Object, subject: str, applies_to_whole_workload: bool) -> None:
     """The message names the Deployment or other workload that a person edits, or the pod if it has none."""
     known = judge_pod_drain(one, 120)
-    assert f"pods of {subject} serve for 0 s" in known.problem
+    assert f"pods of {subject} serve for 0 s" in known.problem_sentence
     assert known.applies_to_whole_workload is applies_to_whole_workload
 
 
 def test_nothing_is_said_of_pods_that_drain_or_go() -> None:
     """A pod that serves long enough, or that is being deleted already, is no problem."""
-    assert judge_pod_drain(of_deployment("x", "abc", slept=120), 120).problem == ""
-    assert judge_pod_drain(of_deployment("x", "abc", slept=20), 20).problem == ""
-    assert judge_pod_drain(pod("a", deletionTimestamp="now"), 120).problem == ""
+    assert judge_pod_drain(of_deployment("x", "abc", slept=120), 120).problem_sentence == ""
+    assert judge_pod_drain(of_deployment("x", "abc", slept=20), 20).problem_sentence == ""
+    assert judge_pod_drain(pod("a", deletionTimestamp="now"), 120).problem_sentence == ""
 
 
 def test_min_ready_seconds_are_not_judged() -> None:
     """A Deployment with ``minReadySeconds: 0``, as with the readiness gate, has no problem by that."""
     gated = of_deployment("x", "abc", slept=120)
     gated["spec"]["readinessGates"] = [{"conditionType": READINESS_GATE}]
-    assert judge_pod_drain(gated, 120).problem == ""
+    assert judge_pod_drain(gated, 120).problem_sentence == ""
 
 
 def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
@@ -173,7 +178,7 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
         {"endpoints": [endpoint(4, "web-6b-z"), endpoint(5, "web-6b-c"), endpoint(6, "alone")]},
         {"endpoints": None},
     ]
-    assert sample_pods(slices) == (
+    assert first_and_last_pods_of_workloads(slices) == (
         [
             (("alone", "10.0.0.6"),) * 2,
             (("db-2", "10.0.0.2"), ("db-10", "10.0.0.9")),
@@ -181,12 +186,13 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
         ],
         False,
     )
-    assert sample_pods([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}]) == ([], True)
+    found = first_and_last_pods_of_workloads([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}])
+    assert found == ([], True)
 
 
 def test_many_workloads_are_sampled() -> None:
     """A hundred pods without owners behind one Service cause few requests."""
-    pods, _ = sample_pods([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
+    pods, _ = first_and_last_pods_of_workloads([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
     assert len(pods) == drain_check.MOST_WORKLOADS_PER_SYNCER
 
 
@@ -195,7 +201,7 @@ def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
     many = [of_deployment(f"{n:04}", "abc") for n in range(1000)]
     world.has(*many)
     assert world.looks() == ["rating-abc-0000"]
-    assert "Deployment shop/rating" in str(world.drains.problem(KEY))
+    assert "Deployment shop/rating" in str(world.drains.problem_sentence(KEY))
     world.has(*many[:500])
     assert world.looks() == []
 
@@ -203,16 +209,16 @@ def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
 def test_a_rollout_that_fixes_it_is_seen_to_its_end(world: World) -> None:
     """The problem lasts as long as one old pod exists; each change of the problem is reported once."""
     old, new = of_deployment("x", "abc", slept=20), of_deployment("y", "def", slept=120)
-    assert world.drains.problem(KEY) is None
+    assert world.drains.problem_sentence(KEY) is None
     world.has(old)
     world.looks()
     world.has(old, new)
     assert world.looks() == ["rating-def-y"]
-    assert "serve for 20 s" in str(world.drains.problem(KEY))
+    assert "serve for 20 s" in str(world.drains.problem_sentence(KEY))
     assert world.checked == [KEY]
     world.has(new)
     assert world.looks() == []
-    assert (world.drains.problem(KEY), world.checked) == ("", [KEY, KEY])
+    assert (world.drains.problem_sentence(KEY), world.checked) == ("", [KEY, KEY])
 
 
 def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
@@ -226,19 +232,19 @@ def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
     for one in world.slices[0]["endpoints"]:
         one["addresses"] = [f"{one['addresses'][0]}0"]
     assert world.looks() == ["db-0", "db-2"]
-    assert world.drains.problem(KEY) == ""
+    assert world.drains.problem_sentence(KEY) == ""
 
 
 def test_endpoints_that_are_no_pods_say_nothing(world: World) -> None:
     """An endpoint that was written by hand, or whose pod does not exist, is no problem."""
     world.has(others=2)
     assert world.looks() == []
-    assert world.drains.problem(KEY) == ""
+    assert world.drains.problem_sentence(KEY) == ""
     world.has(of_deployment("x", "abc"))
     world.pods = {}
     assert world.looks() == ["rating-abc-x"]
     assert world.looks() == []
-    assert world.drains.problem(KEY) == ""
+    assert world.drains.problem_sentence(KEY) == ""
 
 
 def test_a_workload_that_is_scaled_to_zero_is_not_fixed_by_that(world: World) -> None:
@@ -247,7 +253,7 @@ def test_a_workload_that_is_scaled_to_zero_is_not_fixed_by_that(world: World) ->
     world.looks()
     world.has()
     world.looks()
-    assert world.drains.problem(KEY)
+    assert world.drains.problem_sentence(KEY)
 
 
 def test_mode_service_needs_no_drain(world: World) -> None:
@@ -255,7 +261,7 @@ def test_mode_service_needs_no_drain(world: World) -> None:
     world.has(of_deployment("x", "abc"))
     world.looks()
     assert world.looks(replace(SYNCER, mode=Mode.SERVICE)) == []
-    assert world.drains.problem(KEY) == ""
+    assert world.drains.problem_sentence(KEY) == ""
 
 
 def test_nothing_is_kept_of_a_syncer_that_is_gone(world: World) -> None:
@@ -265,7 +271,7 @@ def test_nothing_is_kept_of_a_syncer_that_is_gone(world: World) -> None:
     world.drains.forget(KEY)
     world.syncers.clear()
     world.looks()
-    assert world.drains.problem(KEY) is None
+    assert world.drains.problem_sentence(KEY) is None
     world.syncers[KEY] = {}
     assert world.looks() == ["rating-abc-x"]
 
@@ -286,9 +292,9 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
     world.error = KubernetesError("forbidden", status_code=403)
     world.drains.check_soon(SYNCER)
     wait_until(lambda: len(world.asked) > 1, "another try", 10)
-    assert world.drains.problem(KEY) is None
+    assert world.drains.problem_sentence(KEY) is None
     world.error = None
-    wait_until(lambda: world.drains.problem(KEY), "an answer", 10)
+    wait_until(lambda: world.drains.problem_sentence(KEY), "an answer", 10)
 
 
 def test_a_caller_that_wants_no_check_gets_none() -> None:
@@ -297,5 +303,5 @@ def test_a_caller_that_wants_no_check_gets_none() -> None:
     off.start()
     name = f"unseen-{id(off)}"
     off.check_soon(replace(SYNCER, name=name))
-    assert (off.problem(KEY), off.liveness()) == ("", [])
+    assert (off.problem_sentence(KEY), off.liveness()) == ("", [])
     assert name not in {text for text, _ in held.texts(off)}

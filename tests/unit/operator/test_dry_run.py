@@ -10,9 +10,9 @@ from kubernetes import client
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
-from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
+from eurekube_provider.core.mirror_conditions import MirroredServiceCounts, MirrorReport
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.core.plan import Action, Change, Failure, Plan, PlanOutcome
+from eurekube_provider.core.plan import Action, Change, FailedChange, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
@@ -146,7 +146,7 @@ def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.C
 
 def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     """A change that failed is reported with its error."""
-    failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
+    failure = FailedChange(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
     run_report = RunReport(is_once=True, is_dry=False)
     recorded(run_report, PlanOutcome((), (failure,))).apply(REGISTER, OWNER)
     run_report.record_report(("shop", "rating"), report("Synced"))
@@ -185,7 +185,7 @@ MIRROR = ("shop", "review")
 def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
     """Each write is a line; a dry run prints only the writes of the last reconcile."""
     run_report = RunReport(is_once=True, is_dry=is_dry)
-    shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
+    shown = MirrorReport((MirroredServiceCounts("REVIEW", "review", 1, 1),))
     run_report.record_mirror(MIRROR, shown, ["+ Service review"])
     run_report.record_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
     run_report.print({}, mirrors=[MIRROR])

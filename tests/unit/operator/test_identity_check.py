@@ -14,8 +14,8 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
 from eurekube_provider.core.lease_notes import LeaseNotes, add_lease_notes
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.operator.identity_check import (
-    check_names,
     cluster_name_findings,
+    name_and_namespace_findings,
     unrenewed_registration_findings,
 )
 from eurekube_provider.operator.settings import Settings
@@ -121,7 +121,7 @@ def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[s
         wanted = set(keys)
         return [one for one in instances if one.key in wanted]
 
-    every = check_names(given, api, LEASE, instances, read)
+    every = name_and_namespace_findings(given, api, LEASE, instances, read)
     return [(one.subject, one.state_and_remedy) for one in every if one.is_warning]
 
 
@@ -129,7 +129,7 @@ def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
     """The check names a watched namespace that does not exist, and syncers in namespaces that are no
     longer watched.
     """
-    api = Api(syncer("shop"), syncer("pay"), notes=LeaseNotes(namespaces=("shop", "pay")))
+    api = Api(syncer("shop"), syncer("pay"), notes=LeaseNotes(watched_namespaces=("shop", "pay")))
     renewed = registered("east", namespace="pay")
     old = [replace(one, lease_ends_ms=int((time.time() - 100) * 1000)) for one in renewed]
     ((subject, said),) = found(api, renewed, "shop")

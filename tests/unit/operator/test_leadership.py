@@ -28,7 +28,7 @@ class Candidate:
 
     def __init__(self) -> None:
         self.term = 0
-        self.lease_losses = 0
+        self.lease_loss_count = 0
         self.holds = self.no_replica_can_lead = self.is_renewed_by_another = False
         self.failure: KubernetesError | None = None
         self.holder, self.lease_name = "pod-1", "ops/eurekube-leader"
@@ -83,7 +83,7 @@ def leadership(elector: Candidate) -> Leadership:
 def step(leadership: Leadership, elector: Candidate, tasks: LeaderTasks) -> list[str]:
     """Return the calls that one look at the Lease causes."""
     tasks.done.clear()
-    leadership.step(elector, tasks)  # type: ignore[arg-type]
+    leadership.apply_election_state(elector, tasks)  # type: ignore[arg-type]
     return list(tasks.done)
 
 
@@ -139,7 +139,7 @@ def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candi
     tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
     step(leadership, elector, tasks)
-    elector.term, elector.lease_losses = 2, 1
+    elector.term, elector.lease_loss_count = 2, 1
     assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert not leadership.may_write()
     assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
@@ -164,7 +164,7 @@ def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elec
     elector.no_replica_can_lead, elector.holds, elector.term = False, True, 1
     assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
-    elector.lease_losses, elector.holds = 1, False
+    elector.lease_loss_count, elector.holds = 1, False
     assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert step(leadership, elector, tasks) == ["pause"]
 
@@ -243,7 +243,7 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
     """The error names the holder, its Lease, and the flags that help."""
     access = Leases(eurekube=held())
     with pytest.raises(ConfigurationError) as refused:
-        check_of(access).check()
+        check_of(access).require_no_duplicate()
     said = str(refused.value)
     assert "eurekube-0_1 leads in this cluster by the Lease eurekube/eurekube-leader" in said
     assert "--lease-namespace eurekube" in said
@@ -264,18 +264,18 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
 )
 def test_nobody_leads_elsewhere(leases: dict[str, Any]) -> None:
     """The operator's own Lease, a released Lease, and one that expired long ago are no second operator."""
-    check_of(Leases(**leases)).check()
+    check_of(Leases(**leases)).require_no_duplicate()
 
 
 def test_a_lease_that_is_renewed_is_held_whatever_its_clock_says() -> None:
     """A Lease that changes between two looks is held, even if its holder's clock is hours wrong."""
     access = Leases(eurekube=held(7200))
     check = check_of(access)
-    check.check()
-    check.check()
+    check.require_no_duplicate()
+    check.require_no_duplicate()
     access.leases["eurekube"] = held(7190)
     with pytest.raises(ConfigurationError, match="leads in this cluster"):
-        check.check()
+        check.require_no_duplicate()
 
 
 def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
@@ -285,9 +285,9 @@ def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
     access = Leases()
     access.error = KubernetesError("GET leases: forbidden", status_code=403)
     with pytest.raises(ConfigurationError, match="--lease-namespace default"):
-        check_of(access).check()
+        check_of(access).require_no_duplicate()
     access.leases["default"] = held()
-    check_of(access).check()  # it has served so far, and goes on
+    check_of(access).require_no_duplicate()  # it has served so far, and goes on
 
 
 def test_one_that_comes_later_ends_this_operator() -> None:

@@ -25,23 +25,23 @@ def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
     """
     first = process("0b2c1d3e", ("shop", "pay"))
     metadata = first.add_notes({"name": "eurekube-leader"})
-    assert (first.previous_names(), first.dropped_namespaces()) == ((), frozenset())
+    assert (first.previous_cluster_names(), first.dropped_namespaces()) == ((), frozenset())
     second = process("east", ("shop", "card"), cluster_name="east", previous_cluster_names=("older",))
-    assert second.previous_names() == ("older",)
+    assert second.previous_cluster_names() == ("older",)
     second.load_notes(metadata)
-    assert second.previous_names() == ("0b2c1d3e", "older")
+    assert second.previous_cluster_names() == ("0b2c1d3e", "older")
     assert second.dropped_namespaces() == {"pay"}
     metadata = second.add_notes(metadata)
     notes = parse_lease_notes(metadata)
     assert (notes.operator, notes.cluster_name, notes.is_cluster_name_given) == ("eurekube", "east", True)
-    assert notes.namespaces == ("shop", "card")
+    assert notes.watched_namespaces == ("shop", "card")
     third = process("east", ("shop", "card"))
     third.load_notes(metadata)
-    assert third.previous_names() == ("0b2c1d3e", "older")
+    assert third.previous_cluster_names() == ("0b2c1d3e", "older")
     assert third.dropped_namespaces() == {"pay"}
     again = process("0b2c1d3e", ("pay",))
     again.load_notes(metadata)
-    assert again.previous_names() == ("east", "older")
+    assert again.previous_cluster_names() == ("east", "older")
     assert again.dropped_namespaces() == {"shop", "card"}
     everywhere = process("east")
     everywhere.load_notes(metadata)
@@ -54,8 +54,8 @@ def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
     """
     metadata = process("east", ("shop",)).add_notes({})
     after = parse_lease_notes(process("west", ("pay",), is_long_running=False).add_notes(metadata))
-    assert (after.namespaces, after.dropped_namespaces) == (("shop",), ())
-    assert (after.cluster_name, after.previous_names) == ("west", ("east",))
+    assert (after.watched_namespaces, after.dropped_namespaces) == (("shop",), ())
+    assert (after.cluster_name, after.previous_cluster_names) == ("west", ("east",))
 
 
 def test_each_server_is_noted_with_its_last_answer() -> None:
@@ -67,7 +67,7 @@ def test_each_server_is_noted_with_its_last_answer() -> None:
     peer.traffic.note_usability()
     played.registry.reachability.note_read_and_check_first()
     memory = LeaseMemory(played.parts.settings, Cluster("east", "uid-1"), played.registries)
-    default, elsewhere = parse_lease_notes(memory.add_notes({})).servers
+    default, elsewhere = parse_lease_notes(memory.add_notes({})).server_notes
     assert (default.eureka, default.url, default.error) == ("default", peer.url, "")
     assert default.read_at.endswith("Z")
     assert default.answered_at.endswith("Z")

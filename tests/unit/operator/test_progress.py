@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshReason
-from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
+from eurekube_provider.core.condition_types import Reason, RefreshReason, SyncerCondition
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts, MirrorReport
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.mirror.mirror_status import mirror_status
-from eurekube_provider.operator.progress import INTENDED_STATE_REASONS, STALLED_AFTER_SECONDS, STUCK_REASONS
+from eurekube_provider.operator.progress import (
+    INTENDED_STATE_REASONS,
+    STALLED_AFTER_SECONDS,
+    STUCK_SYNCER_REASONS,
+)
 from eurekube_provider.operator.status import syncer_status
 from eurekube_provider.operator.triggers import trigger_state
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
@@ -47,7 +51,7 @@ def after(item: Object, found: SyncerReport, seconds: float) -> Object:
 SYNCER: Object = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}
 
 
-@pytest.mark.parametrize("reason", sorted(STUCK_REASONS))
+@pytest.mark.parametrize("reason", sorted(STUCK_SYNCER_REASONS))
 def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str) -> None:
     """A syncer with such a problem is Reconciling for two minutes, then Stalled, and neither once the
     problem is solved.
@@ -64,18 +68,18 @@ def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str)
 def test_another_reason_begins_again() -> None:
     """The two minutes until Stalled start anew when the reason changes."""
     item = after(SYNCER, report(Reason.EUREKA_UNREACHABLE), 0)
-    item = after(item, report(ConditionType.NO_PORT), 500)
+    item = after(item, report(SyncerCondition.NO_PORT), 500)
     assert said(item) == {"Reconciling": "NoPort"}
-    item = after(item, report(ConditionType.NO_PORT), 499 + STALLED_AFTER_SECONDS)
+    item = after(item, report(SyncerCondition.NO_PORT), 499 + STALLED_AFTER_SECONDS)
     assert said(item) == {"Reconciling": "NoPort"}
-    assert said(after(item, report(ConditionType.NO_PORT), 500 + STALLED_AFTER_SECONDS)) == {
+    assert said(after(item, report(SyncerCondition.NO_PORT), 500 + STALLED_AFTER_SECONDS)) == {
         "Stalled": "NoPort"
     }
 
 
 @pytest.mark.parametrize(
     "reason",
-    [Reason.EUREKA_UNREACHABLE, ConditionType.BRAKED, Reason.NODES_NOT_READ, Reason.FAILED, "Unheard"],
+    [Reason.EUREKA_UNREACHABLE, SyncerCondition.BRAKED, Reason.NODES_NOT_READ, Reason.FAILED, "Unheard"],
 )
 def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
     """A problem that may pass by itself, or an unknown reason, stays Reconciling."""
@@ -87,7 +91,7 @@ def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
 def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
     """A paused syncer, or one whose pods register themselves, is neither Reconciling nor Stalled."""
     assert said(after(SYNCER, report(reason), 0)) == {}
-    assert said(after(SYNCER, report(ConditionType.NO_PORT, ConditionType.PAUSED), 0)) == {}
+    assert said(after(SYNCER, report(SyncerCondition.NO_PORT, SyncerCondition.PAUSED), 0)) == {}
 
 
 def test_a_note_is_not_waited_for() -> None:
@@ -102,7 +106,7 @@ def test_mirrors_and_stack_refreshes_say_the_same() -> None:
     """Mirrors and StackRefreshes become Stalled for reasons that only a person can change, Reconciling for
     others.
     """
-    services = (MirroredService("REVIEW", "review", 1, 1),)
+    services = (MirroredServiceCounts("REVIEW", "review", 1, 1),)
 
     def mirror(item: Object, kind: str, seconds: float) -> Object:
         found = MirrorReport(services, {kind: Problem(kind, "so")})
@@ -149,7 +153,7 @@ def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-02T03:04:05", None])
 def test_a_time_that_somebody_wrote_is_waited_from_again(time: str | None) -> None:
     """A transition time that cannot be read starts the two minutes anew, and does not prevent the status."""
-    reason = min(STUCK_REASONS)
+    reason = min(STUCK_SYNCER_REASONS)
     item = after(SYNCER, report(reason), 0)
     waits = next(one for one in item["status"]["conditions"] if one["type"] == "Reconciling")
     waits["lastTransitionTime"] = time

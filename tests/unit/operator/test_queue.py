@@ -6,7 +6,7 @@ import threading
 import time
 
 from eurekube_provider.operator.queue import FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS, WorkQueue
-from eurekube_provider.runtime.backoff import backoff
+from eurekube_provider.runtime.backoff import backoff_seconds
 
 
 def test_equal_keys_merge() -> None:
@@ -130,7 +130,7 @@ def test_a_key_may_fail_for_days() -> None:
     for _ in range(2_000):
         last = queue.retry("a")
     assert LONGEST_RETRY_DELAY_SECONDS / 2 <= last <= LONGEST_RETRY_DELAY_SECONDS
-    assert 0.05 <= backoff(2_000, 0.01, 0.1) <= 0.1
+    assert 0.05 <= backoff_seconds(2_000, 0.01, 0.1) <= 0.1
 
 
 def test_closing_ends_every_worker() -> None:

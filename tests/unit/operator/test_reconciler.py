@@ -32,7 +32,7 @@ from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import heirs, reconciler, registries
 from eurekube_provider.operator.dry_run import RecordingRegistry, RunReport
-from eurekube_provider.operator.ended_pods import MOST_PODS_READ
+from eurekube_provider.operator.ended_pods import MOST_PODS_READ_PER_RECONCILE
 from eurekube_provider.operator.registries import Registries
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
@@ -338,10 +338,10 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
         assert [change.action for change in scene.reconcile()] == [Action.DEREGISTER] * 2
         return
     assert scene.reconcile() == []
-    assert bool(scene.result.held_back)
+    assert bool(scene.result.held_removals)
     packed("two", both, *"cdgh")
     assert scene.reconcile() == []
-    assert not scene.result.held_back
+    assert not scene.result.held_removals
     packed("one", [http], *"efab", e=TERMINATING, f={"ready": False})
     scene.reconcile()
     packed("one", [http], *"fa", f={"ready": False})
@@ -355,7 +355,7 @@ def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch:
     """Each reconcile asks the API server about a few vanished pods; later ones ask about the rest, so that
     ended pods are found.
     """
-    living = {f"a{number}" for number in range(2 * MOST_PODS_READ)}
+    living = {f"a{number}" for number in range(2 * MOST_PODS_READ_PER_RECONCILE)}
     asked: set[str] = set()
 
     def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -765,8 +765,8 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     """A new leader waits for a current list of nodes, so that no removed node's address comes back, or for
     its denial.
     """
-    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 3600.0)
-    monkeypatch.setattr(reflector, "LONGEST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector, "FIRST_RETRY_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector, "LONGEST_RETRY_DELAY_SECONDS", 3600.0)
     api, scene = QuietApi(monkeypatch), Scene(mode="service", advertise="NodePort")
     sources = scene.played.sources
     sources.start()
@@ -1035,7 +1035,7 @@ class Deletion:
         """Reconcile the syncer at this time; return the note on what it left behind, if any."""
         self.now = now
         self.scene.reconcile()
-        ended = self.scene.result.ended
+        ended = self.scene.result.completed_deletion
         return ended.left_behind_note if ended else ""
 
     def release(self, *_: Any, **__: Any) -> None:
@@ -1292,7 +1292,7 @@ def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
     present name.
     """
     scene = Scene()
-    scene.played.previous_names = ("earlier",)
+    scene.played.previous_cluster_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     register_under(scene, "earlier", "a", "b")
     assert {(one.action, one.instance.instance_id, one.adopts) for one in scene.reconcile()} == {
@@ -1311,14 +1311,14 @@ def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
     scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
     (left,) = scene.reconcile()
     assert (left.action, left.instance.instance_id) == (Action.DEREGISTER, "a.shop.earlier:rating:8080")
-    scene.played.previous_names = ()  # whatever a later process remembers
+    scene.played.previous_cluster_names = ()  # whatever a later process remembers
     assert scene.reconcile() == []
 
 
 def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
     """A paused syncer takes no instance over, but counts those under a former name as registered."""
     scene = Scene()
-    scene.played.previous_names = ("earlier",)
+    scene.played.previous_cluster_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY)
     register_under(scene, "earlier", "a", "b")
     scene.edited(paused=True)

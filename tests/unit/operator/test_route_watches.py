@@ -107,7 +107,7 @@ def test_what_is_not_allowed_is_not_watched(
     """Without ``--advertise-from`` the operator asks for nothing that it has no right to."""
     watches = made(allowed)
     watches.watch_needed_kinds(KEY, INGRESS)
-    assert (watched(watches), watches.routes(INGRESS), watches.failure(INGRESS)) == ({}, None, "")
+    assert (watched(watches), watches.routes(INGRESS), watches.failure_text(INGRESS)) == ({}, None, "")
     assert api.lists["ingresses"] == 0
 
 
@@ -144,11 +144,11 @@ def test_a_kind_that_is_not_installed(made: Made, api: QuietApi) -> None:
     watches = made()
     watches.watch_needed_kinds(KEY, GATEWAY)
     watches.watch_needed_kinds(("shop", "other"), INGRESS)
-    wait_until(lambda: bool(watches.failure(GATEWAY)), "the answer", 20.0)
+    wait_until(lambda: bool(watches.failure_text(GATEWAY)), "the answer", 20.0)
     assert watches.routes(GATEWAY) is None
-    assert "does not know the kind httproutes.gateway.networking.k8s.io" in watches.failure(GATEWAY)
+    assert "does not know the kind httproutes.gateway.networking.k8s.io" in watches.failure_text(GATEWAY)
     read(watches, INGRESS)
-    assert watches.failure(INGRESS) == ""
+    assert watches.failure_text(INGRESS) == ""
 
 
 def test_a_kind_that_may_not_be_read(made: Made, api: QuietApi) -> None:
@@ -156,9 +156,9 @@ def test_a_kind_that_may_not_be_read(made: Made, api: QuietApi) -> None:
     api.refuse("ingresses", 403)
     watches = made(namespaces=("shop",))
     watches.watch_needed_kinds(KEY, INGRESS)
-    wait_until(lambda: bool(watches.failure(INGRESS)), "the answer", 20.0)
+    wait_until(lambda: bool(watches.failure_text(INGRESS)), "the answer", 20.0)
     assert watches.routes(INGRESS) is None
-    assert watches.failure(INGRESS) == "ingresses cannot be read"
+    assert watches.failure_text(INGRESS) == "ingresses cannot be read"
 
 
 def test_another_namespace_that_may_not_be_read(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

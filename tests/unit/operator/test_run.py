@@ -40,7 +40,9 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         maker = Mock(return_value=made)
         monkeypatch.setattr(module, name, Mock(return_value=made, load=maker))
     monkeypatch.setattr(
-        module, "REGISTRY_BY_CONNECTION_CLASS", {"Connection": Mock(return_value=parts.EurekaRegistry)}
+        module,
+        "REGISTRY_FACTORY_BY_CONNECTION_CLASS",
+        {"Connection": Mock(return_value=parts.EurekaRegistry)},
     )
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
     parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
@@ -49,7 +51,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     parts.EurekaRegistry.condition.return_value = Healthy()
     parts.Leadership.run_tasks.side_effect = lambda *_: parts.reset_mock()
     monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", parts.BackgroundSelfCheck)
-    monkeypatch.setattr(module, "freeze_present_objects", lambda: None)  # of the tests' own process
+    monkeypatch.setattr(module, "freeze_objects_and_collect_rarely", lambda: None)  # of the tests' process
     connections = {"default": Connection.parse(URL)}
     module.run(Settings(connections, cluster_name="lab", leader_elect=False, web_address=""), stop)
     return [name for name, _, _ in parts.mock_calls]

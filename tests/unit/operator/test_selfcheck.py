@@ -22,13 +22,13 @@ from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     GATE_NAMESPACE_RULES,
     NAMESPACE_RULES,
-    ROUTE_NAMESPACE_RULES,
+    ROUTE_NAMESPACE_RULE_BY_ADVERTISE,
     election_rules,
     pulumi_stack_rule,
 )
@@ -95,9 +95,7 @@ class FakeAccess(KubeAccess):
 
 def warnings(findings: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Return check, subject and detail of each warning."""
-    return [
-        (one.check, one.subject, one.explanation) for one in findings if one.verdict is CheckVerdict.WARNING
-    ]
+    return [(one.check, one.subject, one.detail) for one in findings if one.verdict is CheckVerdict.WARNING]
 
 
 def test_nothing_is_missing() -> None:
@@ -142,7 +140,7 @@ def test_a_credential_by_plain_http_is_one_warning(
     found = check_encryption("default", Connection.parse(urls, **credentials))
     assert len(found) == len(warnings(found)) == (expected is not None)
     assert "s3cret" not in str(found)
-    assert expected is None or expected in found[0].explanation
+    assert expected is None or expected in found[0].detail
 
 
 def test_missing_verbs_are_named_by_namespace() -> None:
@@ -177,7 +175,7 @@ def test_every_right_has_its_consequence() -> None:
     rules = (
         *NAMESPACE_RULES,
         *GATE_NAMESPACE_RULES,
-        *ROUTE_NAMESPACE_RULES.values(),
+        *ROUTE_NAMESPACE_RULE_BY_ADVERTISE.values(),
         *CLUSTER_RULES,
         *election_rules("lease"),
         pulumi_stack_rule("shop"),
@@ -220,7 +218,7 @@ def test_a_cluster_without_the_gateway_api() -> None:
     assert warnings(findings) == []
     notes = [one for one in findings if one.verdict is CheckVerdict.NOTE]
     assert [one.subject for one in notes] == ["gateways", "httproutes"]
-    assert "does not know httproutes.gateway.networking.k8s.io" in notes[1].explanation
+    assert "does not know httproutes.gateway.networking.k8s.io" in notes[1].detail
 
 
 def test_the_right_to_be_elected() -> None:
@@ -250,7 +248,7 @@ def test_without_the_crd_of_stack_refreshes() -> None:
     findings = check_kubernetes(access, ())
     assert warnings(findings) == []
     (note,) = (one for one in findings if one.verdict is CheckVerdict.NOTE)
-    assert "eurekube crds | kubectl apply -f -" in note.explanation
+    assert "eurekube crds | kubectl apply -f -" in note.detail
 
 
 def test_a_stack_that_is_a_target() -> None:
@@ -281,11 +279,11 @@ def test_an_api_that_does_not_tell(access: FakeAccess, subject: str, words: str)
 class FakePeer(Peer):
     """A server whose status is ``answer``."""
 
-    def __init__(self, url: str, answer: ServerStatus | RegistryError, *, batches: bool = True) -> None:
+    def __init__(self, url: str, answer: StatusPage | RegistryError, *, batches: bool = True) -> None:
         super().__init__(url, Connection((url,)))
         self.answer, self.batches = answer, batches
 
-    def read_status(self) -> ServerStatus:
+    def read_status(self) -> StatusPage:
         """Return the answer, or raise it."""
         if isinstance(self.answer, RegistryError):
             raise self.answer
@@ -303,9 +301,9 @@ class FakePeer(Peer):
         return [ItemResponse(200) for _ in items]
 
 
-def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
+def status(*replicas: str, ahead: float = 0.0) -> StatusPage:
     """Return the status of a server that replicates to these URLs."""
-    return ServerStatus("0 days 00:03", 1, replicas, ahead)
+    return StatusPage("0 days 00:03", 1, replicas, ahead)
 
 
 def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:
@@ -339,13 +337,13 @@ def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
     """The reason is no warning, and contains no credentials of a peer's URL."""
     found = eureka(server)
     assert warnings(found) == []
-    assert words in found[-1].explanation
-    assert "p4ss" not in found[-1].explanation
+    assert words in found[-1].detail
+    assert "p4ss" not in found[-1].detail
 
 
 def test_a_chosen_mode_is_not_judged() -> None:
     """If a person chose the mode rest or batch, the check reports it without a verdict on batches."""
-    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].explanation == "the mode is rest"
+    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
 
 
 @pytest.mark.parametrize(
@@ -358,7 +356,7 @@ def test_a_chosen_mode_is_not_judged() -> None:
         (status(ahead=-90.0), "90 s behind this machine's"),
     ],
 )
-def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -> None:
+def test_servers_that_hamper(answer: StatusPage | RegistryError, words: str) -> None:
     """A warning names the server's URL and what is wrong."""
     ((_, subject, explanation),) = warnings(eureka(FakePeer("http://a/e", answer)))
     assert subject == "default http://a/e"

@@ -29,7 +29,7 @@ from eurekube_provider.operator.watches import (
     OnDemandWatches,
     trim_custom_resource,
     trim_node,
-    trim_pod,
+    trim_pod_to_labels,
     trim_service,
     trim_slice,
 )
@@ -370,7 +370,7 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
 def test_of_pods_and_nodes_little_is_kept() -> None:
     """A pod's labels are kept, and a node's addresses and condition Ready."""
     pod = {"metadata": {"namespace": "shop", "name": "a", "labels": {"v": "1"}, "annotations": {"x": "y"}}}
-    assert trim_pod(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
+    assert trim_pod_to_labels(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}
     node = {
         "metadata": {"name": "n", "labels": {}},
@@ -467,9 +467,12 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
         metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
         endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
         slices.apply_event("ADDED", {"metadata": metadata, "endpoints": endpoints})
-    assert operator.sources.count_wanted_by_eureka() == {"default": 3, "other": 1}
-    assert sorted(operator.sources.syncers_at_eureka("other")) == [("shop", "gone"), ("shop", "order")]
-    assert sorted(operator.sources.syncers_at_eureka("default")) == [
+    assert operator.sources.estimate_wanted_by_eureka() == {"default": 3, "other": 1}
+    assert sorted(operator.sources.syncers_at_eureka_or_being_deleted("other")) == [
+        ("shop", "gone"),
+        ("shop", "order"),
+    ]
+    assert sorted(operator.sources.syncers_at_eureka_or_being_deleted("default")) == [
         ("shop", "gone"),
         ("shop", "odd"),
         ("shop", "rating"),

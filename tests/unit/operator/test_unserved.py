@@ -86,8 +86,8 @@ def test_what_somebody_renews_is_served() -> None:
     scene = Scene("pay")
     for seconds in (0, 30, 60, 90, 120):
         scene.renewed(NOW + seconds - 20)
-        assert scene.unserved.search(NOW + seconds) == {}
-    assert (scene.api.patched, scene.unserved.count) == ([], 0)
+        assert scene.unserved.search_and_report(NOW + seconds) == {}
+    assert (scene.api.patched, scene.unserved.unserved_count) == ([], 0)
 
 
 def test_an_unrenewed_instance_is_reported_with_status_unknown(
@@ -99,16 +99,16 @@ def test_an_unrenewed_instance_is_reported_with_status_unknown(
     scene = Scene()
     scene.renewed(NOW - 100)
     with caplog.at_level(logging.WARNING):
-        assert list(scene.unserved.search(NOW)) == [KEY]
+        assert list(scene.unserved.search_and_report(NOW)) == [KEY]
     assert [one.message for one in caplog.records] == [
         "found a syncer that no operator serves, reporting it in its status if that lasts"
     ]
-    assert (scene.api.patched, scene.unserved.count) == ([], 1)
+    assert (scene.api.patched, scene.unserved.unserved_count) == ([], 1)
     scene.connection.held.clear()
-    assert list(scene.unserved.search(NOW + 60)) == [KEY]
+    assert list(scene.unserved.search_and_report(NOW + 60)) == [KEY]
     assert scene.api.patched == []
     for seconds in (90, 120):
-        assert list(scene.unserved.search(NOW + seconds)) == [KEY]
+        assert list(scene.unserved.search_and_report(NOW + seconds)) == [KEY]
     assert scene.api.patched == ["pay"]
     assert scene.events.published == [("pay", "NotServed")]
 
@@ -119,12 +119,12 @@ def test_who_is_served_elsewhere_is_left_alone() -> None:
     """
     scene = Scene("pay")
     healthy = scene.api.items["pay"]
-    scene.unserved.search(NOW)
-    scene.unserved.search(NOW + 90)
+    scene.unserved.search_and_report(NOW)
+    scene.unserved.search_and_report(NOW + 90)
     assert scene.api.patched == ["pay"]
     scene.api.items["pay"] = healthy
     for seconds in (120, 150, 300):
-        assert scene.unserved.search(NOW + seconds) == {}
+        assert scene.unserved.search_and_report(NOW + seconds) == {}
     assert scene.api.patched == ["pay"]
 
 
@@ -132,7 +132,7 @@ def test_what_this_operator_never_had_is_not_missed() -> None:
     """A syncer without instances in this operator's Eureka may be registered at another one."""
     scene = Scene()
     for seconds in (0, 90, 180):
-        assert scene.unserved.search(NOW + seconds) == {}
+        assert scene.unserved.search_and_report(NOW + seconds) == {}
     assert scene.api.patched == []
 
 
@@ -141,8 +141,8 @@ def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest
     scene = Scene("pay", "empty")
     scene.renewed(NOW - 5)
     with caplog.at_level(logging.WARNING):
-        scene.unserved.search(NOW)
-        scene.unserved.search(NOW + 30)
+        scene.unserved.search_and_report(NOW)
+        scene.unserved.search_and_report(NOW + 30)
     (record,) = caplog.records
     assert (vars(record)["namespace"], vars(record)["syncers"]) == ("pay", "billing")
 
@@ -153,13 +153,13 @@ def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixtu
     """
     scene = Scene(namespaces=("shop", "pey"))
     with caplog.at_level(logging.WARNING):
-        scene.unserved.search(NOW)
-        scene.unserved.search(NOW + 30)
+        scene.unserved.search_and_report(NOW)
+        scene.unserved.search_and_report(NOW + 30)
     (record,) = caplog.records
     assert vars(record)["namespace"] == "pey"
     assert vars(record)["hint"] == "--watch-namespace pay"
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        Scene(namespaces=("shop", "empty")).unserved.search(NOW)
-        Scene(namespaces=("shop", "pay", "pey")).unserved.search(NOW)
+        Scene(namespaces=("shop", "empty")).unserved.search_and_report(NOW)
+        Scene(namespaces=("shop", "pay", "pey")).unserved.search_and_report(NOW)
     assert caplog.records == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.sliding_window import MAX_COUNTED_CHANGES, SlidingWindow
+from eurekube_provider.core.sliding_window import MAX_COUNTED_CHANGES, SlidingChangeWindow
 from eurekube_provider.operator import watches
 from eurekube_provider.operator.watches import (
     MOST_TERMINATING_REMEMBERED,
@@ -54,7 +54,7 @@ def test_a_pod_that_is_back_has_not_left() -> None:
 def test_however_many_go_at_once_there_is_a_bound() -> None:
     """Beyond the bound the oldest endpoints are forgotten."""
     seen = TerminatingEndpoints()
-    window: SlidingWindow[str, int] = SlidingWindow(60.0)
+    window: SlidingChangeWindow[str, int] = SlidingChangeWindow(60.0)
     names = [f"pod-{number}" for number in range(MOST_TERMINATING_REMEMBERED + 5)]
     gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
     seen.update_from_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})

@@ -22,15 +22,15 @@ from eurekube_provider.provider.wire import UNKNOWN_TEXT, decode_properties, enc
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.defaults import (
-    DERIVABLE_INPUTS,
-    DERIVABLE_OUTPUTS,
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
     with_defaults,
     without_derivable,
 )
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
@@ -108,8 +108,8 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     """Return a fake Eureka that records its requests."""
     made = FakeEureka()
     monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
-    for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
+    monkeypatch.setattr(registry_lists, "LIST_CACHE_SECONDS", -1.0)
+    for memory in (DECLARED_RESOURCES, SHARED_RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
 
@@ -310,11 +310,11 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
     owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
     olds = check({}, {**program, **ours, "owner": owners[0]}).properties
     inputs = check(olds, {**program, **ours, "owner": owners[1]}).properties
-    short = without_derivable(inputs, DERIVABLE_INPUTS)
+    short = without_derivable(inputs, DERIVABLE_INPUT_NAMES)
     assert with_defaults(short) == inputs
     assert check(short, {**program, **ours, "owner": owners[1]}).properties == inputs
     outputs = with_defaults({**inputs, **drawn})
-    assert with_defaults(without_derivable(outputs, DERIVABLE_OUTPUTS)) == outputs
+    assert with_defaults(without_derivable(outputs, DERIVABLE_OUTPUT_NAMES)) == outputs
 
 
 def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:

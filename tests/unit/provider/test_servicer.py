@@ -26,7 +26,7 @@ from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.registrations import registry_lists, resource
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN
@@ -58,8 +58,8 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     """Return a fake Eureka, which every connection reaches."""
     made = FakeEureka()
     monkeypatch.setattr(SHARED_PEERS, "get", FakeServers({URL: made}))
-    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
-    for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
+    monkeypatch.setattr(registry_lists, "LIST_CACHE_SECONDS", -1.0)
+    for memory in (DECLARED_RESOURCES, SHARED_RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
 
@@ -163,7 +163,7 @@ def test_progress_is_shown_at_its_resource_for_a_moment(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Progress messages are ephemeral: the engine shows them beside the resource and does not keep them."""
-    monkeypatch.setattr(resource, "EPHEMERAL_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(resource, "EPHEMERAL_MESSAGE_INTERVAL_SECONDS", 0.0)
     named = _named("rating", "eurekube:index:Application")
     many = {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "192.0.2.1"}}}
     inputs = stub.Check(proto.CheckRequest(news=encode_properties(many), **named)).inputs

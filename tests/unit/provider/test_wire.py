@@ -14,7 +14,7 @@ from eurekube_provider.provider.wire import (
     decode_properties,
     encode_properties,
 )
-from eurekube_provider.registrations.members import APPLICATION_INPUTS, APPLICATION_OUTPUTS
+from eurekube_provider.registrations.members import APPLICATION_INPUT_NAMES, APPLICATION_OUTPUT_NAMES
 from eurekube_provider.registrations.names import INSTANCES_PROPERTY, to_camel_case, to_snake_case
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES
 from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 def test_names_are_the_schemas_and_come_back() -> None:
     """Every property's name converts between snake and camel case, whichever provider wrote the state."""
-    for name in {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUTS, *APPLICATION_OUTPUTS}:
+    for name in {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES}:
         assert to_snake_case(to_camel_case(name)) == to_snake_case(name) == name
     for written in ("hostName", "host_name"):
         assert decode_properties(message({written: "a", "__provider": "x"})).properties == {"host_name": "a"}

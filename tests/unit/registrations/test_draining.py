@@ -15,7 +15,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import (
-    drain,
+    drain_and_find_registered_again,
     find_leftover_marks_of_earlier_run,
     undo_drain,
     undo_drains,
@@ -114,7 +114,7 @@ def interrupt(_seconds: float) -> None:
 def test_the_mark_stands_before_the_status_and_all_wait_once() -> None:
     """If the process dies at any point, an OUT_OF_SERVICE without a mark was set by a person."""
     server, waits = Server(ONE, TWO), list[float]()
-    drain([(server.peer, ONE), (server.peer, TWO)], 100, waits.append)
+    drain_and_find_registered_again([(server.peer, ONE), (server.peer, TWO)], 100, waits.append)
     for name in ("one", "two"):
         marked, out = (
             server.requests.index(f"{what}") for what in (f"register {name}", f"set {name} OUT_OF_SERVICE")
@@ -130,7 +130,7 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     server = Server(ONE)
     server.dies_after = requests
     with pytest.raises(Killed):
-        drain([(server.peer, ONE)], 100, interrupt)
+        drain_and_find_registered_again([(server.peer, ONE)], 100, interrupt)
     assert len(server.requests) == requests
     is_marked = LEAVING_KEY in server.held[ONE.key].metadata
     assert is_marked or server.held[ONE.key].status is Status.UP
@@ -145,7 +145,7 @@ def test_an_interrupted_drain_is_put_back_at_once() -> None:
     """The interrupted process itself puts the instances in service again."""
     server = Server(ONE, TWO)
     with pytest.raises(DrainInterrupted, match=r"A one and 1 more: interrupted, .* in service again"):
-        drain([(server.peer, ONE), (server.peer, TWO)], 100, interrupt)
+        drain_and_find_registered_again([(server.peer, ONE), (server.peer, TWO)], 100, interrupt)
     assert set(server.standing().values()) == {(Status.UP, False)}
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_put_back_keeps_its_mark(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(server, "clear_status", refuse)
     with pytest.raises(DrainInterrupted, match=r"1 could not be put back .* \(no connection\)"):
-        drain([(server.peer, ONE)], 100, interrupt)
+        drain_and_find_registered_again([(server.peer, ONE)], 100, interrupt)
     assert server.standing() == {"one": (Status.OUT_OF_SERVICE, True)}
     with pytest.raises(RegistryUnreachable):
         undo_drains(server.peer, [ONE])
@@ -169,11 +169,11 @@ def test_one_that_an_interrupted_drain_left_waits_once_more() -> None:
     not waited for.
     """
     server, waits = Server(ONE, TWO), list[float]()
-    drain([(server.peer, ONE)], 100, no_wait)
+    drain_and_find_registered_again([(server.peer, ONE)], 100, no_wait)
     server.set_status(TWO, Status.OUT_OF_SERVICE)
-    drain([(server.peer, server.held[TWO.key])], 100, waits.append)
+    drain_and_find_registered_again([(server.peer, server.held[TWO.key])], 100, waits.append)
     assert waits == []
-    drain([(server.peer, each) for each in server.held.values()], 100, waits.append)
+    drain_and_find_registered_again([(server.peer, each) for each in server.held.values()], 100, waits.append)
     assert waits == [100]
     assert server.standing() == {"one": (Status.OUT_OF_SERVICE, True), "two": (Status.OUT_OF_SERVICE, False)}
 

@@ -198,8 +198,8 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
     previous = Registration.from_properties(state(status=OUT.value))
     wanted = Registration.from_properties(checked())
     have = replace(wanted.instance, status=held) if held else None
-    assert wanted.lift_no_longer_enforced_status(previous, have).enforced_status is expected
-    lifted = wanted.lift_no_longer_enforced_status(wanted, replace(wanted.instance, status=OUT))
+    assert wanted.enforce_up_once_where_status_lifted(previous, have).enforced_status is expected
+    lifted = wanted.enforce_up_once_where_status_lifted(wanted, replace(wanted.instance, status=OUT))
     assert lifted.enforced_status is None
 
 

@@ -28,9 +28,9 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.importing import (
     import_application,
     import_instance,
-    mark_not_adopted,
+    mark_not_adopted_unless_owned,
 )
-from eurekube_provider.registrations.properties import INCARNATION, Properties
+from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Properties
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
@@ -62,7 +62,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr(CANCELLATION, "make_interruptible_sleep", lambda: lambda _: None)
     DECLARED_RESOURCES.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(registry_lists, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(registry_lists, "LIST_CACHE_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -116,12 +116,16 @@ def test_a_removal_takes_its_own_incarnation_only(
     """
     old, new = created(kind, drain_seconds=9), created(kind, drain_seconds=9)
     stands = dict(eureka.held)
-    assert {each.incarnation for each in stands.values()} == {new[INCARNATION]} != {old[INCARNATION]}
+    assert (
+        {each.incarnation for each in stands.values()}
+        == {new[INCARNATION_PROPERTY]}
+        != {old[INCARNATION_PROPERTY]}
+    )
     run(kind).delete("", old)
     assert eureka.held == stands
     assert "was left as it is" in capsys.readouterr().err
     updated = dict(run(kind).update("", new, checked(kind, metadata={"tier": "2"})).outs or {})
-    assert updated[INCARNATION] == new[INCARNATION]
+    assert updated[INCARNATION_PROPERTY] == new[INCARNATION_PROPERTY]
     run(kind).delete("", updated)
     assert eureka.held == {}
     assert servers.users == {URL: None}
@@ -138,7 +142,7 @@ def test_a_state_without_an_incarnation_goes_on(
     """
     assert servers
     old = created(kind)
-    del old[INCARNATION]
+    del old[INCARNATION_PROPERTY]
     metadata = {
         key: {name: value for name, value in each.metadata.items() if name != "eurekube.incarnation"}
         for key, each in eureka.held.items()
@@ -151,11 +155,11 @@ def test_a_state_without_an_incarnation_goes_on(
     assert eureka.held == earlier
     moved = created(kind)
     run(kind).delete("", old)
-    assert {each.incarnation for each in eureka.held.values()} == {moved[INCARNATION]}
+    assert {each.incarnation for each in eureka.held.values()} == {moved[INCARNATION_PROPERTY]}
     result = run(kind).read("x", old)
     assert run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
     new = dict(run(kind).update("", old, checked(kind, metadata={"tier": "2"})).outs or {})
-    assert INCARNATION not in new
+    assert INCARNATION_PROPERTY not in new
     assert {each.incarnation for each in eureka.held.values()} == {""}
     run(kind).delete("", old)
     assert eureka.held == {}
@@ -173,7 +177,7 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
     provider = run(kind)
     assert not provider.diff("", old, checked(kind)).changes
     provider.delete("", moved)
-    assert {each.incarnation for each in eureka.held.values()} == {old[INCARNATION]}
+    assert {each.incarnation for each in eureka.held.values()} == {old[INCARNATION_PROPERTY]}
     run(kind).delete("", old)
     assert eureka.held == {}
 
@@ -241,7 +245,7 @@ def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
     result = run(kind).read("x", state)
     assert run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
     healed = dict(run(kind).update("", dict(result.outs or {}), checked(kind)).outs or {})
-    assert {each.incarnation for each in eureka.held.values()} == {state[INCARNATION]}
+    assert {each.incarnation for each in eureka.held.values()} == {state[INCARNATION_PROPERTY]}
     assert not run(kind).diff("", healed, checked(kind)).changes
 
 
@@ -743,7 +747,7 @@ def test_what_was_only_imported_is_not_taken_over(
     found = imports(id_, cast("StackOwner", parse_owner(kind[1]["owner"])), URL, servers(Connection((URL,))))
     assert found is not None
     if is_marked:
-        found = mark_not_adopted(found)
+        found = mark_not_adopted_unless_owned(found)
         assert "service_url" not in found.properties
     state = dict(found.properties)
     inputs = {name: value for name, value in found.inputs.items() if name != "on_conflict"}
@@ -760,8 +764,8 @@ def test_what_was_only_imported_is_not_taken_over(
     assert eureka.held == {there.key: there}
     state = up(state, on_conflict="adopt")
     assert eureka.held[there.key].owner == kind[1]["owner"]
-    assert eureka.held[there.key].incarnation == state.get(INCARNATION, "")
-    assert (INCARNATION in state) is is_marked
+    assert eureka.held[there.key].incarnation == state.get(INCARNATION_PROPERTY, "")
+    assert (INCARNATION_PROPERTY in state) is is_marked
     eureka.held[there.key] = there
     refreshed = dict(run(kind).read("x", state).outs or {})
     for each in (state, refreshed) if is_marked else (state,):

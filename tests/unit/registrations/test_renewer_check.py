@@ -10,7 +10,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.renewer_check import (
-    RENEWED_AFTER_SECONDS,
+    RENEWED_BY_SOMEBODY_AFTER_SECONDS,
     RenewerCheck,
     is_renewer_at_work,
 )
@@ -44,7 +44,7 @@ def test_what_stands_for_long_is_renewed() -> None:
     """An old instance proves that its renewer works; new instances prove nothing, and other renewers' do
     not count.
     """
-    long = RENEWED_AFTER_SECONDS + 1
+    long = RENEWED_BY_SOMEBODY_AFTER_SECONDS + 1
     assert is_renewer_at_work([of("eurekube", long), of("eurekube", 1)], "eurekube", NOW) is True
     assert is_renewer_at_work([of("eurekube", 1)], "eurekube", NOW) is None
     assert is_renewer_at_work([of("other", long)], "eurekube", NOW) is False

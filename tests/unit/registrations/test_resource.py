@@ -15,7 +15,7 @@ from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import resource as module
 from eurekube_provider.registrations.renewer_check import RenewerCheck
 from eurekube_provider.registrations.resource import (
-    INSTANCE_REGISTRATION_TYPE,
+    INSTANCE_REGISTRATION_KIND,
     CreatedResource,
     RegistrationResource,
 )
@@ -36,11 +36,11 @@ def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
     cluster.clock.advance(3_600_000)
     world = World(cluster)
     world.watch = lambda what: asked.update([_named(what)])
-    monkeypatch.setattr(module, "RENEWER_CHECK", RenewerCheck())
-    monkeypatch.setattr(module, "REMOVAL_CHECKS", RemovalChecks(lambda _: None))
+    monkeypatch.setattr(module, "SHARED_RENEWER_CHECK", RenewerCheck())
+    monkeypatch.setattr(module, "SHARED_REMOVAL_CHECKS", RemovalChecks(lambda _: None))
     with owned(world), closing(Peers(Connection(URLS[:count]))) as peers:
         monkeypatch.setattr(SHARED_PEERS, "get", lambda _: peers)
-        resource = RegistrationResource(INSTANCE_REGISTRATION_TYPE, lambda _: None, lambda _: None)
+        resource = RegistrationResource(INSTANCE_REGISTRATION_KIND, lambda _: None, lambda _: None)
         _create(resource, count, "192.0.2.1")
         assert asked == {"list": 1, "read": looks + 1, "POST": 1}
         asked.clear()

@@ -19,7 +19,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.runtime import bounded_http
-from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pools
+from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
 SECONDS = 0.3
 """Time-out of the requests in seconds; dripping servers send a byte each tenth of it."""
@@ -247,13 +247,13 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
 
     with hostile(serve) as address:
         host, _, port = address.partition(":")
-        made = bounded_pools(1_000_000)["http"]
+        made = bounded_pool_classes(1_000_000)["http"]
         with made(host, int(port)) as pool:
             assert read(pool) == 10_000
             monkeypatch.setattr(bounded_http, "MAX_TIMEOUTS_PER_ANSWER", 2)
             with pytest.raises(AnswerTooSlow):
                 read(pool)
-        with bounded_pools(1000)["http"](host, int(port)) as pool, pytest.raises(AnswerTooLarge):
+        with bounded_pool_classes(1000)["http"](host, int(port)) as pool, pytest.raises(AnswerTooLarge):
             read(pool)
 
 

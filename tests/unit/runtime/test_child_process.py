@@ -38,17 +38,17 @@ def is_running(process_id: int) -> bool:
 def test_a_child_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     """``stop`` ends a child by SIGTERM, and its output is kept."""
     child = ChildProcess([sys.executable, "-c", _SLEEP], tmp_path / "log", os.environ)
-    wait(lambda: "up" in child.text() and child.exit_code is None)
+    wait(lambda: "up" in child.read_output() and child.exit_code is None)
     child.stop()
     assert child.exit_code == -signal.SIGTERM
-    assert child.text() == "up\n"
+    assert child.read_output() == "up\n"
 
 
 def test_a_child_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that ignores SIGTERM is killed after a while."""
-    monkeypatch.setattr("eurekube_provider.runtime.child_process.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("eurekube_provider.runtime.child_process.STOP_GRACE_SECONDS", 0.1)
     child = ChildProcess([sys.executable, "-c", _DEAF], tmp_path / "log", os.environ)
-    wait(lambda: "up" in child.text())
+    wait(lambda: "up" in child.read_output())
     child.stop()
     assert child.exit_code == -signal.SIGKILL
 

@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.runtime.garbage_collection import (
     COLLECTION_THRESHOLD_OBJECTS,
-    freeze_present_objects,
+    freeze_objects_and_collect_rarely,
     pause_collection,
 )
 
@@ -90,10 +90,12 @@ def test_who_has_switched_it_off_keeps_it_off() -> None:
 
 
 def test_who_has_settled_down_is_seldom_gone_through() -> None:
-    """After ``freeze_present_objects`` collections are rare, but still run after enough new objects."""
+    """After ``freeze_objects_and_collect_rarely`` collections are rare, but still run after enough new
+    objects.
+    """
     collections: list[str] = []
     gc.freeze()  # whatever else the process has
-    freeze_present_objects()
+    freeze_objects_and_collect_rarely()
     gc.collect()
     gc.callbacks.append(lambda phase, _: collections.append(phase))
     try:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents_but_status
 from eurekube_provider.zookeeper.codec import (
     PAYLOAD_CLASS,
-    STATUS_KEY,
-    WRITTEN_STATUS_KEY,
+    SPRING_STATUS_KEY,
+    STATUS_WRITTEN_BY_EUREKUBE_KEY,
     Node,
     decode_node,
     encode_node,
@@ -52,7 +52,11 @@ def test_springs_layout() -> None:
     assert (written["name"], written["id"]) == ("Rating", PLAIN.instance_id)
     assert (written["address"], written["port"], written["sslPort"]) == ("10.0.0.1", 8080, None)
     assert written["payload"]["@class"] == PAYLOAD_CLASS
-    assert written["payload"]["metadata"] == {**OWNED, STATUS_KEY: "UP", WRITTEN_STATUS_KEY: "UP"}
+    assert written["payload"]["metadata"] == {
+        **OWNED,
+        SPRING_STATUS_KEY: "UP",
+        STATUS_WRITTEN_BY_EUREKUBE_KEY: "UP",
+    }
     assert (written["registrationTimeUTC"], written["serviceType"]) == (5, "PERMANENT")
     spec = "".join(
         f"{{{one['value']}}}" if one["variable"] else one["value"] for one in written["uriSpec"]["parts"]
@@ -91,7 +95,7 @@ def test_what_is_written_is_what_is_read(instance: Instance) -> None:
     is empty.
     """
     found = read(encode_node(instance, 5), instance).instance
-    assert same_contents(instance, found)
+    assert same_contents_but_status(instance, found)
     assert (found.application, found.status, found.is_overridden) == (
         instance.application,
         instance.status,
@@ -150,12 +154,12 @@ def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden
     contents change.
     """
     written = document()
-    written["payload"]["metadata"][STATUS_KEY] = shown
+    written["payload"]["metadata"][SPRING_STATUS_KEY] = shown
     node = read(json.dumps(written).encode())
     assert (node.instance.status, node.instance.is_overridden) == (status, is_overridden)
     again = json.loads(encode_node(replace(PLAIN, metadata={**OWNED, "color": "red"}), 9, node))
     expected = shown if is_overridden else "UP"
-    assert again["payload"]["metadata"][STATUS_KEY] == expected
+    assert again["payload"]["metadata"][SPRING_STATUS_KEY] == expected
     assert again["payload"]["metadata"]["color"] == "red"
     assert again["registrationTimeUTC"] == 5
 
@@ -163,7 +167,7 @@ def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden
 def test_a_status_that_somebody_set_is_handed_over_as_that() -> None:
     """A syncer that takes over an instance keeps its override as an override."""
     written = document()
-    written["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    written["payload"]["metadata"][SPRING_STATUS_KEY] = "OUT_OF_SERVICE"
     node = read(json.dumps(written).encode())
     heirs = replace(node.instance, metadata={**OWNED, "eurekube.owner": "cluster/lab/shop/order"})
     assert read(encode_node(heirs, 9, node)).instance.is_overridden
@@ -174,7 +178,7 @@ def test_what_registered_itself_has_its_status_for_its_own() -> None:
     override.
     """
     written = document(replace(PLAIN, metadata={}))
-    written["payload"]["metadata"] = {STATUS_KEY: "OUT_OF_SERVICE"}
+    written["payload"]["metadata"] = {SPRING_STATUS_KEY: "OUT_OF_SERVICE"}
     found = read(json.dumps(written).encode()).instance
     assert (found.owner, found.status, found.is_overridden) == (None, Status.OUT_OF_SERVICE, False)
 

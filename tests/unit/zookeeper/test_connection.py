@@ -96,10 +96,10 @@ def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text("connections: {zk: {url: [zookeeper://zk-1, zookeeper://zk-2]}}\n")
     settings = load_settings({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})
-    kinds = {name: one.capabilities.name for name, one in settings.connections.items()}
+    kinds = {name: one.registry_kind.name for name, one in settings.connections.items()}
     assert kinds == {"default": "Eureka", "zk": "ZooKeeper"}
     assert (
-        load_settings({"eureka_url": "zookeeper://zk-1"}, {}).connections["default"].capabilities.renewals
+        load_settings({"eureka_url": "zookeeper://zk-1"}, {}).connections["default"].registry_kind.renewals
         is False
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eurekube_provider.dev.eureka.documents import (
-    AMAZON_DATA_CENTER,
-    JSON,
-    XML,
+    AMAZON_DATA_CENTER_CLASS,
+    JSON_MEDIA_TYPE,
+    XML_MEDIA_TYPE,
     UnreadableBody,
     instance_info_document,
     parse_batch_items,
@@ -31,13 +31,13 @@ def sent(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", XML),
-        ("*/*", XML),
-        ("application/json", JSON),
-        ("*/*, application/json", JSON),
-        ("application/xml, application/json", XML),
-        ("application/json;q=0.1, application/xml;q=0.9", XML),
-        ("text/html, application/json;q=0.2", JSON),
+        ("", XML_MEDIA_TYPE),
+        ("*/*", XML_MEDIA_TYPE),
+        ("application/json", JSON_MEDIA_TYPE),
+        ("*/*, application/json", JSON_MEDIA_TYPE),
+        ("application/xml, application/json", XML_MEDIA_TYPE),
+        ("application/json;q=0.1, application/xml;q=0.9", XML_MEDIA_TYPE),
+        ("text/html, application/json;q=0.2", JSON_MEDIA_TYPE),
         ("application/json;q=0", None),
         ("application/json;q=much", None),
         ("image/png", None),
@@ -56,15 +56,15 @@ def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
         ({"instanceId": "own"}, "own"),
         ({}, "h"),
         ({"instanceId": ""}, "h"),
-        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {"instance-id": "i-1"}}}, "i-1"),
+        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER_CLASS, "metadata": {"instance-id": "i-1"}}}, "i-1"),
         (
             {
-                "dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {"instance-id": "i-1"}},
+                "dataCenterInfo": {"@class": AMAZON_DATA_CENTER_CLASS, "metadata": {"instance-id": "i-1"}},
                 "instanceId": "own",
             },
             "own",
         ),
-        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER, "metadata": {}}}, "h"),
+        ({"dataCenterInfo": {"@class": AMAZON_DATA_CENTER_CLASS, "metadata": {}}}, "h"),
     ],
 )
 def test_the_id_of_an_instance(fields: dict[str, Any], expected: str) -> None:

@@ -113,7 +113,7 @@ def test_of_what_is_gone_the_lease_counts() -> None:
     left = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 1_000_001})
     lapsed = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 2_000_000})
     found = following([text_of(left), text_of(lapsed), text_of(left)], DeltaReader().read)
-    assert [one.evicted for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
+    assert [one.evicted_keys for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
 
 
 NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]

@@ -13,7 +13,7 @@ from eurekube_provider.core.registry import Failing, Healthy, NeverRead
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import request_stats
-from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER
+from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE
 from eurekube_provider.eureka.registry import reachability
 from eurekube_provider.eureka.registry.reachability import Reachability
 
@@ -45,7 +45,7 @@ class Eureka:
 
     def was_read(self) -> None:
         """Play a reading that succeeds."""
-        self.reachability.clear_failure()
+        self.reachability.clear_failure_and_check_recovery()
         self.reachability.note_read_and_check_first()
 
 
@@ -116,7 +116,7 @@ def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, 
     eureka.pass_seconds(0.2)
     assert eureka.reachability.failed_within(120.0)
     eureka.one.note_request_ended("GET", "200", 8.1)
-    eureka.two.note_request_ended("GET", NO_ANSWER, 3.1)
+    eureka.two.note_request_ended("GET", NO_ANSWER_CODE, 3.1)
     eureka.two.note_request_begins()
     eureka.two.note_request_ended("GET", "200", 0.1)
     eureka.pass_seconds(seconds)

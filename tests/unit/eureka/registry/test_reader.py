@@ -18,7 +18,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import (
@@ -143,7 +143,7 @@ def test_a_server_restarted_during_a_reading_has_forgotten(
     registry.reader.process_list([persons], is_complete=True)
     answers = iter([None, started_now()])
 
-    def status() -> ServerStatus:
+    def status() -> StatusPage:
         answer = next(answers)
         if answer is None:
             raise RegistryUnreachable("no answer")
@@ -161,18 +161,18 @@ def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
     """
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.process_list([], is_complete=True)
-    seldom, error = registry.reader.pause_seconds, RegistryUnreachable("refused")
+    seldom, error = registry.reader.seconds_until_next_read, RegistryUnreachable("refused")
     pauses = []
     for _ in range(3):
         registry.reachability.note_failure_and_check_lasting(error)
-        pauses.append(registry.reader.pause_seconds)
+        pauses.append(registry.reader.seconds_until_next_read)
     assert pauses == [
         windows.RESTART_CHECK_INTERVAL_SECONDS,
         windows.OUTAGE_RETRY_SECONDS,
         windows.OUTAGE_RETRY_SECONDS,
     ]
     registry.reader.process_list([], is_complete=True)
-    assert registry.reader.pause_seconds == seldom
+    assert registry.reader.seconds_until_next_read == seldom
 
 
 def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
@@ -185,7 +185,7 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
         registry.reachability.note_failure_and_check_lasting(
             RegistryDenied("wants other credentials", status_code=401)
         )
-        assert registry.reader.pause_seconds == windows.RESTART_CHECK_INTERVAL_SECONDS
+        assert registry.reader.seconds_until_next_read == windows.RESTART_CHECK_INTERVAL_SECONDS
 
 
 def test_it_is_read_more_often_with_followers_and_changes(
@@ -273,7 +273,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
     hangs = threading.Event()
     asked: list[str] = []
 
-    def status(peer: Peer) -> ServerStatus:
+    def status(peer: Peer) -> StatusPage:
         if peer.url == peers.peers[0].url:
             hangs.wait(30.0)
         return STATUS

@@ -16,10 +16,10 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
-from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
+from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_counts
+from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_status_counts
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.model.commands import Commands
@@ -111,7 +111,10 @@ def test_counts_that_do_not_fit_are_a_doubt() -> None:
     held = {one.key: one for one in (RATING, ORDER)}
     assert apply_delta(held, Delta(1, "UP_3_", {})) is None
     assert apply_delta(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
-    assert format_counts([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]) == "OUT_OF_SERVICE_1_UP_1_"
+    assert (
+        format_status_counts([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)])
+        == "OUT_OF_SERVICE_1_UP_1_"
+    )
 
 
 def delta_text(*instances: dict[str, Any], version: str = "7") -> str:
@@ -147,7 +150,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
 
 def evicted_keys(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
     """Return the keys that a delta with this item reports as evicted."""
-    return delta_from_text(delta_text(document)).evicted
+    return delta_from_text(delta_text(document)).evicted_keys
 
 
 def test_evicted_instances_are_distinguished_from_deregistered() -> None:
@@ -163,7 +166,7 @@ def test_evicted_instances_are_distinguished_from_deregistered() -> None:
         assert evicted_keys({**gone, "leaseInfo": {**lease, name: 0}}) == frozenset()
     assert evicted_keys({**gone, "leaseInfo": {}}) == frozenset()
     back = {**gone, "actionType": "ADDED", "leaseInfo": {}}
-    assert delta_from_text(delta_text(gone, back)).evicted == frozenset()
+    assert delta_from_text(delta_text(gone, back)).evicted_keys == frozenset()
 
 
 STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, "actionType": "ADDED"}
@@ -291,7 +294,7 @@ class Following:
     def __post_init__(self) -> None:
         """Make the fetcher, and record the registry whenever the server makes a list or a delta."""
         clock = self.cluster.clock
-        self.listing = RegistryFetcher(cast("Any", self), lambda: (clock.now_ms - EPOCH_MS) / 1000)
+        self.listing = RegistryFetcher(cast("Any", self), lambda: (clock.now_ms - MODEL_START_MS) / 1000)
         self.watch()
 
     def watch(self) -> None:
@@ -317,10 +320,12 @@ class Following:
 
     def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """Return the list, or None if its fingerprint is unchanged, as a server's client does."""
-        found, understand = self.fetch_list_if_changed(fingerprint)
+        found, understand = self.fetch_unparsed_list_if_changed(fingerprint)
         return found, None if understand is None else understand()
 
-    def fetch_list_if_changed(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+    def fetch_unparsed_list_if_changed(
+        self, fingerprint: bytes
+    ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
         """Request the list, and return its fingerprint and a function that parses it later."""
         self.asked.append("list")
         text = self.get("apps")
@@ -402,7 +407,9 @@ def following(since_tick_ms: int = 1000, **more: Any) -> Following:
     """Return a fetcher whose clock is this many milliseconds after the server's last refresh of its
     caches.
     """
-    return Following(EurekaCluster([URL], Clock(EPOCH_MS - EPOCH_MS % TICK_MS + since_tick_ms), **more))
+    return Following(
+        EurekaCluster([URL], Clock(MODEL_START_MS - MODEL_START_MS % TICK_MS + since_tick_ms), **more)
+    )
 
 
 def _evict_and_remove(one: Following) -> None:
@@ -630,7 +637,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
-    for _ in range(int(windows.UNCHANGED_DELTA_SECONDS / 15)):
+    for _ in range(int(windows.DOUBT_UNCHANGED_DELTA_AFTER_SECONDS / 15)):
         one.wait(15)
         assert one.ids() == ["a", "b"]
     one.wait(15)

@@ -16,7 +16,11 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry import repair as module
-from eurekube_provider.eureka.registry.repair import MOST_UNLISTED_ASKED, UNLISTED_READS_PER_CHUNK, Repair
+from eurekube_provider.eureka.registry.repair import (
+    MOST_UNLISTED_ASKED_PER_WINDOW,
+    UNLISTED_READS_PER_CHUNK,
+    Repair,
+)
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import InstanceTable
@@ -600,14 +604,17 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     """The number of keys that servers are asked for within a while is limited; those asked for longest ago
     come first.
     """
-    keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_UNLISTED_ASKED + 100)]
-    assert scene.repair.look_up_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED])
+    keys = [
+        replace(HERE, instance_id=f"{number:04}").key
+        for number in range(MOST_UNLISTED_ASKED_PER_WINDOW + 100)
+    ]
+    assert scene.repair.look_up_unlisted(keys).gone == set(keys[:MOST_UNLISTED_ASKED_PER_WINDOW])
     assert scene.repair.look_up_unlisted(keys).gone == set()
-    assert scene.asked == MOST_UNLISTED_ASKED
+    assert scene.asked == MOST_UNLISTED_ASKED_PER_WINDOW
     scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     assert scene.repair.look_up_unlisted(keys).gone == {
-        *keys[MOST_UNLISTED_ASKED:],
-        *keys[: MOST_UNLISTED_ASKED - 100],
+        *keys[MOST_UNLISTED_ASKED_PER_WINDOW:],
+        *keys[: MOST_UNLISTED_ASKED_PER_WINDOW - 100],
     }
     scene.now += windows.KEEP_DEPARTURE_PROOF_SECONDS + 1
     assert scene.is_gone()
@@ -628,21 +635,21 @@ def test_very_many_are_read_in_portions(scene: Scene) -> None:
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
     """Keys of a small application that wait longest get their turn before those of a large one."""
     scene.held["two"] = HERE
-    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED)]
+    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED_PER_WINDOW)]
     others = [("SMALL", str(number)) for number in range(10)]
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
             found[number] += len(scene.repair.look_up_unlisted(keys).registered)
         scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
-    assert found == [4 * MOST_UNLISTED_ASKED - 20, 20]
+    assert found == [4 * MOST_UNLISTED_ASKED_PER_WINDOW - 20, 20]
     assert len(scene.repair.look_up_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """A waiting key loses its reserved turn after a while, or when its instance is back."""
-    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED)]
+    many = [("LARGE", str(number)) for number in range(MOST_UNLISTED_ASKED_PER_WINDOW)]
     scene.repair.look_up_unlisted(many)
     scene.repair.look_up_unlisted([KEY])
     if is_back:

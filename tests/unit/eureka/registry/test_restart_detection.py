@@ -10,7 +10,7 @@ import pytest
 
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection, StartTimes, running_seconds
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import Balanced, older, started_now
@@ -41,7 +41,7 @@ class Sticky(Balanced):
 
     connections = 0
 
-    def __init__(self, *servers: ServerStatus) -> None:
+    def __init__(self, *servers: StatusPage) -> None:
         super().__init__(*servers)
         self.peers[0].read_status_and_close = self._status_and_close  # type: ignore[method-assign]
 
@@ -49,7 +49,7 @@ class Sticky(Balanced):
         """Return the index of the server to which the current connection leads."""
         return self.connections % len(self.servers)
 
-    def _status_and_close(self) -> ServerStatus:
+    def _status_and_close(self) -> StatusPage:
         answer = self._status()
         self.connections += 1
         return answer
@@ -140,5 +140,5 @@ def test_start_times_are_forgotten() -> None:
 )
 def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
     """A server's running time is computed by its own clock, and is limited by the uptime that it reports."""
-    status = ServerStatus(uptime, 1_000_000, (), ahead)
+    status = StatusPage(uptime, 1_000_000, (), ahead)
     assert running_seconds(status, 1_090.0) == seconds

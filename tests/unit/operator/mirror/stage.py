@@ -190,7 +190,7 @@ class Stage:
         self.writer = MirrorWriter(self.api, self.objects)  # type: ignore[arg-type]
         names = HostNameCache(lambda: None)
         names.addresses_of = self.addresses.get  # type: ignore[method-assign,assignment]
-        names.failure_of = lambda name: self.failures.get(name, "")  # type: ignore[method-assign]
+        names.failure_text_of = lambda name: self.failures.get(name, "")  # type: ignore[method-assign]
         self.reconciler = MirrorReconciler(
             Cluster("eks", "uid"),
             self.objects,

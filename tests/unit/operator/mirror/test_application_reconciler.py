@@ -125,12 +125,12 @@ def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
         stage.now += 100.0
         stage.reconcile()
     stage.source.state, stage.source.listed = Healthy(), [instance(3)]
-    assert stage.reconcile().expired_instances == ()
+    assert stage.reconcile().expired_instance_names == ()
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True, "192.0.2.3": True}
     stage.now += 299.0
-    assert stage.reconcile().expired_instances == ()
+    assert stage.reconcile().expired_instance_names == ()
     stage.now += 1.0
-    assert stage.reconcile().expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.reconcile().expired_instance_names == ("REVIEW vm-1", "REVIEW vm-2")
     assert stage.shows() == {"192.0.2.3": True}
 
 

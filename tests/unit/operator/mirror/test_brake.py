@@ -182,7 +182,7 @@ def test_half_an_hour_of_reading_is_believed() -> None:
     stage.reconcile()
     assert len(stage.shows()) == 2
     stage.now += 1.0
-    assert stage.reconcile().expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.reconcile().expired_instance_names == ("REVIEW vm-1", "REVIEW vm-2")
     assert stage.shows() == {}
 
 

@@ -47,7 +47,7 @@ def pods(*addresses: str, kind: str = "Pod") -> Object:
 
 def refused(addresses: AddressPolicyCache, text: str) -> bool:
     """Return True if the policy refuses an address."""
-    return bool(addresses.policy().refusal_reason(ipaddress.ip_address(text)))
+    return bool(addresses.policy().refusal_clause(ipaddress.ip_address(text)))
 
 
 def test_the_clusters_own_networks_and_addresses_are_refused() -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from eurekube_provider.operator.mirror.host_names import (
-    TTL_SECONDS,
+    ENDPOINT_HOST_NAME_TTL_SECONDS,
     UNUSED_NAME_SECONDS,
     HostNameCache,
     look_up,
@@ -52,17 +52,17 @@ def test_a_name_is_looked_up_again_after_its_time() -> None:
     scene.answers["a"] = ("192.0.2.1",)
     assert scene.resolved("a", 1) == ("192.0.2.1",)
     assert scene.change_count == 1
-    scene.now += TTL_SECONDS - 1
+    scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS - 1
     assert scene.resolved("a", 1) == ("192.0.2.1",)
     scene.now += 1
     assert scene.resolved("a", 2) == ("192.0.2.1",)
     assert scene.change_count == 1
     scene.answers["a"] = ("192.0.2.2",)
-    scene.now += TTL_SECONDS
+    scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS
     assert scene.resolved("a", 3) == ("192.0.2.2",)
     assert (scene.change_count, scene.names.version) == (2, 2)
     scene.names.close()
-    scene.now += TTL_SECONDS
+    scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS
     assert scene.names.addresses_of("a") == ("192.0.2.2",)
 
 
@@ -73,9 +73,9 @@ def test_the_last_good_answer_outlives_a_failure() -> None:
     assert scene.resolved("a", 1) == ("192.0.2.1",)
     scene.answers["a"] = OSError("no such name")
     for lookups in (2, 3):
-        scene.now += TTL_SECONDS
+        scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS
         assert scene.resolved("a", lookups) == ("192.0.2.1",)
-        assert scene.names.failure_of("a") == "no such name"
+        assert scene.names.failure_text_of("a") == "no such name"
     assert scene.change_count == 2  # the answer, and the first failure
     scene.names.close()
 

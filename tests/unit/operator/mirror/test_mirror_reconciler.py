@@ -198,7 +198,7 @@ def test_what_vanished_without_proof_is_held_for_its_time() -> None:
     stage.now -= 298.0
     result = stage.reconcile()
     assert stage.shows() == {"192.0.2.3": True}
-    assert result.expired_instances == ("REVIEW vm-1", "REVIEW vm-2")
+    assert result.expired_instance_names == ("REVIEW vm-1", "REVIEW vm-2")
 
 
 def test_what_another_server_holds_is_not_gone() -> None:

@@ -303,7 +303,7 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
 
 def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes that keep failing with 409 are reported; a single conflict is not."""
-    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.CONFLICT_REPORT_SECONDS", 0.6)
+    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.CONFLICT_REPORT_RETRY_DELAY_SECONDS", 0.6)
     send = scene.api.request
 
     def request(method: str, path: str, *given: Any, **more: Any) -> Any:

@@ -78,11 +78,11 @@ def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch
     """Runs that failed before take at most half of the slots; a hanging run keeps its slot for a minute."""
     assert [played.begin(name, is_retry=True) for name in HEAVY[:3]] == [True, True, False]
     assert [played.begin(name) for name in HEAVY[2:5]] == [True, True, False]
-    assert played.runs.next_slot_free_at() is not None
+    assert played.runs.next_local_slot_free_at() is not None
     assert played.begin(LIGHT[0])  # it wants no processor
     monkeypatch.setattr(module, "LOCAL_RUN_SLOT_SECONDS", 0.0)
     assert played.begin(HEAVY[4])
-    assert played.runs.next_slot_free_at() is None
+    assert played.runs.next_local_slot_free_at() is None
 
 
 def test_what_only_waits_has_many_slots(played: Played) -> None:

@@ -606,7 +606,7 @@ def test_the_thread_is_watched(played: Played) -> None:
     """The triggers' thread is among those whose standstill makes the operator unhealthy."""
     names = [loop.name for loop in played.triggers.liveness()]
     assert names == ["reflector-stackrefreshes-all", "triggers"]
-    assert all(not loop.problem for loop in played.triggers.liveness())
+    assert all(not loop.problem_sentence for loop in played.triggers.liveness())
 
 
 def test_durations_as_kubectl_writes_them() -> None:

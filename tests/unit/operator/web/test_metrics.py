@@ -88,7 +88,7 @@ def test_labels_of_a_deleted_syncer_disappear() -> None:
     played.removed(gone)
     played.controller.history.forget(gone)
     played.removed(late)
-    played.controller.history.record(late, saying(True, Problem("Synced", "")))
+    played.controller.history.record_reconcile(late, saying(True, Problem("Synced", "")))
     syncers = {dict(labels).get("syncer") for _, labels in scraped(played.parts)}
     assert syncers == {None, "shop/kept"}
 

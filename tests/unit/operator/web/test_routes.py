@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.liveness import Liveness, liveness_of, restart_reasons
+from eurekube_provider.core.liveness import Liveness, describe_restart_reasons, liveness_of_started_threads
 from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
@@ -59,16 +59,16 @@ def test_a_thread_that_ended_is_a_problem() -> None:
     ended = threading.Thread(target=lambda: None, name="ended")
     ended.start()
     ended.join()
-    loops = liveness_of([ended, threading.Thread(name="not started")])
-    assert [loop.problem for loop in loops] == ["ended: its thread has ended"]
+    loops = liveness_of_started_threads([ended, threading.Thread(name="not started")])
+    assert [loop.problem_sentence for loop in loops] == ["ended: its thread has ended"]
 
 
 def test_no_progress_is_a_problem_after_a_while() -> None:
     """Each loop has its own longest time without progress."""
-    assert Liveness("a", is_alive=True, age_seconds=9, max_age_seconds=10).problem == ""
-    assert (
-        "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, max_age_seconds=10).problem
-    )
+    going = Liveness("a", is_alive=True, seconds_without_progress=9, max_seconds_without_progress=10)
+    assert going.problem_sentence == ""
+    stuck = Liveness("a", is_alive=True, seconds_without_progress=11, max_seconds_without_progress=10)
+    assert "a: no progress for 11 s" in stuck.problem_sentence
 
 
 def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperator) -> None:
@@ -87,7 +87,7 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperato
 def test_a_stuck_ticker_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     """``/healthz`` fails if the renewals' ticker stands still, since every registration would lapse."""
     release = threading.Event()
-    monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK_SECONDS", 0.5)
+    monkeypatch.setattr(windows, "RENEWAL_TICK_STUCK_AFTER_SECONDS", 0.5)
     monkeypatch.setattr(played.registry.peers, "uses_batches", lambda _: release.wait(60))
     played.registry.renewals.start(played.registry.repair)
     try:
@@ -155,7 +155,7 @@ def test_before_and_after_there_are_parts() -> None:
         group.reflectors[0].replace_from_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
     played.registry.reachability.note_read_and_check_first()
     assert statuses() == [200, 200, 200, 200]
-    site.close()
+    site.show_stopping()
     assert statuses() == [200, 503, 503, 503]
 
 
@@ -163,29 +163,33 @@ def test_a_process_that_renews_is_not_restarted() -> None:
     """A stuck loop is no reason to restart while the process renews, since the next process might not
     start.
     """
-    stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
+    stuck = Liveness(
+        "registry", is_alive=True, seconds_without_progress=700, max_seconds_without_progress=615
+    )
     renews = Liveness("renewals", is_alive=True, renewals_last_minute=40)
     idle = Liveness("renewals", is_alive=True, renewals_last_minute=0)
     ended = Liveness("renewals of another Eureka", is_alive=False, renewals_last_minute=0)
-    assert restart_reasons([stuck, renews, ended]) == [ended.problem]
-    assert restart_reasons([stuck, renews]) == []
-    assert restart_reasons([stuck, idle]) == [stuck.problem]
-    assert restart_reasons([renews, idle]) == []
+    assert describe_restart_reasons([stuck, renews, ended]) == [ended.problem_sentence]
+    assert describe_restart_reasons([stuck, renews]) == []
+    assert describe_restart_reasons([stuck, idle]) == [stuck.problem_sentence]
+    assert describe_restart_reasons([renews, idle]) == []
 
 
 def test_a_stuck_loop_of_an_operator_that_renews_is_named(
     played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the process renews, ``/healthz`` is 200 and names the stuck loop."""
-    stuck = Liveness("registry", is_alive=True, age_seconds=700, max_age_seconds=615)
+    stuck = Liveness(
+        "registry", is_alive=True, seconds_without_progress=700, max_seconds_without_progress=615
+    )
     renews = Liveness("renewals", is_alive=True, renewals_last_minute=40)
     monkeypatch.setattr(played.registry, "liveness", lambda: [stuck, renews])
     status, text = asked(played, "/healthz")
     assert status == 200
     assert text.startswith("ok\n")
-    assert stuck.problem in text
+    assert stuck.problem_sentence in text
     assert "eurekube_stuck_loops 1.0" in asked(played, "/metrics")[1]
     monkeypatch.setattr(played.registry, "liveness", lambda: [stuck])
     status, text = asked(played, "/healthz")
     assert status == 503
-    assert text.startswith(stuck.problem)
+    assert text.startswith(stuck.problem_sentence)

@@ -17,7 +17,7 @@ import pytest
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Failure, PlanOutcome, plan
+from eurekube_provider.core.plan import FailedChange, PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
@@ -28,7 +28,7 @@ from eurekube_provider.operator.triggers.trigger_state import (
     format_timestamp,
     stack_refresh_status_patch,
 )
-from eurekube_provider.operator.web.overview import StatusDocument, build_status_document
+from eurekube_provider.operator.web.overview import JsonObject, build_status_document
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,
@@ -79,7 +79,7 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> StatusDocument:
+def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> JsonObject:
     """Return the page's document, without figures of the servers' front pages."""
     return build_status_document(played.parts, PageRequest(syncer, application))
 
@@ -170,8 +170,8 @@ def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
     key = played.syncer("rating")
     played.syncer("absent")
     well, braked = saying(True, Problem("Synced", "")), Problem("Braked", "3 would go")
-    played.controller.history.record(key, saying(True, Problem("InstancesUp", "2 UP"), braked))
-    played.controller.history.record(played.syncer("alright"), well)
+    played.controller.history.record_reconcile(key, saying(True, Problem("InstancesUp", "2 UP"), braked))
+    played.controller.history.record_reconcile(played.syncer("alright"), well)
     rows = seen(played)["syncers"]
     assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
     assert [row["synced"] for row in rows] == [None, False, True]
@@ -208,8 +208,10 @@ def test_a_failed_change_says_what_failed() -> None:
     have = played.instances(key, 1)[0]
     want = replace(have, status=Status.DOWN)
     steps = plan([want], [have], have.owner or "")
-    failed = PlanOutcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
-    played.controller.history.record(key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed)
+    failed = PlanOutcome((), (FailedChange(steps.changes[0], RegistryUnreachable("nobody answers")),))
+    played.controller.history.record_reconcile(
+        key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed
+    )
     (difference,) = seen(played)["syncers"][0]["differences"]
     assert difference["why"] == "status: UP -> DOWN; nobody answers"
 
@@ -231,7 +233,7 @@ def test_recent_changes_are_the_newest() -> None:
     key = played.syncer("rating")
     there = played.instances(key, 150, registered=False)
     steps = plan(there, [], there[0].owner or "")
-    played.controller.history.record(
+    played.controller.history.record_reconcile(
         key, saying(True, Problem("Synced", "")), steps, PlanOutcome(steps.changes, ())
     )
     changes = seen(played)["changes"]
@@ -380,7 +382,7 @@ def test_the_header_says_whether_something_is_wrong() -> None:
     assert "1 synced" in Page(well).words
     assert "note first" not in well
     played.conflict(played.syncer("rating"))
-    played.controller.history.record(
+    played.controller.history.record_reconcile(
         played.syncer("order"), saying(False, Problem("NoMatchingService", "there is none"))
     )
     data = seen(played)
@@ -397,7 +399,7 @@ def test_what_has_one_cause_is_reported_once() -> None:
     played = PlayedOperator()
     for number in range(30):
         key = played.syncer(f"app-{number}")
-        played.controller.history.record(
+        played.controller.history.record_reconcile(
             key, saying(False, Problem("EurekaUnreachable", "nobody answers at all"))
         )
     text = Page(status_page_html(seen(played))).text
@@ -454,7 +456,7 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
         replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={})
     )
     steps = plan(there, [], there[0].owner or "")
-    played.controller.history.record(
+    played.controller.history.record_reconcile(
         key, saying(True, Problem("Synced", "")), steps, PlanOutcome(steps.changes, ())
     )
     data = seen(played, application="rating")
@@ -488,7 +490,7 @@ def test_cause_and_remedy_stand_in_the_box_and_in_no_row() -> None:
     for name in ("rating", "order"):
         problem = Problem("NoMatchingService", "no Service", "make the Service")
         report = saying(False, problem, problem, application=name)
-        played.controller.history.record(played.syncer(name), report)
+        played.controller.history.record_reconcile(played.syncer(name), report)
     text = Page(status_page_html(seen(played))).text
     assert text.count("make the Service") == text.count("To fix it: make the Service") == 1
     assert (text.count("NoMatchingService"), text.count("no Service")) == (3, 1)
@@ -499,7 +501,7 @@ def test_a_command_that_fixes_it_is_shown_as_code() -> None:
     played = PlayedOperator()
     for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
         report = saying(False, Problem(name, "why", remedy), application=name)
-        played.controller.history.record(played.syncer(name), report)
+        played.controller.history.record_reconcile(played.syncer(name), report)
     page = status_page_html(seen(played))
     assert "run <code>eurekube &lt;b&gt;</code>, and wait" in page
     assert "wait ` &lt;b&gt;" in page
