@@ -127,7 +127,8 @@ class Snapshot:
 def read_snapshot(settings: Settings) -> Snapshot:
     """Read the cluster and each Eureka that ``settings`` name.
 
-    :raises EurekubeError: the cluster, or the first Eureka, cannot be asked at all.
+    :raises EurekubeError: the cluster cannot be asked at all, or a configuration cannot be used; a Eureka
+        that does not answer is named among the snapshot's unread parts.
     """
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     unread_parts: list[str] = []

@@ -270,10 +270,11 @@ class EurekaRegistry:
         self.stacks.stand_by()
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
-        """Read instances that another replica may have registered so recently that no list shows them yet.
+        """Read instances past the caches: with ``include_known`` all of them, else only unknown ones, and
+        only until the first list after a take-over.
 
-        If an unknown instance is found, its owner is notified: the instance may be in the way of the
-        caller's.
+        An instance that is not found is renewed no more. The owner of an unknown one is notified, since the
+        instance may be in the way of the caller's.
         """
         if not include_known and not self.reachability.awaits_list_after_takeover:
             return

@@ -27,8 +27,9 @@ class ChangeOrder:
         return self.change.instance.key
 
     def may_change(self, have: Instance) -> bool:
-        """Return whether the instance belongs to the order's owner, or still to the owner from whom the
-        plan takes it over.
+        """Return whether the order may change an instance: it belongs to the order's owner, or still to the
+        owner from whom the plan takes it over; the latter's is removed only if it is unchanged and nobody has
+        renewed it since.
         """
         change, actual = self.change, self.change.actual
         if have.owner == self.owner:

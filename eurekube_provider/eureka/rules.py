@@ -90,7 +90,9 @@ def may_be_our_override_replicated_again(record: InstanceRecord, found: Instance
     return _looks_manual_soon_after_ours(record, found, now, windows.STATUS_MAY_RETURN_SECONDS)
 
 
-def is_override_too_soon_for_a_person(record: InstanceRecord, found: Instance, now: float) -> bool:
+def is_manual_looking_override_too_soon_after_ours(
+    record: InstanceRecord, found: Instance, now: float
+) -> bool:
     """Return whether an OUT_OF_SERVICE looks set by a person, but came too soon after this process set or
     cleared one.
     """

@@ -237,7 +237,7 @@ class Repair:
             return
         (found,) = self._table.add_leaving_marks_to_late_overrides([found])
         record, now = self._table.copy_record(found.key), self._table.clock()
-        if rules.is_override_too_soon_for_a_person(record, found, now) or (
+        if rules.is_manual_looking_override_too_soon_after_ours(record, found, now) or (
             rules.may_be_our_override_replicated_again(record, found, now)
             and self._is_override_partial(found.key)
         ):

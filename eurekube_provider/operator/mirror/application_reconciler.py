@@ -115,7 +115,7 @@ class ApplicationReconciler:
             round_.slices.get(name, []),
             self._services.service(round_.key[0], name),
             "" if service is not None else self._objects.mirror_name_of_service(round_.key[0], name),
-            self._services.slice_names_of_other_writers(round_.key[0], name),
+            self._services.slice_names_taken_by_others(round_.key[0], name),
             round_.server_urls,
             was_shown_by_this_replica=place in self._held,
             is_eureka_silent=round_.is_frozen,

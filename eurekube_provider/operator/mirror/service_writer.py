@@ -97,9 +97,9 @@ class ServiceWriter:
         self._objects, self._writer, self.service = objects, writer, service
         self._others_slices = others_slices
 
-    def slice_names_of_other_writers(self, namespace: str, name: str) -> tuple[str, ...]:
-        """Return the names of a Service's EndpointSlices that no mirror wrote, and the slice names for the
-        Service that others have taken.
+    def slice_names_taken_by_others(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Return, sorted, the slice names that are not free for a Service: those of its EndpointSlices that
+        no mirror wrote, and those of its pattern that other writers have taken.
         """
         others = {str(one["metadata"]["name"]) for one in self._others_slices(namespace, name)}
         taken = {one for one in self._writer.taken_slice_names(namespace) if one.rsplit("-", 2)[0] == name}

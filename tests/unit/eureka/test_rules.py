@@ -164,7 +164,9 @@ def test_a_status_that_passes_for_a_persons(
     which the servers that hold it tell.
     """
     record = InstanceRecord(ONE.key, override_changed_at=NOW)
-    assert rules.is_override_too_soon_for_a_person(record, found, NOW + seconds) is is_just_set, fault
+    assert (
+        rules.is_manual_looking_override_too_soon_after_ours(record, found, NOW + seconds) is is_just_set
+    ), fault
     may_be = rules.may_be_our_override_replicated_again(record, found, NOW + seconds)
     assert may_be is may_be_sent_again, fault
     assert not rules.may_be_our_override_replicated_again(InstanceRecord(ONE.key), found, NOW)

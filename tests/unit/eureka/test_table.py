@@ -317,7 +317,7 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
         (look,) = table.due_checks(url)
         assert (look.instance, look.former_owners, look.is_removed) == (newer, frozenset({THEIRS}), True)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert rules.is_override_too_soon_for_a_person(table.copy_record(RATING.key), out, clock.now)
+    assert rules.is_manual_looking_override_too_soon_after_ours(table.copy_record(RATING.key), out, clock.now)
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
