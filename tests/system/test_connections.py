@@ -241,7 +241,7 @@ def test_eureka_goes_and_comes_back(
         wait_for(lambda: "starting the operator" in operator.text(), "its start", 60.0)
         message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
         assert f"{url} was asked and has not answered since" in message
-        assert f"wanted there: 1 instance of {shop.app.upper()}; to fix it: find out why" in message
+        assert f"it will register 1 instance of {shop.app.upper()}; to fix it: start Eureka" in message
         front.heal()
         shop.wait_statuses("UP")
         shop.wait_condition("Synced", "True", "Synced")
