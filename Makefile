@@ -52,10 +52,9 @@ lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/codespell
 
-PYTHON_TESTS := tests/unit tests/registries tests/explore tests/contract tests/interop
-
 unit: setup  ## The tests that need Python only
-	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=leave-out $(PYTHON_TESTS)
+	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=leave-out tests/unit tests/registries tests/explore \
+	  tests/contract tests/interop
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
@@ -72,14 +71,13 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 test-real: setup  ## The tests on real servers: contract, system, interop and proof
 	@$(RUN) -m lab fetch --tests
 	@$(RUN) -m pytest -m "alone and not faults" --nightly=leave-out tests/system
-	@$(RUN) -m scripts.real_tests
+	@$(RUN) -m scripts.real_tests --nightly=leave-out
 	@echo "not run here: what tests/nightly.toml names (make test-nightly), and faults (make test-faults)"
 
 test-nightly: setup  ## The tests that make test and make test-real leave out: further forms of what these prove
 	@$(RUN) -m lab fetch --tests --nightly
-	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev --nightly=only $(PYTHON_TESTS)
 	@$(RUN) -m pytest -m "alone and not faults" --nightly=only tests/system
-	@$(RUN) -m scripts.real_tests --nightly
+	@$(RUN) -m scripts.real_tests --nightly=only
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
 	@$(RUN) -m lab fetch

@@ -3,7 +3,8 @@
 A busy machine delays four labs with some forty servers by tens of seconds now and then, and a test's time
 limit is over. So at most :data:`MAX_REPEATED_TESTS` failed tests run once more, one by one, without the
 others. A test that fails again fails the run; one that passes then is named in the last lines, to be looked
-into. Proofs, which count failed calls, run alone from the beginning, and are never repeated.
+into. Proofs, which count failed calls, run alone from the beginning, and are never repeated. Arguments of the
+command, such as ``--nightly=leave-out``, are passed to pytest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ MAX_REPEATED_TESTS = 3
 TEST_SELECTION = (
     "-m",
     "not alone and not faults",
-    "--nightly=leave-out",
     "tests/system",
     "tests/interop",
     "tests/contract",
@@ -71,4 +71,4 @@ def _read_last_failures(project: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests())
+    sys.exit(run_tests(selection=(*TEST_SELECTION, *sys.argv[1:])))

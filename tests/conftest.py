@@ -146,7 +146,9 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     if config.getoption("eureka") == "dev" and item.get_closest_marker("real_server"):
         return True
     nightly = config.getoption("nightly")
-    return bool(nightly != "include" and is_nightly(item.nodeid) != (nightly == "only"))
+    on_real_servers = config.getoption("eureka") == "real"
+    is_left_to_night = nightly != "include" and is_nightly(item.nodeid, on_real_servers=on_real_servers)
+    return is_left_to_night if nightly != "only" else not is_left_to_night
 
 
 def pytest_collection_finish() -> None:

@@ -17,24 +17,30 @@ class NightlyGroup:
 
     :ivar reason: why other tests are enough for each change.
     :ivar patterns: regular expressions; a test belongs to the group if its id begins with a match.
+    :ivar on_real_servers_only: True if the tests run for each change all the same, on development servers.
     """
 
     reason: str
     patterns: tuple[str, ...]
+    on_real_servers_only: bool = False
 
 
 @functools.cache
 def read_groups() -> tuple[NightlyGroup, ...]:
     """Read the groups of tests/nightly.toml."""
     groups = tomllib.loads(FILE.read_text(encoding="utf-8"))["group"]
-    return tuple(NightlyGroup(group["reason"], tuple(group["tests"])) for group in groups)
+    return tuple(
+        NightlyGroup(group["reason"], tuple(group["tests"]), group.get("on_real_servers_only", False))
+        for group in groups
+    )
 
 
-def is_nightly(nodeid: str) -> bool:
-    """Return whether a test runs each night only."""
-    return _nightly_pattern().match(nodeid) is not None
+def is_nightly(nodeid: str, *, on_real_servers: bool = True) -> bool:
+    """Return whether a test, on real or on development servers of Eureka, runs each night only."""
+    return _nightly_pattern(on_real_servers=on_real_servers).match(nodeid) is not None
 
 
 @functools.cache
-def _nightly_pattern() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for group in read_groups() for pattern in group.patterns))
+def _nightly_pattern(*, on_real_servers: bool) -> re.Pattern[str]:
+    groups = [group for group in read_groups() if on_real_servers or not group.on_real_servers_only]
+    return re.compile("|".join(f"(?:{pattern})" for group in groups for pattern in group.patterns))
