@@ -145,10 +145,11 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     """Return whether the command line's options leave out a test."""
     if config.getoption("eureka") == "dev" and item.get_closest_marker("real_server"):
         return True
-    nightly = config.getoption("nightly")
+    nightly: str = config.getoption("nightly")
+    if nightly == "include":
+        return False
     on_real_servers = config.getoption("eureka") == "real"
-    is_left_to_night = nightly != "include" and is_nightly(item.nodeid, on_real_servers=on_real_servers)
-    return is_left_to_night if nightly != "only" else not is_left_to_night
+    return is_nightly(item.nodeid, on_real_servers=on_real_servers) != (nightly == "only")
 
 
 def pytest_collection_finish() -> None:

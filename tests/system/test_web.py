@@ -65,7 +65,7 @@ def metrics(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def listening_port(log: str) -> int | None:
     """Return the port on which the operator's log says that it listens."""
-    found = re.search(r'"web server listens[^"]*", "port": (\d+)', log)
+    found = re.search(r'"web server listens, serving health and metrics", "port": (\d+)', log)
     return int(found[1]) if found else None
 
 

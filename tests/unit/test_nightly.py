@@ -14,8 +14,8 @@ from tests.nightly import is_nightly, read_groups
 TESTS = Path(__file__).parents[1]
 
 
-def test_names() -> Iterator[str]:
-    """Yield the id of each test function, without its parameters."""
+def function_names() -> Iterator[str]:
+    """Yield the id of each function in the test modules, without parameters."""
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
@@ -26,8 +26,7 @@ def test_names() -> Iterator[str]:
                 yield f"{path.relative_to(TESTS.parent)}::{node.name}"
 
 
-test_names.__test__ = False  # type: ignore[attr-defined]
-NAMES = [name for name in test_names() if name.rpartition("::")[2].startswith("test_")]
+NAMES = [name for name in function_names() if name.rpartition("::")[2].startswith("test_")]
 PATTERNS = [pattern for group in read_groups() for pattern in group.patterns]
 
 

@@ -599,7 +599,8 @@ def test_a_kind_that_is_not_installed_is_one_warning(
     api.refusals = [missing] * 4 + [DENIED] * 2 + [missing] * 2
     copy.start()
     awaited(lambda: copy.is_synced, "the list")
-    said = [one for one in caplog.records if one.getMessage().startswith("failed to list or watch objects, ")]
+    message = "failed to list or watch objects, keeping the old copy and retrying"
+    said = [one for one in caplog.records if one.getMessage() == message]
     codes = [
         int(str(one.__dict__["error"]).partition("answered ")[2][:3]) for one in said if one.levelno >= 30
     ]

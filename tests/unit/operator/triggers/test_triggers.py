@@ -516,7 +516,8 @@ def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture
     writes = len(played.api.writes)
     played.scale("10.0.0.3")
     played.gate.set()
-    played.wait(lambda: sum(one.startswith("stack run ") for one in caplog.messages) == 2, "the run to end")
+    ended = "stack run succeeded, waiting for the next change"
+    played.wait(lambda: caplog.messages.count(ended) == 2, "the run to end")
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
     played.triggers.lead()
     played.wait_synced(2)
