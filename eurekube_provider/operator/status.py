@@ -1,7 +1,8 @@
 """A syncer's status: conditions and counts, written on a thread of its own that delays no reconcile.
 
 Writes of one syncer are at least half a second apart; only the newest counts. Where counts alone change again
-and again, as in a rollout, the pauses grow. Writes wait a little while there is more urgent work.
+and again, as in a rollout, the pauses grow, and all syncers' counts together take a small share of the time.
+Writes wait a little while there is more urgent work.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +52,15 @@ _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 """Shortest and longest seconds between two writes of one syncer's status."""
+
+COUNTS_PAUSE_TO_WRITE_RATIO = 20.0
+LONGEST_COUNTS_PAUSE_SECONDS = 0.25
+"""The pause after a write until the next one of mere counts, of any syncer: a multiple of the write's
+duration, and its limit in seconds.
+
+While many services roll at once, each such write takes the API server's time from the watch events that
+callers wait for. A changed condition is written at once all the same.
+"""
 
 RETRY_SECONDS = 5.0
 """Seconds until a status is written again after a write that failed."""
@@ -216,6 +227,8 @@ class StatusWriter:
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
+        self._counts_due = OrderedDict[SyncerKey, None]()  # of which mere counts are to be written
+        self._counts_allowed_at = 0.0
         self._written: dict[SyncerKey, _KnownStatus] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
@@ -283,7 +296,7 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
-            for table in (self._wanted, self._urgent_parts, self._written):
+            for table in (self._wanted, self._urgent_parts, self._written, self._counts_due):
                 table.clear()
             self._unsure.clear()
 
@@ -311,7 +324,11 @@ class StatusWriter:
                     extra={"syncer": "/".join(key)},
                 )
             if not self._stopped:
-                self._limiter.pause_after_write(time.monotonic() - started)
+                ended = time.monotonic()
+                self._counts_allowed_at = ended + min(
+                    COUNTS_PAUSE_TO_WRITE_RATIO * (ended - started), LONGEST_COUNTS_PAUSE_SECONDS
+                )
+                self._limiter.pause_after_write(ended - started)
 
     def _wait_for_next(self) -> SyncerKey | None:
         """Wait for the next syncer whose status is due; return None once none is left. The caller holds
@@ -320,21 +337,40 @@ class StatusWriter:
         while not self._stopped:
             now = time.monotonic()
             while (key := self._limiter.pop_due_key(now)) is not None:
-                if key not in self._wanted:
+                if key not in self._wanted or self._put_off(key, now):
                     continue
-                if (due_at := self._write_allowed_at(key)) <= now:
+                if self._is_urgent(key):
                     return key
-                self._limiter.schedule_turn(key, due_at)  # what was written meanwhile puts it off
-            self._condition.wait(self._limiter.seconds_until_next_turn(now))
+                self._counts_due[key] = None
+            counts_wait = self._counts_allowed_at - now if self._counts_due else None
+            if counts_wait is not None and counts_wait <= 0:
+                key, _ = self._counts_due.popitem(last=False)
+                if key in self._wanted and not self._put_off(key, now):
+                    return key
+                continue
+            waits = [counts_wait, self._limiter.seconds_until_next_turn(now)]
+            self._condition.wait(min((one for one in waits if one is not None), default=None))
         return next(iter(self._wanted), None)
+
+    def _put_off(self, key: SyncerKey, now: float) -> bool:
+        """Schedule a syncer's write for later if it was written a moment ago; return False if it may be
+        written now. The caller holds the lock.
+        """
+        due_at = self._write_allowed_at(key)
+        if due_at <= now:
+            return False
+        self._limiter.schedule_turn(key, due_at)
+        return True
+
+    def _is_urgent(self, key: SyncerKey) -> bool:
+        """Return whether more than counts changed since the last write. The caller holds the lock."""
+        return _urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
 
     def _write_allowed_at(self, key: SyncerKey) -> float:
         """Return when the pending status may be written: mere counts wait longer. The caller holds the
         lock.
         """
-        return self._limiter.write_allowed_at(
-            key, is_urgent=_urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
-        )
+        return self._limiter.write_allowed_at(key, is_urgent=self._is_urgent(key))
 
     def _write_status(self, key: SyncerKey, wanted: _PendingStatus) -> None:
         syncer = wanted.syncer

@@ -259,6 +259,48 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
 
 
+def test_conditions_do_not_wait_for_the_counts_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a write all syncers' counts pause; a changed condition is written meanwhile, with its counts."""
+    monkeypatch.setattr(module, "SHORTEST_INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
+    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    for name in "ab":
+        writer.queue_report(syncer(name=name), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the first ones", 30)
+    for name in "ab":
+        writer.queue_report(syncer(name=name), replace(SYNCED, registered=1))
+    time.sleep(0.1)
+    assert len(access.written) == 2
+    writer.queue_report(syncer(name="b"), replace(CONFLICT, registered=0))
+    wait_until(lambda: len(access.written) == 3, "the condition", 30)
+    time.sleep(0.1)
+    writer.stop()
+    assert [(path.split("/")[-2], status["registered"]) for path, status in access.written[2:]] == [
+        ("b", 0),
+        ("a", 1),
+    ]
+
+
+def test_counts_of_all_syncers_go_on_after_the_pause() -> None:
+    """Counts that wait are written in the end, each syncer's newest."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    names = [str(number) for number in range(5)]
+    for name in names:
+        writer.queue_report(syncer(name=name), SYNCED)
+    wait_until(lambda: len(access.written) == 5, "the first ones", 30)
+    for registered in (1, 0):
+        for name in names:
+            writer.queue_report(syncer(name=name), replace(SYNCED, registered=registered))
+    wait_until(lambda: len(access.written) == 10, "the counts", 30)
+    writer.stop()
+    assert [status["registered"] for _, status in access.written[5:]] == [0] * 5
+
+
 def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
     """A remembered write would hide that the other leader has changed the status since."""
     access = Access()
