@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -57,14 +58,18 @@ def read_and_renew_at(
     """
     held: dict[InstanceKey, Instance | None] = {}
     for chunk in batch.chunks(instances):
-        items = [batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in chunk]
-        for instance, answer in zip(chunk, peers.send_batch(peer, items), strict=True):
+        answers = peers.send_batch(peer, partial(_read_items, chunk), len(chunk))
+        for instance, answer in zip(chunk, answers, strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
             else:
                 # A server without this kind of answer (syncWhenTimestampDiffers off) is asked one by one.
                 held[instance.key] = answer.instance or peer.read(*instance.key)
     return held
+
+
+def _read_items(instances: Iterable[Instance]) -> list[bytes]:
+    return [batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in instances]
 
 
 def read_and_renew_everywhere(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
@@ -279,17 +284,23 @@ def _register_at(
     """
     refused: dict[InstanceKey, RegistryError] = {}
     newer: dict[InstanceKey, Instance] = {}
-    for chunk in _due_half_batches(instances, is_due):
+
+    def items_of(chunk: Sequence[Instance]) -> list[bytes]:
         reads_back = [batch.heartbeat_item(instance) for instance in chunk]
         if asks_for_newer:
             reads_back[0] = batch.heartbeat_item(chunk[0], batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)
+        return [*map(batch.registration_item, chunk), *reads_back]
+
+    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 2):
+        due = _DueItems(some, is_due, items_of)
         try:
-            answers = peers.send_batch(peer, [*map(batch.registration_item, chunk), *reads_back])[
-                len(chunk) :
-            ]
+            answers = due.send(peers, peer)
         except RegistryUnreachable:
-            notes.table.remember_unanswered_registrations(chunk)
+            notes.table.remember_unanswered_registrations(due.sent)
             raise
+        chunk = due.sent
+        if not chunk:
+            continue
         notes.table.note_registered_at(peer.url, chunk)
         notes.sent(peer.url, len(chunk))
         if asks_for_newer and answers[0].status_code != 404 and answers[0].instance is None:
@@ -373,13 +384,15 @@ def _remove_at_and_return_kept(
     :param is_due: asked before each batch whether an instance is still to be removed.
     """
     held: set[InstanceKey] = set()
-    for chunk in _due_half_batches(instances, is_due):
-        reads_back = [
-            batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in chunk
-        ]
-        answers = peers.send_batch(peer, [*map(batch.cancellation_item, chunk), *reads_back])[len(chunk) :]
-        notes.sent(peer.url, len(chunk))
-        for instance, answer in zip(chunk, answers, strict=True):
+
+    def items_of(chunk: Sequence[Instance]) -> list[bytes]:
+        return [*map(batch.cancellation_item, chunk), *_read_items(chunk)]
+
+    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 2):
+        due = _DueItems(some, is_due, items_of)
+        answers = due.send(peers, peer)
+        notes.sent(peer.url, len(due.sent))
+        for instance, answer in zip(due.sent, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
             if found is not None and rules.is_same_registration(found, instance):
                 held.add(instance.key)
@@ -397,12 +410,26 @@ def _needs_no_replica(held: Instance | None, replica: Instance) -> bool:
     )
 
 
-def _due_half_batches(
-    instances: Sequence[Instance], is_due: Callable[[Instance], bool]
-) -> Iterator[list[Instance]]:
-    """Yield half batches, since each item is also read, without instances that are no longer due when
-    their turn comes.
+class _DueItems:
+    """Half a batch of instances, since each item is also read, without those that are no longer due when the
+    batch is sent.
+
+    :ivar sent: the instances that were sent; none before.
     """
-    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 2):
-        if chunk := [one for one in some if is_due(one)]:
-            yield chunk
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        is_due: Callable[[Instance], bool],
+        items_of: Callable[[Sequence[Instance]], list[bytes]],
+    ) -> None:
+        self._instances, self._is_due, self._items_of = instances, is_due, items_of
+        self.sent: Sequence[Instance] = ()
+
+    def send(self, peers: Peers, peer: Peer) -> Sequence[batch.ItemResponse]:
+        """Send the batch, and return the answers to the reads of the sent instances."""
+        return peers.send_batch(peer, self._make_items, 2 * len(self._instances))[len(self.sent) :]
+
+    def _make_items(self) -> list[bytes]:
+        self.sent = list(filter(self._is_due, self._instances))
+        return self._items_of(self.sent) if self.sent else []

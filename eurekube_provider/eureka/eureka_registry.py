@@ -19,9 +19,9 @@ from eurekube_provider.core.registry import Figures, RegistryCondition, Registry
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.registry.known_instances import RegistryWriteNotes
+from eurekube_provider.eureka.registry.plan_executor import PlanExecutor
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.reader import Reader
 from eurekube_provider.eureka.registry.renewals import Renewals
@@ -87,7 +87,7 @@ class EurekaRegistry:
         self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(MOST_PARALLEL_CHANGES, thread_name_prefix="apply")
-        self._coalescer = PlanCoalescer(self.writer, self._executor)
+        self._plans = PlanExecutor(self.writer, self._executor)
 
     @classmethod
     def from_connection(
@@ -169,7 +169,7 @@ class EurekaRegistry:
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
-        return self._coalescer.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
+        return self._plans.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read instances from each server that answers, past all caches.

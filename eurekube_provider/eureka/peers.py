@@ -31,7 +31,7 @@ from eurekube_provider.eureka.peer_threads import PeerExecutor, is_executor_thre
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_copy_between_servers
-from eurekube_provider.eureka.shared_batches import SharedBatches
+from eurekube_provider.eureka.shared_batches import MakeItems, SharedBatches
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.topology import Topology, find_duplicate_urls
 
@@ -78,7 +78,7 @@ class Peers:
         self._waits_for_all_servers = waits_for_all_servers or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
-        self._shared = SharedBatches(self.peers[0]) if len(self.peers) == 1 else None
+        self._batches_by_url = {peer.url: SharedBatches(peer) for peer in self.peers}
         self.topology = Topology(connection.service_urls, self.ask_all)
         self.table = InstanceTable(urls=[peer.url for peer in self.peers])
         """The records of the servers' instances: what each server answered and was sent."""
@@ -243,11 +243,11 @@ class Peers:
             return False
         return self.topology.allows_batches()
 
-    def send_batch(self, peer: Peer, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Have a server carry out items, see :meth:`.Peer.send_batch`; a single server gets them perhaps in
-        one batch with other threads' items.
+    def send_batch(self, peer: Peer, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
+        """Have a server carry out items, perhaps in one batch with other threads' items; see
+        :meth:`.SharedBatches.send`.
         """
-        return self._shared.send(items) if self._shared is not None else peer.send_batch(items)
+        return self._batches_by_url[peer.url].send(make_items, most_items)
 
     def read_everywhere(
         self, application: str, instance_id: str

@@ -1,23 +1,25 @@
-"""Batches to a single server, shared by the threads that write to it.
+"""Batches to one server, shared by the threads that write to it.
 
 Items that come while a request is under way are sent together in the next one, and the server handles them in
 the order in which they came. So a removal is read in one request and sent in the next, and both carry other
 threads' items; nobody waits longer than for the request that is under way.
 
-With several servers batches are not shared: a change that waits for a frozen one may be undone by the time it
-is sent.
+Items are made when their request is sent: what waited for a frozen server may be undone by then.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
+
+MakeItems = Callable[[], Sequence[bytes]]
+"""Makes the items of a batch, when the batch is sent."""
 
 MOST_SHARED_ITEMS = 50
 """The most items that are sent together with others; more get a request of their own at once, which then
@@ -29,13 +31,15 @@ costs little for each item.
 class _ThreadItems:
     """The items of one thread, and the answers to them.
 
+    :ivar most_items: the most items that ``make_items`` returns.
     :ivar wake_up: set when the items were answered, or when the thread must send the waiting ones.
     :ivar error: raised by the request that had the items; None where it was answered.
     :ivar is_shared: True if that request had other threads' items, too.
     :ivar is_answered: True once that request has ended, be it with an error.
     """
 
-    items: Sequence[bytes]
+    make_items: MakeItems
+    most_items: int
     wake_up: threading.Event
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
@@ -52,14 +56,16 @@ class SharedBatches:
         self._is_busy = False
         self.waiting: deque[_ThreadItems] = deque()
 
-    def send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+    def send(self, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.send_batch`.
 
-        :returns: an answer for each item, in their order.
+        :param make_items: called once for each time that the items are sent, perhaps on another thread.
+        :param most_items: the most items that it returns.
+        :returns: an answer for each item that ``make_items`` returned last, in their order.
         """
-        if len(items) > MOST_SHARED_ITEMS:
-            return self._peer.send_batch(items)
-        mine = _ThreadItems(items, threading.Event())
+        if most_items > MOST_SHARED_ITEMS:
+            return self._send(make_items())
+        mine = _ThreadItems(make_items, most_items, threading.Event())
         with self._lock:
             self.waiting.append(mine)
             waits, self._is_busy = self._is_busy, True
@@ -68,10 +74,13 @@ class SharedBatches:
         if not mine.is_answered:
             self._send_waiting()
         if isinstance(mine.error, RegistryRejected) and mine.is_shared:
-            return self._peer.send_batch(items)  # what the server refuses may be another one's
+            return self._send(make_items())  # what the server refuses may be another one's
         if mine.error is not None:
             raise mine.error
         return mine.answers
+
+    def _send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+        return self._peer.send_batch(items) if items else ()
 
     def _send_waiting(self) -> None:
         """Send the waiting items in one request, and have the first thread that came meanwhile send the
@@ -79,13 +88,14 @@ class SharedBatches:
         """
         with self._lock:
             parts, room = list[_ThreadItems](), MOST_ITEMS_PER_BATCH
-            while self.waiting and len(self.waiting[0].items) <= room:
+            while self.waiting and self.waiting[0].most_items <= room:
                 parts.append(self.waiting.popleft())
-                room -= len(parts[-1].items)
+                room -= parts[-1].most_items
         try:
-            answers = iter(self._peer.send_batch([item for part in parts for item in part.items]))
-            for part in parts:
-                part.answers = [next(answers) for _ in part.items]
+            made = [part.make_items() for part in parts]
+            answers = iter(self._send([item for items in made for item in items]))
+            for part, items in zip(parts, made, strict=True):
+                part.answers = [next(answers) for _ in items]
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
             for part in parts:
                 part.error = error

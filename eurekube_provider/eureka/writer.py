@@ -95,11 +95,6 @@ class Writer:
         self.peers = peers
         self.notes = notes or WriteNotes(peers.table, sent)
 
-    @property
-    def has_single_server(self) -> bool:
-        """True if there is only one server, as far as is known, which has no other to tell."""
-        return len(self.peers.peers) == 1 and self.notes.most_servers_at_one_url == 1
-
     def apply(
         self,
         plan: Plan,

@@ -22,7 +22,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.coalescing import PlanCoalescer
+from eurekube_provider.eureka.registry.plan_executor import PlanExecutor
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 from lab import Lab
@@ -421,7 +421,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
     wait_level(peers, foreign)
 
     def carry(record: RecordingNotes, desired: list[Instance], actual: list[Instance]) -> list[PlanOutcome]:
-        coalescer = PlanCoalescer(Writer(peers, record))
+        executor = PlanExecutor(Writer(peers, record))
         plans = [
             plan(
                 [one for one in desired if one.owner == owner],
@@ -431,7 +431,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
             for owner in owners
         ]
         with ThreadPoolExecutor(16) as pool:
-            return list(pool.map(coalescer.apply, plans, owners))
+            return list(pool.map(executor.apply, plans, owners))
 
     def asked() -> int:
         return sum(peers.peers[0].traffic.requests.values())
@@ -536,7 +536,7 @@ class Operator:
         self._leases = leases
         record = RecordingNotes(all_is_new=True)
         record.note_removed = self._gone  # type: ignore[method-assign]
-        self._coalescer = PlanCoalescer(Writer(self.peers, record))
+        self._plans = PlanExecutor(Writer(self.peers, record))
 
     def __enter__(self) -> Self:
         return self
@@ -569,7 +569,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> PlanOutcome:
-            return self._coalescer.apply(steps, owner, lease_count=self._leases)
+            return self._plans.apply(steps, owner, lease_count=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))

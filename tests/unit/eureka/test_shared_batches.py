@@ -1,11 +1,10 @@
-"""Batches of several threads to a single server: sent at once or together, and each thread's answers."""
+"""Batches of several threads to one server: sent at once or together, and each thread's answers."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -15,7 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.shared_batches import MOST_SHARED_ITEMS, SharedBatches
+from eurekube_provider.eureka.shared_batches import MOST_SHARED_ITEMS, MakeItems, SharedBatches
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -33,8 +32,12 @@ class Server:
 
     def send(self, *numbers: int) -> Future[Sequence[ItemResponse]]:
         """Send items on a thread of its own, and return once they are sent or wait."""
+        return self.submit(lambda: [b"%d" % number for number in numbers], len(numbers))
+
+    def submit(self, make_items: MakeItems, most_items: int) -> Future[Sequence[ItemResponse]]:
+        """Send what ``make_items`` returns on a thread of its own, and return once it is sent or waits."""
         sent = len(self.got) + len(self.batches.waiting)
-        future = self._pool.submit(self.batches.send, [b"%d" % number for number in numbers])
+        future = self._pool.submit(self.batches.send, make_items, most_items)
         wait_until(lambda: len(self.got) + len(self.batches.waiting) > sent, "it sent", SECONDS)
         return future
 
@@ -113,16 +116,33 @@ def test_what_a_server_refuses_fails_alone(server: Server) -> None:
     assert sorted(server.got[2:]) == [[-1], [2], [3]]
 
 
-def test_several_servers_share_no_request() -> None:
-    """With several servers batches are sent at once and never shared: a change that waits may be undone
-    meanwhile.
-    """
-    peers = Peers(Connection(("http://one:1/eureka", "http://two:1/eureka")))
-    sent: list[str] = []
-    servers = [
-        cast("Peer", SimpleNamespace(send_batch=lambda _, name=name: sent.append(name))) for name in "ab"
+def test_items_are_made_when_they_are_sent(server: Server) -> None:
+    """What is no longer due when its request is sent is left out; without any item nothing is sent."""
+    first = server.send(1)
+    due = [2, 3]
+    waiting = [
+        server.submit(lambda: [b"%d" % number for number in due], 2),
+        server.submit(list, 1),
+        server.submit(lambda: [b"4"], 1),
     ]
-    for server in servers:
-        peers.send_batch(server, [])
+    due.remove(2)
+    server.gate.set()
+    assert [codes(one) for one in (first, *waiting)] == [[1], [3], [], [4]]
+    assert server.got == [[1], [3, 4]]
+    assert [list(server.batches.send(list, most)) for most in (1, MOST_SHARED_ITEMS + 1)] == [[], []]
+    assert server.got == [[1], [3, 4]]
+
+
+def test_each_server_has_requests_of_its_own() -> None:
+    """A server that does not answer holds up no request to another one."""
+    peers = Peers(Connection(("http://one:1/eureka", "http://two:1/eureka")))
+    hangs, answers = Server(), Server()
+    answers.gate.set()
+    for peer, one in zip(peers.peers, (hangs, answers), strict=True):
+        peer.send_batch = one.send_batch  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(peers.send_batch, peers.peers[0], lambda: [b"1"], 1)
+        assert [one.status_code for one in peers.send_batch(peers.peers[1], lambda: [b"2"], 1)] == [2]
+        hangs.gate.set()
+        assert codes(waiting) == [1]
     peers.close()
-    assert sent == ["a", "b"]

@@ -25,6 +25,7 @@ from eurekube_provider.eureka.overrides import (
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers, merge_lists
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.delta import Delta
+from eurekube_provider.eureka.shared_batches import MakeItems
 from eurekube_provider.eureka.uncached_reads import MOST_PARALLEL_READS, read_everywhere, read_instances
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
@@ -117,9 +118,10 @@ class Cluster(Peers):
         """Return the merged lists of all servers."""
         return merge_lists(one.listed for one in self.servers), {}
 
-    def send_batch(self, peer: Any, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+    def send_batch(self, peer: Any, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Send a batch to this server."""
-        answers: list[ItemResponse] = peer.send_batch(items)
+        answers: list[ItemResponse] = peer.send_batch(make_items())
+        assert len(answers) <= most_items
         return answers
 
     def uses_batches(self, leases: int) -> bool:
