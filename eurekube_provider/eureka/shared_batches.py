@@ -1,8 +1,8 @@
 """Batches to one server, shared by the threads that write to it.
 
-Items that come while a request is under way are sent together in the next one, and the server handles them in
-the order in which they came. So a removal is read in one request and sent in the next, and both carry other
-threads' items; nobody waits longer than for the request that is under way.
+Items that come while :data:`MOST_REQUESTS_UNDER_WAY` requests are under way are sent together in the next
+one, in the order in which they came. So a removal is read in one request and sent in a later one, and both
+carry other threads' items; nobody waits longer than for a request that is under way.
 
 Items are made when their request is sent: what waited for a frozen server may be undone by then.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
@@ -20,6 +20,11 @@ from eurekube_provider.eureka.protocol.peer import Peer
 
 MakeItems = Callable[[], Sequence[bytes]]
 """Makes the items of a batch, when the batch is sent."""
+
+MOST_REQUESTS_UNDER_WAY = 2
+"""The most requests with shared items that are under way at once: with one, a change that comes alone often
+waits for the answer to another one.
+"""
 
 MOST_SHARED_ITEMS = 50
 """The most items that are sent together with others; more get a request of their own at once, which then
@@ -32,19 +37,20 @@ class _ThreadItems:
     """The items of one thread, and the answers to them.
 
     :ivar most_items: the most items that ``make_items`` returns.
-    :ivar wake_up: set when the items were answered, or when the thread must send the waiting ones.
+    :ivar wake_up: set when the items were answered, or when the thread must send ``together``.
+    :ivar together: the items that this thread sends in one request, its own first; empty where another one
+        sends them.
     :ivar error: raised by the request that had the items; None where it was answered.
     :ivar is_shared: True if that request had other threads' items, too.
-    :ivar is_answered: True once that request has ended, be it with an error.
     """
 
     make_items: MakeItems
     most_items: int
-    wake_up: threading.Event
+    wake_up: threading.Event = field(default_factory=threading.Event)
+    together: Sequence[_ThreadItems] = ()
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
     is_shared: bool = False
-    is_answered: bool = False
 
 
 class SharedBatches:
@@ -53,7 +59,7 @@ class SharedBatches:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._lock = threading.Lock()
-        self._is_busy = False
+        self._under_way = 0
         self.waiting: deque[_ThreadItems] = deque()
 
     def send(self, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
@@ -65,14 +71,17 @@ class SharedBatches:
         """
         if most_items > MOST_SHARED_ITEMS:
             return self._send(make_items())
-        mine = _ThreadItems(make_items, most_items, threading.Event())
+        mine = _ThreadItems(make_items, most_items)
         with self._lock:
-            self.waiting.append(mine)
-            waits, self._is_busy = self._is_busy, True
-        if waits:
+            if self._under_way < MOST_REQUESTS_UNDER_WAY:
+                self._under_way += 1
+                mine.together = [mine]
+            else:
+                self.waiting.append(mine)
+        if not mine.together:
             mine.wake_up.wait()
-        if not mine.is_answered:
-            self._send_waiting()
+        if mine.together:
+            self._send_together(mine.together)
         if isinstance(mine.error, RegistryRejected) and mine.is_shared:
             return self._send(make_items())  # what the server refuses may be another one's
         if mine.error is not None:
@@ -82,15 +91,10 @@ class SharedBatches:
     def _send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
         return self._peer.send_batch(items) if items else ()
 
-    def _send_waiting(self) -> None:
-        """Send the waiting items in one request, and have the first thread that came meanwhile send the
-        next.
+    def _send_together(self, parts: Sequence[_ThreadItems]) -> None:
+        """Send items of several threads in one request, and have the first thread that waits then send the
+        next one.
         """
-        with self._lock:
-            parts, room = list[_ThreadItems](), MOST_ITEMS_PER_BATCH
-            while self.waiting and self.waiting[0].most_items <= room:
-                parts.append(self.waiting.popleft())
-                room -= parts[-1].most_items
         try:
             made = [part.make_items() for part in parts]
             answers = iter(self._send([item for items in made for item in items]))
@@ -100,10 +104,21 @@ class SharedBatches:
             for part in parts:
                 part.error = error
         with self._lock:
-            following = self.waiting[0] if self.waiting else None
-            self._is_busy = following is not None
-        if following is not None:
-            following.wake_up.set()
+            following = self._take_waiting()
+            self._under_way -= not following
+        if following:
+            following[0].together = following
+            following[0].wake_up.set()
         for part in parts:
-            part.is_answered, part.is_shared = True, len(parts) > 1
+            part.is_shared = len(parts) > 1
             part.wake_up.set()
+
+    def _take_waiting(self) -> list[_ThreadItems]:
+        """Take from the waiting items, the first first, as many as one request may have; the lock must be
+        held.
+        """
+        taken, room = list[_ThreadItems](), MOST_ITEMS_PER_BATCH
+        while self.waiting and self.waiting[0].most_items <= room:
+            taken.append(self.waiting.popleft())
+            room -= taken[-1].most_items
+        return taken

@@ -10,11 +10,17 @@ from typing import cast
 import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
+from eurekube_provider.eureka import shared_batches
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.shared_batches import MOST_SHARED_ITEMS, MakeItems, SharedBatches
+from eurekube_provider.eureka.shared_batches import (
+    MOST_REQUESTS_UNDER_WAY,
+    MOST_SHARED_ITEMS,
+    MakeItems,
+    SharedBatches,
+)
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -53,8 +59,9 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Server:
-    """Return a server without requests so far."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Return a server without requests so far, which is sent one at a time."""
+    monkeypatch.setattr(shared_batches, "MOST_REQUESTS_UNDER_WAY", 1)
     return Server()
 
 
@@ -78,6 +85,25 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
     server.gate.set()
     assert [codes(server.send(number)) for number in range(5)] == [[number] for number in range(5)]
     assert server.got == [[number] for number in range(5)]
+
+
+def test_some_requests_are_under_way_at_once() -> None:
+    """Items wait only while as many requests are under way as may be; each that ends makes room for one."""
+    server = Server()
+    for _ in range(3):
+        server.gate.clear()
+        server.got.clear()
+        first = [server.send(number) for number in range(MOST_REQUESTS_UNDER_WAY)]
+        wait_until(lambda: len(server.got) == MOST_REQUESTS_UNDER_WAY, "all under way", SECONDS)
+        waiting = [server.send(number) for number in (7, 8, 9)]
+        server.gate.set()
+        assert [codes(one) for one in (*first, *waiting)] == [
+            *([number] for number in range(MOST_REQUESTS_UNDER_WAY)),
+            [7],
+            [8],
+            [9],
+        ]
+        assert server.got[MOST_REQUESTS_UNDER_WAY:] == [[7, 8, 9]]
 
 
 def test_who_has_much_goes_at_once(server: Server) -> None:
