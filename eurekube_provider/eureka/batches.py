@@ -107,12 +107,9 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     over = _updates_needing_no_read(notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
     are_several = len(peers.peers) > 1
-    looked_at = [
-        order.change.instance
-        for order in orders
-        if order.key not in over and (are_several or order.key not in new)
-    ]
-    reads = read_and_renew_everywhere(peers, looked_at) if looked_at else UncachedReads({}, {})
+    known = [one.change.instance for one in orders if one.key not in over and one.key not in new]
+    unseen = [one.change.instance for one in orders if one.key in new] if are_several else []
+    reads = _read_before_writing(peers, known, unseen)
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _ownership_conflicts(notes, orders, held)
     stamp = timestamp_ms_giving_way()
@@ -121,10 +118,10 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
         for order in wanted
         if order.key in new and held[order.key] is None
     }
-    known = [order for order in wanted if order.key not in yielding and order.key not in failures]
     if wanted:
         given_way = [order for order in wanted if order.key in yielding]
-        replicas = _replicas_to_send(notes, known, held)
+        others = [order for order in wanted if order.key not in yielding and order.key not in failures]
+        replicas = _replicas_to_send(notes, others, held)
         failures |= _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
@@ -135,6 +132,27 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
             notes.note_removal_begins(one)
             notes.note_removed(one)
     return failures
+
+
+def _read_before_writing(
+    peers: Peers, known: Sequence[Instance], unseen: Sequence[Instance]
+) -> UncachedReads:
+    """Read instances on every server, as plans need them that write next.
+
+    A lone instance that was never seen is read by a single request: a server logs a warning of each read in a
+    batch that finds nothing.
+
+    :raises RegistryError: no server answered.
+    """
+    if len(unseen) == 1:
+        (one,) = unseen
+        return UncachedReads(
+            *peers.ask_all_or_raise(
+                lambda peer: read_and_renew_at(peers, peer, known) | {one.key: peer.read(*one.key)}
+            )
+        )
+    wanted = [*known, *unseen]
+    return read_and_renew_everywhere(peers, wanted) if wanted else UncachedReads({}, {})
 
 
 def _updates_needing_no_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
