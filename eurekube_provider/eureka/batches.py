@@ -139,20 +139,21 @@ def _read_before_writing(
 ) -> UncachedReads:
     """Read instances on every server, as plans need them that write next.
 
-    A lone instance that was never seen is read by a single request: a server logs a warning of each read in a
-    batch that finds nothing.
+    A lone instance that was never seen is read by a single request at a server that is sent nothing else at
+    this moment: the server logs a warning of each read in a batch that finds nothing.
 
     :raises RegistryError: no server answered.
     """
-    if len(unseen) == 1:
-        (one,) = unseen
-        return UncachedReads(
-            *peers.ask_all_or_raise(
-                lambda peer: read_and_renew_at(peers, peer, known) | {one.key: peer.read(*one.key)}
-            )
-        )
-    wanted = [*known, *unseen]
-    return read_and_renew_everywhere(peers, wanted) if wanted else UncachedReads({}, {})
+
+    def read_at(peer: Peer) -> dict[InstanceKey, Instance | None]:
+        if len(unseen) == 1 and peers.is_idle(peer):
+            (one,) = unseen
+            return {one.key: peer.read(*one.key)} | read_and_renew_at(peers, peer, known)
+        return read_and_renew_at(peers, peer, [*known, *unseen])
+
+    if not known and not unseen:
+        return UncachedReads({}, {})
+    return UncachedReads(*peers.ask_all_or_raise(read_at))
 
 
 def _updates_needing_no_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
