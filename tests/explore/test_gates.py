@@ -372,6 +372,24 @@ def test_a_pod_that_was_not_ready_meanwhile_begins_again(scene: Scene, *, is_led
     assert scene.waited("new") >= NEEDED_SECONDS - 1.0
 
 
+def test_a_pod_that_was_ready_again_before_its_leader_died_begins_again(scene: Scene) -> None:
+    """The next leader does not count the time before a pod was DOWN, although the last one has made it UP
+    again: the pod's condition may still be the one of before.
+    """
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    before = scene.condition("new")
+    scene.containers("new", "False", "2027-01-15T08:02:00Z")
+    scene.after(5.0)
+    assert scene.status("new") == "DOWN"
+    scene.containers("new", "True", "2027-01-15T08:02:05Z")
+    scene.after(0.9)  # less than until the next reading
+    assert {scene.status("new", url) for url in URLS} == {"UP"}
+    assert (before["reason"], scene.condition("new")) == ("CallersLearn", before)
+    scene.kill_leader()
+    assert scene.waited("new") >= NEEDED_SECONDS - 1.0
+
+
 def test_a_pod_that_a_person_took_out_of_service_waits(scene: Scene) -> None:
     """The gate of a pod that a person took out of service stays closed, since nobody calls that pod."""
     scene.workloads.gated_pod("new")

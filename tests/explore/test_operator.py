@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from eurekube_provider.core.brake import BrakeJudgement
+from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore.operator.acts import (
+    FROZEN_MS,
     Act,
     a_server_freezes,
     a_server_restarts_empty,
@@ -39,6 +42,15 @@ def world() -> Iterator[None]:
     """Have the code reach no real server."""
     with owned():
         yield
+
+
+def _numbers(changed: Edit, setup: Setup, pattern: str) -> list[int]:
+    """Return the numbers of the requests that match a pattern when an edit runs without faults.
+
+    A number that a test names goes to another request as soon as the operator asks more, or less.
+    """
+    places = Explored(changed, {}, setup).run().places
+    return [at for at, what in enumerate(places) if re.match(pattern, what)]
 
 
 @pytest.mark.parametrize("changed", ALL_EDITS, ids=lambda one: one.name)
@@ -98,7 +110,8 @@ def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
 def test_a_late_hand_over_does_not_bring_back_what_left() -> None:
     """A server that stores the new syncer's registration late, after the instance left, does not keep it."""
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
-    failure = tried(passed, {10: Fault.LATE}, Setup(1))
+    (at,) = _numbers(passed, Setup(1), "POST eureka-1 .* a-2.* of stars")
+    failure = tried(passed, {at: Fault.LATE}, Setup(1))
     assert not failure, failure
 
 
@@ -139,11 +152,36 @@ def test_an_instance_found_while_heirs_are_asked_is_not_misplaced() -> None:
 
 def test_the_others_learn_of_a_hand_over_at_a_frozen_server() -> None:
     """If only a frozen server got a hand-over, the former owner passes the instance on again at the
-    others.
+    others, before the frozen server can tell them.
     """
-    given_up = edit("a syncer that removes nothing gives up what another one wants")
-    failure = tried(given_up, {12: a_server_freezes}, Setup(2))
-    assert not failure, failure
+    given_up, setup = edit("a syncer that removes nothing gives up what another one wants"), Setup(2)
+    handed_over = _numbers(given_up, setup, "POST eureka-1 .* of stars")
+    assert len(handed_over) == 3
+    for at in handed_over:
+        owners: list[str] = []
+        faults: Faults = {at + 1: _freeze_and_read_other_owners(owners)}
+        outcome = Explored(given_up, faults, setup).run()
+        assert not outcome.violations, describe_failure(given_up, {at + 1: a_server_freezes}, outcome, setup)
+        assert owners == ["stars"] * 3, at
+
+
+def _freeze_and_read_other_owners(owners: list[str]) -> Act:
+    """Return an act that freezes the first server; just before that one goes on, the names of the syncers
+    that own the pods' instances at the other server are added to ``owners``.
+    """
+
+    def freeze(explored: Explored) -> None:
+        a_server_freezes(explored)
+        cluster = explored.world.cluster
+        leases = cluster.servers[cluster.urls[1]].registry.leases["RATING"]
+
+        def read_owners() -> None:
+            pods = (lease.holder for name, lease in leases.items() if name.startswith("a-"))
+            owners.extend(str(one.fields["metadata"][OWNER_KEY]).rpartition("/")[2] for one in pods)
+
+        cluster.clock.run_after(FROZEN_MS - 1000, read_owners)
+
+    return freeze
 
 
 def test_a_server_frozen_in_a_hand_over_does_not_keep_what_leaves() -> None:

@@ -184,6 +184,21 @@ def test_contents_and_a_reserved_status_are_two_steps() -> None:
     assert [change.action for change in steps.changes] == [Action.UPDATE, Action.SET_STATUS]
 
 
+def test_our_mark_is_planned_to_go_after_our_out_of_service() -> None:
+    """New contents are registered with our mark, which the change of the status removes; equal contents are
+    not registered before it.
+    """
+    out = Status.OUT_OF_SERVICE
+    marked = {**RATING.metadata, LEAVING_KEY: "true"}
+    have = replace(RATING, status=out, overridden_status=out, metadata=marked)
+    assert plan([RATING], [have], OURS).changes == (Change(Action.SET_STATUS, RATING, have),)
+    want = replace(RATING, ip_address="10.0.0.2")
+    assert plan([want], [have], OURS).changes == (
+        Change(Action.UPDATE, replace(want, metadata=marked), have),
+        Change(Action.SET_STATUS, want, have),
+    )
+
+
 def test_a_persons_out_of_service_is_not_fought() -> None:
     """A person's OUT_OF_SERVICE stays, whether the pod is ready or not."""
     have = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)

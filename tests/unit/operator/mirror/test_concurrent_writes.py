@@ -84,25 +84,29 @@ def test_what_to_write_is_decided_by_one_at_a_time() -> None:
     assert begun.n_waiting == 0
 
 
-def test_none_is_begun_after_a_failure() -> None:
-    """Writes under way end before the failure is reported."""
-    failed, ended = threading.Event(), threading.Event()
+@pytest.mark.parametrize("is_first_to_fail", [False, True], ids=["helper fails", "caller fails"])
+def test_none_is_begun_after_a_failure(*, is_first_to_fail: bool) -> None:
+    """Writes under way end before the failure is reported, whichever thread failed: the caller's takes the
+    first write.
+    """
+    lasting, failed, ended = threading.Event(), threading.Event(), threading.Event()
     begun: list[str] = []
 
     def fails() -> None:
         begun.append("fails")
+        assert lasting.wait(LONGEST_SECONDS)
         failed.set()
         raise ValueError("the first")
 
     def lasts() -> None:
         begun.append("lasts")
+        lasting.set()
         assert failed.wait(LONGEST_SECONDS)
         threading.Event().wait(0.05)  # so that who does not wait for it is found out
         ended.set()
 
     def writes() -> Iterator[Write]:
-        yield lasts
-        yield fails
+        yield from (fails, lasts) if is_first_to_fail else (lasts, fails)
         assert failed.wait(LONGEST_SECONDS)
         for number in range(100):
             yield partial(begun.append, str(number))
