@@ -327,7 +327,7 @@ class MirrorReconciler:
 
         # Changed applications are written before the others are decided, which would delay their writes.
         changed = sum(rank[:2] < (False, _UNCHANGED_RANK) for rank in order)
-        run_writes(decide_writes(order[:changed]), self._writers)
+        run_writes(decide_writes(order[:changed]), min(self._writers, changed))
         run_writes(decide_writes(order[changed:]), self._writers)
         if refused:
             raise refused[0]  # before any deletion: callers of those endpoints have no other Service yet
