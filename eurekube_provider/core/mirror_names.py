@@ -14,6 +14,7 @@ from eurekube_provider.core.mirror import APPLICATION_PLACEHOLDER
 
 MAX_SERVICE_NAME_LENGTH = 63
 _DNS_LABEL_PATTERN = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_UNFIT_CHARACTER_PATTERN = re.compile(r"[^a-z0-9-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def mirrored_service_name(template: str, application: str) -> str | None:
     'order-service-v2'
     """
     written = template.replace(APPLICATION_PLACEHOLDER, application.lower())
-    name = re.sub(r"[^a-z0-9-]", "-", written).strip("-")
+    name = _UNFIT_CHARACTER_PATTERN.sub("-", written).strip("-")
     return name if len(name) <= MAX_SERVICE_NAME_LENGTH and _DNS_LABEL_PATTERN.match(name) else None
 
 

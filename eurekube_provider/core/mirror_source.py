@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -39,6 +39,11 @@ class MirrorSource(Protocol):
 
     def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
+
+    def instances_by_application(self) -> Mapping[str, Sequence[Instance]]:
+        """Return all known instances by application; while nothing changes in an application, its instances
+        are the same object, so that mirrors need not compare them.
+        """
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more.

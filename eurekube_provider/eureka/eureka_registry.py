@@ -151,6 +151,12 @@ class EurekaRegistry:
             return there
         return [one for one in there if not self._ownership.is_of_other_cluster_of_same_name(one)]
 
+    def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
+        """Return all known instances, see
+        :meth:`~eurekube_provider.core.mirror_source.MirrorSource.instances_by_application`.
+        """
+        return self.table.instances_by_application()
+
     def get(self, key: InstanceKey) -> Instance | None:
         """Return one instance as far as it is known; None for an unknown one."""
         return self.table.get(key)

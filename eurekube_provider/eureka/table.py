@@ -61,7 +61,8 @@ class InstanceTable:
         ] = {}  # those that not every server was seen to hold
         self._purge_from = FEWEST_EXPIRING_TO_PURGE
         self._count = 0
-        self._by_application: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
+        self._by_application: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
+        self._snapshots_by_application: dict[str, tuple[Instance, ...]] = {}
         self._by_owner: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
         self._lost_by_owner: dict[str, set[InstanceKey]] = defaultdict(set)
         self._lost_overrides: set[InstanceKey] = set()
@@ -448,20 +449,21 @@ class InstanceTable:
         this process.
         """
         with self._lock:
-            now = self.clock()
+            now, out_of_service = self.clock(), Status.OUT_OF_SERVICE
             return [
-                rules.add_leaving_mark(one)
-                if rules.looks_set_by_a_person(one) and self._may_be_late_out_of_service(one, now)
-                else one
+                one
+                if one.overridden_status is not out_of_service  # nearly all
+                else self._with_leaving_mark_if_late(one, now)
                 for one in held
             ]
 
-    def _may_be_late_out_of_service(self, held: Instance, now: float) -> bool:
-        """Return whether an OUT_OF_SERVICE that looks set by a person may be this process's; the lock
-        must be held.
+    def _with_leaving_mark_if_late(self, held: Instance, now: float) -> Instance:
+        """Return the instance, with the mark of leaving if its OUT_OF_SERVICE looks set by a person and may
+        be this process's; the lock must be held.
         """
         record = self._records.get(held.key)
-        return record is not None and rules.has_unanswered_out_of_service(record, now)
+        is_late = record is not None and rules.has_unanswered_out_of_service(record, now)
+        return rules.add_leaving_mark(held) if is_late and rules.looks_set_by_a_person(held) else held
 
     def believe_next_list(self) -> None:
         """Believe the next list: somebody else may have changed anything since this process wrote or read
@@ -515,7 +517,16 @@ class InstanceTable:
     def instances_of_application(self, name: str) -> list[Instance]:
         """Return the instances of an application, no matter who owns them."""
         with self._lock:
-            return self._instances_of_keys(self._by_application.get(name.upper(), ()))
+            return list(self._by_application.get(name.upper(), {}).values())
+
+    def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
+        """Return all instances by application; while nothing changes in an application, its instances are
+        the same object.
+        """
+        with self._lock:
+            for name in self._by_application.keys() - self._snapshots_by_application.keys():
+                self._snapshots_by_application[name] = tuple(self._by_application[name].values())
+            return dict(self._snapshots_by_application)
 
     def owners(self) -> set[str]:
         """Return all owners that have an instance."""
@@ -570,11 +581,16 @@ class InstanceTable:
         left: list[Instance] = []
         with self._lock:
             self._purge_expired(self.clock())
-            for key, instance in suggested.items():
-                record = self._records.get(key)
-                if record is not None and record.instance is instance:
-                    continue
-                record = record or self._get_or_create_record(key)
+            # Of thousands of instances nearly all are the same objects as in the list before.
+            differing = [
+                (key, instance)
+                for (key, instance), record in zip(
+                    suggested.items(), map(self._records.get, suggested), strict=True
+                )
+                if record is None or record.instance is not instance
+            ]
+            for key, instance in differing:
+                record = self._get_or_create_record(key)
                 said = rules.judge_list_entry(record, instance)
                 if said is ListVerdict.NEEDS_UNCACHED_READ:
                     doubts.append(key)
@@ -583,8 +599,10 @@ class InstanceTable:
                     self._set_instance(record, instance)
                 elif said is ListVerdict.UNCHANGED:
                     self._set_instance(record, instance)  # the same, so that the next list finds itself here
-            unlisted = [record for key, record in self._records.items() if key not in suggested]
-            for record in unlisted if is_complete else ():
+            unlisted: list[InstanceRecord] = []
+            if is_complete and len(self._records) > len(suggested):  # each listed key has a record by now
+                unlisted = [record for key, record in self._records.items() if key not in suggested]
+            for record in unlisted:
                 said = rules.judge_list_entry(record, None)
                 if said is ListVerdict.NEEDS_UNCACHED_READ:
                     doubts.append(record.key)
@@ -722,7 +740,11 @@ class InstanceTable:
         if instance is None:
             return
         self._count += by
-        _add_to_index(self._by_application, instance.application, key, by)
+        self._snapshots_by_application.pop(instance.application, None)
+        if by > 0:
+            self._by_application[instance.application][key] = instance
+        else:
+            _remove_from_index(self._by_application, instance.application, key)
         owner = instance.owner or ""
         for name in instance.names:
             _add_to_index(self._by_name, name, owner, by)
@@ -740,6 +762,12 @@ class InstanceTable:
 
 def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
     _add_to_counter(index[name], what, by)
+    if not index[name]:
+        del index[name]
+
+
+def _remove_from_index(index: dict[str, dict[InstanceKey, Instance]], name: str, key: InstanceKey) -> None:
+    del index[name][key]
     if not index[name]:
         del index[name]
 

@@ -176,6 +176,9 @@ class KubeAccess:
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
+        # A proxy of the environment is chosen by now: else each request with a token would look for it in all
+        # variables again, of which each Service adds several to a pod.
+        configuration.proxy = configuration.proxy
         api_client = client.ApiClient(configuration)
         api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pool_classes(
             _LARGEST_ANSWER_BYTES

@@ -320,10 +320,9 @@ class RecordingRegistry:
         self.instances_lost_by_registry = registry.instances_lost_by_registry
         self.stop_tracking_lost_instances = registry.stop_tracking_lost_instances
         if isinstance(registry, MirrorSource):
-            self.call_after_reads, self.look_up_unlisted = (
-                registry.call_after_reads,
-                registry.look_up_unlisted,
-            )
+            self.call_after_reads = registry.call_after_reads
+            self.instances_by_application = registry.instances_by_application
+            self.look_up_unlisted = registry.look_up_unlisted
         self.keep_registered: Callable[[Instance], None] = (
             _do_nothing if run_report.is_dry else registry.keep_registered
         )

@@ -124,20 +124,38 @@ class _BoundedResponse(http.client.HTTPResponse):
 
 
 class BoundedConnection(urllib3.connection.HTTPConnection):
-    """A connection whose answers have a deadline and a bound.
+    """A connection whose answers have a deadline and a bound. It sends a request's head and body in one
+    piece, so that the server wakes up once for it.
 
     :cvar most_bytes: the size of the largest answer, head and body, as it is sent.
     """
 
     most_bytes: ClassVar[int]
     _is_answer_bounded = True
+    _collected: list[bytes] | None = None
 
     def request(self, *arguments: Any, preload_content: bool = True, **options: Any) -> None:
         """Send one request, and remember whether its answer is to be bounded: one that the caller reads piece
         by piece is not.
         """
         self._is_answer_bounded = preload_content
-        super().request(*arguments, preload_content=preload_content, **options)
+        held = self._collected = []
+        try:
+            super().request(*arguments, preload_content=preload_content, **options)
+        finally:
+            self._collected = None
+        super().send(b"".join(held))
+
+    def putheader(self, header: Any, *values: Any) -> None:
+        """Add a header, without urllib3's check for a header to be skipped, which is never used here."""
+        http.client.HTTPConnection.putheader(self, header, *values)
+
+    def send(self, data: Any) -> None:
+        """Collect data of a request, and send other data, such as to a proxy, at once."""
+        if self._collected is None:
+            super().send(data)
+        else:
+            self._collected.append(data)
 
     def response_class(  # type: ignore[override]
         self,
@@ -156,18 +174,14 @@ class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnecti
     """A connection with TLS whose answers have a deadline and a bound."""
 
 
-def bounded_pool_classes(
-    most_bytes: int,
-    http_class: type[BoundedConnection] = BoundedConnection,
-    https_class: type[BoundedHttpsConnection] = BoundedHttpsConnection,
-) -> dict[str, type[urllib3.HTTPConnectionPool]]:
+def bounded_pool_classes(most_bytes: int) -> dict[str, type[urllib3.HTTPConnectionPool]]:
     """Return the classes of pools whose connections bound their answers, by the scheme of the URL.
 
     :param most_bytes: see :class:`BoundedConnection`.
     """
     bound = {"most_bytes": most_bytes}
-    plain = type(http_class.__name__, (http_class,), bound)
-    tls = type(https_class.__name__, (https_class,), bound)
+    plain = type(BoundedConnection.__name__, (BoundedConnection,), bound)
+    tls = type(BoundedHttpsConnection.__name__, (BoundedHttpsConnection,), bound)
     return {
         "http": type("BoundedHttpPool", (urllib3.HTTPConnectionPool,), {"ConnectionCls": plain}),
         "https": type("BoundedHttpsPool", (urllib3.HTTPSConnectionPool,), {"ConnectionCls": tls}),

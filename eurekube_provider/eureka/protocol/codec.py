@@ -42,6 +42,7 @@ quote_json = json.encoder.encode_basestring_ascii
 _cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(describe_unaddressable_name)
 _DEFAULT_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
+_DEFAULT_PORT, _DEFAULT_SECURE_PORT = Port(7001, enabled=True), Port(7002, enabled=False)
 
 
 def instance_to_json_text(
@@ -112,8 +113,8 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
         problems.append(f"no request can name the id {instance_id!r}")
     if problem := describe_ambiguous_address(ip_address):
         problems.append(f"ipAddr {ip_address!r} {problem}")
-    port = _port_from_json(document.get("port"), Port(7001, enabled=True), problems)
-    secure_port = _port_from_json(document.get("securePort"), Port(7002, enabled=False), problems)
+    port = _port_from_json(document.get("port"), _DEFAULT_PORT, problems)
+    secure_port = _port_from_json(document.get("securePort"), _DEFAULT_SECURE_PORT, problems)
     lease = _lease_from_json(document.get("leaseInfo"), problems)
     status = _status_from_json(document.get("status"), problems)
     written_ms = _milliseconds_from_json(document.get("lastDirtyTimestamp"), problems)

@@ -2,21 +2,20 @@
 
 A delta repeats the changes of three minutes, so that most of its text was in the one before. When a thousand
 instances changed lately, parsing JSON takes more time than everything else between Eureka's answer and its
-consequences. So the reader remembers the parsed text of each instance by a digest of it, without the times of
-the lease, which change with every renewal. The text around the instances, with a number in place of each, is
-parsed as JSON, so that no other text is taken for an instance's. An instance without an ``instanceId`` is
-part of that text, and is parsed each time.
+consequences. So the reader remembers what it parsed by each instance's text, without the times of the lease,
+which change with every renewal. The text around the instances, with a number in place of each, is parsed as
+JSON, so that no other text is taken for an instance's. An instance without an ``instanceId`` is part of that
+text, and is parsed each time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.model import Instance, InstanceKey, intern_text
 from eurekube_provider.eureka.protocol.codec import iterate_items
 from eurekube_provider.eureka.protocol.delta import (
     Delta,
@@ -80,15 +79,15 @@ class DeltaReader:
         """Return the parsed text of an instance, given the text after :data:`_INSTANCE_START`."""
         begin = part.find(_LEASE_START)
         end = part.find(b"}", begin)
-        digest = hashlib.sha256(part[:begin] + part[end:]).digest() if begin >= 0 else b""
-        found = self._known.get(digest)
+        lasting = part[:begin] + part[end:] if begin >= 0 else b""
+        found = self._known.get(lasting)
         if found is None:
             whole = (_INSTANCE_START + part).decode()
             document, length = _decode_json(whole)
-            found = _ParsedInstanceText(parse_delta_change(document, held), whole[length:])
+            found = _ParsedInstanceText(parse_delta_change(document, held), intern_text(whole[length:]))
         # Of what is gone the lease says whether it was evicted.
-        if digest and found.change is not None and found.change.is_registered:
-            known[digest] = found
+        if lasting and found.change is not None and found.change.is_registered:
+            known[lasting] = found
         return found
 
 
@@ -99,10 +98,8 @@ def _build_delta(
 
     :raises ValueError: an instance's text was found where no instance may be.
     """
-    between = [begin]
-    for number, part in enumerate(parts):
-        between += (str(number), part.text_after)
-    applications: Mapping[str, Any] = json.loads("".join(between))["applications"]
+    between = [f"{number}{part.text_after}" for number, part in enumerate(parts)]
+    applications: Mapping[str, Any] = json.loads(begin + "".join(between))["applications"]
     entries = [
         entry
         for application in iterate_items(applications.get("application"))
@@ -112,8 +109,8 @@ def _build_delta(
         raise ValueError("not as servers write it")
     return build_delta(
         applications,
-        (
+        [
             parts[entry].change if isinstance(entry, int) else parse_delta_change(entry, held)
             for entry in entries
-        ),
+        ],
     )

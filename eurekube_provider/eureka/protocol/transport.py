@@ -11,7 +11,6 @@ processor time for each as urllib3 and the socket together.
 from __future__ import annotations
 
 import base64
-import http.client
 import logging
 import urllib.request
 import zlib
@@ -28,8 +27,6 @@ from eurekube_provider.eureka.connection import Connection, read_secret
 from eurekube_provider.runtime.bounded_http import (
     AnswerTooLarge,
     AnswerTooSlow,
-    BoundedConnection,
-    BoundedHttpsConnection,
     bounded_pool_classes,
 )
 
@@ -150,42 +147,6 @@ def _decompress(raw: bytes, most_bytes: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class _OnePieceConnection(BoundedConnection):
-    """A connection that sends a request's head and body in one piece, so that the server wakes up once for
-    it.
-    """
-
-    _collected: list[bytes] | None = None
-
-    def request(self, *arguments: Any, **options: Any) -> None:
-        """Send one request."""
-        held = self._collected = []
-        try:
-            super().request(*arguments, **options)
-        finally:
-            self._collected = None
-        super().send(b"".join(held))
-
-    def putheader(self, header: Any, *values: Any) -> None:
-        """Add a header, without urllib3's check for a header to be skipped, which is never used here."""
-        http.client.HTTPConnection.putheader(self, header, *values)
-
-    def send(self, data: Any) -> None:
-        """Collect data of a request, and send other data, such as to a proxy, at once."""
-        if self._collected is None:
-            super().send(data)
-        else:
-            self._collected.append(data)
-
-
-class _HttpConnection(_OnePieceConnection):
-    """A connection without TLS."""
-
-
-class _HttpsConnection(_OnePieceConnection, BoundedHttpsConnection):
-    """A connection with TLS."""
-
-
 class Transport:
     """HTTP requests to one server; any number of threads may share the object.
 
@@ -211,7 +172,7 @@ class Transport:
         self.proxy = proxy_without_credentials(proxy) if proxy else ""
         """The proxy in between, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
-        pools = bounded_pool_classes(connection.max_answer_bytes, _HttpConnection, _HttpsConnection)
+        pools = bounded_pool_classes(connection.max_answer_bytes)
         if proxy:
             self._pool, self._origin = _proxy_pool(proxy, options), f"{parts.scheme}://{parts.netloc}"
             self._pool.pool_classes_by_scheme = pools

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -67,7 +67,7 @@ class ApplicationReconciler:
         self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredServiceCounts]] = {}
 
     def decide_writes(
-        self, round_: MirrorRound, application: str, name: str, instances: list[Instance]
+        self, round_: MirrorRound, application: str, name: str, instances: Sequence[Instance]
     ) -> Write | None:
         """Decide on the endpoints of an application's Service, and return the writes that it needs.
 
@@ -99,7 +99,7 @@ class ApplicationReconciler:
         return partial(self._write_service_and_slices, round_, situation, decision)
 
     def _situation(
-        self, round_: MirrorRound, application: str, name: str, instances: list[Instance]
+        self, round_: MirrorRound, application: str, name: str, instances: Sequence[Instance]
     ) -> MirrorSituation:
         """Return the input of the decision on an application, from the local copies and Eureka's lists."""
         place, service = (round_.key, name), round_.services.get(name)

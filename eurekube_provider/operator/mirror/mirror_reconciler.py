@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -105,7 +105,7 @@ class MirrorReconciler:
         self.applications = ApplicationReconciler(cluster, objects, writer, names, self._services, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """Applications whose last write was refused: they come last in the next round."""
-        self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
+        self._listed_before: dict[MirrorKey, Mapping[str, Sequence[Instance]]] = {}
         """Eureka's instances in the last round: applications that have changed since come first."""
 
     def on_leadership_lost(self) -> None:
@@ -304,7 +304,7 @@ class MirrorReconciler:
             for _, _, (application, name) in ranks:
                 parts.append(round_.make_part())
                 write = self.applications.decide_writes(
-                    parts[-1], application, name, listed.get(application, [])
+                    parts[-1], application, name, listed.get(application, ())
                 )
                 if write is not None:
                     yield partial(try_write, application, write)
@@ -327,7 +327,7 @@ class MirrorReconciler:
 
         # Changed applications are written before the others are decided, which would delay their writes.
         changed = sum(rank[:2] < (False, _UNCHANGED_RANK) for rank in order)
-        run_writes(decide_writes(order[:changed]), self._writers)
+        run_writes(decide_writes(order[:changed]), min(self._writers, changed))
         run_writes(decide_writes(order[changed:]), self._writers)
         if refused:
             raise refused[0]  # before any deletion: callers of those endpoints have no other Service yet
@@ -353,7 +353,7 @@ class MirrorReconciler:
             )
 
     def _host_name_address_problems(
-        self, round_: MirrorRound, listed: Mapping[str, list[Instance]]
+        self, round_: MirrorRound, listed: Mapping[str, Sequence[Instance]]
     ) -> Iterator[Problem]:
         """Yield a problem for each instance whose host name, which Spring's clients call, has another address
         than the mirror's endpoint.
@@ -398,18 +398,14 @@ class MirrorReconciler:
         return {application: name for application, name in names.items() if application not in {*waiting}}
 
     @staticmethod
-    def _listed_instances(mirror: Mirror, source: MirrorSource) -> dict[str, list[Instance]]:
+    def _listed_instances(mirror: Mirror, source: MirrorSource) -> dict[str, Sequence[Instance]]:
         if mirror.application:
             return {mirror.application: source.known_instances(application=mirror.application)}
-        listed: dict[str, list[Instance]] = defaultdict(list)
-        is_selected: dict[str, bool] = {}
-        for one in source.known_instances():
-            is_meant = is_selected.get(one.application)
-            if is_meant is None:
-                is_meant = is_selected[one.application] = mirror.selects_application(one.application)
-            if is_meant:
-                listed[one.application].append(one)
-        return listed
+        return {
+            application: instances
+            for application, instances in source.instances_by_application().items()
+            if mirror.selects_application(application)
+        }
 
     def _clean_up_deleted(self, key: MirrorKey, item: Object) -> MirrorResult:
         """Delete all Services and slices of a deleted mirror, then remove its finalizer."""
@@ -449,14 +445,14 @@ class MirrorReconciler:
 _UNCHANGED_RANK = 2
 
 
-def _rank_change(before: list[Instance] | None, after: list[Instance] | None) -> int:
+def _rank_change(before: Sequence[Instance] | None, after: Sequence[Instance] | None) -> int:
     """Return the rank by which applications are written, the lowest first, from an application's instances
     before and now.
 
     Changed applications have rank 0; those that also lost an instance have 1, since Eureka is asked for that
     instance and may hang; unchanged ones have 2.
     """
-    if before == after:
+    if before is after or before == after:
         return _UNCHANGED_RANK
     return int(bool({one.key for one in before or ()} - {one.key for one in after or ()}))
 
@@ -469,8 +465,8 @@ def _application_by_service(round_: MirrorRound) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name, service in round_.services.items():
-        applications = (mirrored_application(item) for item in (service, *round_.slices.get(name, ())))
-        if application := next(filter(None, applications), ""):
+        written_there = map(mirrored_application, round_.slices.get(name, ()))
+        if application := mirrored_application(service) or next(filter(None, written_there), ""):
             found[name] = application
     return found
 

@@ -146,6 +146,22 @@ def test_applications_are_found_in_any_case() -> None:
     assert table.instances_of_application("none") == []
 
 
+def test_instances_of_an_unchanged_application_are_one_object() -> None:
+    """While nothing changes in an application, all its instances are the same object; a list that is equal
+    changes nothing.
+    """
+    table = InstanceTable()
+    table.merge_list([RATING, ORDER])
+    before = table.instances_by_application()
+    assert before == {"RATING": (RATING,), "ORDER": (ORDER,)}
+    table.merge_list([RATING, replace(ORDER, status=Status.DOWN)])
+    after = table.instances_by_application()
+    assert after["RATING"] is before["RATING"]
+    assert [one.status for one in after["ORDER"]] == [Status.DOWN]
+    table.merge_list([RATING])
+    assert table.instances_by_application() == {"RATING": (RATING,)}
+
+
 _events = st.lists(
     st.tuples(st.sampled_from(["registered", "gone", "list", "wait"]), strategies.registries()), max_size=8
 )
@@ -167,10 +183,14 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
                     table.store_written_and_return_previous(instance)
                 else:
                     table.store_confirmed_absence(instance.key)
+        table.instances_by_application()  # is remembered until something changes
+    all_by_application = table.instances_by_application()
     keys = {(app, f"pod-{number}") for app in ("RATING", "ORDER") for number in range(1, 5)}
     held = {key: found for key in keys if (found := table.get(key)) is not None}
     by_application = [one for app in ("RATING", "ORDER") for one in table.instances_of_application(app)]
     assert {one.key: one for one in by_application} == held
+    assert [one for app in ("RATING", "ORDER") for one in all_by_application.get(app, ())] == by_application
+    assert all(all_by_application.values())
     assert len(by_application) == len(held) == len(table)
     assert table.owners() == {one.owner for one in held.values() if one.owner}
     for owner in table.owners():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -143,6 +144,10 @@ class Source:
         assert not owner
         return [one for one in self.listed if application in ("", one.application)]
 
+    def instances_by_application(self) -> dict[str, list[Instance]]:
+        """Return the listed instances by application."""
+        return group_by_application(self.listed)
+
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return what the test has set for these instances: registered, gone or absent."""
         keys = list(keys)
@@ -158,6 +163,14 @@ class Source:
         assert not in_full
         servers = [RegistryServer(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
         return Figures(servers, read_at=self.read_at)
+
+
+def group_by_application(instances: Iterable[Instance]) -> dict[str, list[Instance]]:
+    """Return instances by their application, in their order."""
+    found = defaultdict[str, list[Instance]](list)
+    for one in instances:
+        found[one.application].append(one)
+    return dict(found)
 
 
 def instance(number: int = 1, application: str = "review", address: str = "", **more: Any) -> Instance:

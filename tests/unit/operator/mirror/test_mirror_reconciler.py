@@ -94,6 +94,34 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
     assert stage.api.writes[0].startswith("PUT endpointslices/app-7-")
 
 
+def test_no_more_threads_write_than_applications_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of one application starts no thread, and one of two applications starts one: each start
+    delays a write.
+    """
+    stage = Stage(writers=8, pattern="APP-*", allow=["APP-*"])
+    stage.source.listed = [instance(number, f"app-{number}") for number in range(4)]
+    for _ in range(2):  # the second reconcile sees what the first has written
+        stage.reconcile()
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    for changed in (1, 2):
+        started.clear()
+        for number in range(changed):
+            before = stage.source.listed[number]
+            status = Status.DOWN if before.status is Status.UP else Status.UP
+            stage.source.listed[number] = replace(before, status=status)
+        stage.reconcile()
+        assert len(stage.api.writes) == changed
+        assert len(started) == changed - 1
+        stage.reconcile()
+
+
 def test_what_changed_in_eureka_comes_first() -> None:
     """Slices that follow a change in Eureka are written before slices that somebody else spoiled, whatever
     their names.

@@ -37,7 +37,7 @@ from eurekube_provider.operator.mirror.host_names import HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from tests.unit.operator.mirror.stage import Api, Object, one
+from tests.unit.operator.mirror.stage import Api, Object, group_by_application, one
 
 SHOP = "shop"
 APPLICATIONS = ("REVIEW", "RATING", "ORDER")
@@ -103,6 +103,10 @@ class Source:
         """Return the listed instances."""
         assert not owner
         return [one for one in self._eureka.listed() if application in ("", one.application)]
+
+    def instances_by_application(self) -> dict[str, list[Instance]]:
+        """Return the listed instances by application."""
+        return group_by_application(self._eureka.listed())
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Return the instances that are gone."""
