@@ -558,6 +558,23 @@ def test_some_at_once(start: Start, batches: bool) -> None:
     wait_until(lambda: peers.renewed == dict.fromkeys(named[:20], 1), "all of them", WAIT_SECONDS)
 
 
+def test_a_server_that_is_away_is_asked_for_one_renewal(start: Start) -> None:
+    """One renewal finds out that a server answers again, and all others follow."""
+    peers = FakePeers(batches=True)
+    peers.error = RegistryUnreachable("away")
+    renewals = start(peers, interval_seconds=600)
+    for number in range(20):
+        renewals.add(instance(number, 600), just_registered=True)
+    keys = [instance(number).key for number in range(20)]
+    renewals.renew_now(peers.peers[0], keys)  # type: ignore[arg-type]
+    sizes = peers.peers[0].sizes
+    wait_until(lambda: len(sizes) >= 4, "three more tries", WAIT_SECONDS)
+    assert sizes[0] == 20
+    assert set(sizes[1:]) == {1}
+    peers.error = None
+    wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+
+
 def test_what_waited_for_a_server_is_sent_when_it_is_back(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
