@@ -8,12 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
+from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.connection import BatchMode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry import repair as module
@@ -27,6 +30,8 @@ from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads
+from tests.explore.world import World, owned
+from tests.unit.eureka.model_servers import URLS
 from tests.unit.eureka.servers import (
     OWNER,
     STATUS,
@@ -464,6 +469,34 @@ def test_what_a_restarted_server_does_not_list_is_registered_again(monkeypatch: 
     assert {one.key for one in registry.renewals.renewed_instances()} == {listed.key, stacks.key}
     assert registry.instances_lost_by_registry(OWNER) == [gone]
     assert not registry.instances.is_key_unused(gone.key)  # so that it is read before it is registered
+
+
+def test_what_took_the_place_of_a_forgotten_instance_stays() -> None:
+    """What somebody else registered under a forgotten instance's id stays, though the list does not show it
+    yet and its timestamp is old.
+    """
+    cluster = EurekaCluster(URLS[:1])
+    cluster.clock.advance(3_600_000)
+    ours = instance("pod")
+    theirs = replace(ours, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
+    register = Plan((Change(Action.REGISTER, ours),))
+    with owned(World(cluster)):
+        peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
+        registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
+        registry.reader.read()
+        assert not registry.apply(register, OWNER).failures
+        cluster.clock.advance(200_000)
+        registry.reader.read()
+        cluster.restart(URLS[0])
+        assert peers.peers[0].list_instances() == []
+        peers.peers[0].register(theirs)
+        registry.restarts.detect_restarts()
+        assert registry.known_instances() == []
+        (failure,) = registry.apply(register, OWNER).failures
+        held = peers.peers[0].read(*ours.key)
+    assert isinstance(failure.error, OwnershipConflict)
+    assert held is not None
+    assert (held.owner, held.last_dirty_timestamp_ms) == (theirs.owner, 2)
 
 
 def test_a_restarted_server_is_asked_by_renewals_where_its_list_says_too_little(
