@@ -192,10 +192,10 @@ def _replicas_to_send(
         have = held[order.key]
         want = notes.adapt_to_registered(order.change.instance, have)
         sent = rules.registration_to_send(want, have, now_ms=unix_now_ms())
-        # A field that is unknown to a server has it refuse the whole batch.
-        replicas.append(
-            rules.apply_override(replace(sent, unknown_fields=EMPTY_MAPPING)) if sent else have or want
-        )
+        if sent is not None and sent.unknown_fields:
+            # A field that is unknown to a server has it refuse the whole batch.
+            sent = replace(sent, unknown_fields=EMPTY_MAPPING)
+        replicas.append(rules.apply_override(sent) if sent is not None else have or want)
     return replicas
 
 

@@ -200,11 +200,11 @@ def adapt_to_registered(want: Instance, have: Instance | None, lost_override: St
     """
     if is_owned_by_stack(want):
         return want
-    return (
-        replace(want, overridden_status=lost_override)
-        if have is None
-        else with_current_leaving_mark(want, have)
-    )
+    if have is not None:
+        return with_current_leaving_mark(want, have)
+    # Mostly there was none, and a copy of each of thousands takes a while.
+    is_as_before = want.overridden_status is lost_override
+    return want if is_as_before else replace(want, overridden_status=lost_override)
 
 
 def apply_override(sent: Instance) -> Instance:

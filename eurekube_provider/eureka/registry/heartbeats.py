@@ -203,7 +203,9 @@ class HeartbeatSender:
                         return None
                 self._retries_now = False
                 taken: list[RenewedInstance] = []
-                while self.pending and len(taken) < batch_size:
+                # A server that comes back is slow at first: one renewal tells soonest that it answers.
+                most = 1 if self._retry_seconds else batch_size
+                while self.pending and len(taken) < most:
                     key, _ = self.pending.popitem(last=False)
                     entry = table.entries.get(key)
                     if entry is not None:

@@ -142,13 +142,18 @@ class Renewals:
         with self._table.lock:
             return self._table.stands_by
 
-    def renew_all_now(self, peer: Peer) -> None:
-        """Send every renewal to one server at once: the server may have forgotten all instances."""
+    def renew_now(self, peer: Peer, keys: Iterable[InstanceKey]) -> None:
+        """Renew these instances at one server at once, since the server may have forgotten them.
+
+        What waited for the server to answer is sent at once, too.
+        """
         in_batches = self._peers.uses_batches(len(self))
         with self._table.lock:
-            for sender in self._senders if in_batches else [self._plain_sender]:
-                if sender.peer is peer or sender.peer is None:
-                    sender.enqueue(dict.fromkeys(self._table.entries))
+            due = {key: None for key in keys if key in self._table.entries}
+            for sender in (self._plain_sender, *self._senders):
+                if sender.peer in (peer, None):
+                    if due and (sender.peer is not None) is in_batches:
+                        sender.enqueue(due)
                     sender.retry_now()
 
     def renew_soon(self, keys: Iterable[InstanceKey]) -> None:

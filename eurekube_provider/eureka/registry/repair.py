@@ -20,10 +20,12 @@ Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -310,28 +312,67 @@ class Repair:
                 [one for one in instances if one.key not in removed], peer
             )
             lost += [one for one in instances if one.key in removed]
-        ours = [instance for instance in lost if not rules.is_owned_by_stack(instance)]
-        if ours and not self._restarts.may_have_lost_memory:
+        self._have_registered_again([one for one in lost if not rules.is_owned_by_stack(one)])
+        for instance in lost:
+            if rules.is_owned_by_stack(instance):
+                self._stacks.restore_or_drop(instance)
+
+    def server_restarted(self, peer: Peer) -> None:
+        """Find out what a restarted server forgot, and have it registered again.
+
+        A server that is alone lost everything that it does not list by now: one list tells what thousands of
+        renewals would tell one by one. A list only suggests, and each owner reads its instances before it
+        registers them again. All others are renewed at once, which shows what is missing: stacks'
+        registrations, what the list shows, and everything where another server may hold it.
+        """
+        renewed = self._renewals.renewed_instances()
+        forgotten = list[Instance]()
+        if len(self._peers.peers) == 1 and self._peers.uses_batches(len(renewed)):
+            with suppress(RegistryError):  # else the renewals show it
+                listed = {one.key for one in peer.list_instances()}
+                forgotten = [
+                    one for one in renewed if one.key not in listed and not rules.is_owned_by_stack(one)
+                ]
+        self._have_registered_again(forgotten)
+        seen_to = {one.key for one in forgotten}
+        self._renewals.renew_now(peer, [one.key for one in renewed if one.key not in seen_to])
+
+    def _have_registered_again(self, missing: Sequence[Instance]) -> None:
+        """Have syncers look for their instances that no server seems to hold, and register them again.
+
+        One syncer after the other, each notified at once: it would register those that it finds noted so far,
+        and the rest later.
+        """
+        if not missing:
+            return
+        if not self._restarts.may_have_lost_memory:
             self._restarts.detect_restarts()
         # Or nobody could renew it.
         may_be_forgotten = self._restarts.may_have_lost_memory or self._reachability.failed_within(
             windows.MEMORY_LOSS_SECONDS
         )
-        for instance in ours:
-            self._renewals.remove(instance.key)
-            if may_be_forgotten:
-                self._table.remember_lost_instance(instance)
-            self._store_absence(instance.key)
-        if ours:
+        count = 0
+        for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
+            for instance in instances:
+                if self._is_registered_again(instance):
+                    continue
+                count += 1
+                self._renewals.remove(instance.key)
+                if may_be_forgotten:
+                    self._table.remember_lost_instance(instance)
+                self._store_absence(instance.key)
+            self._table.notify_owners([owner])
+        if count:
             _log.warning(
                 "found instances missing in Eureka, having their syncers register them again: callers miss "
                 "them until then",
-                extra={"count": len(ours)},
+                extra={"count": count},
             )
-        self._table.notify_owners(instance.owner for instance in ours)
-        for instance in lost:
-            if rules.is_owned_by_stack(instance):
-                self._stacks.restore_or_drop(instance)
+
+    def _is_registered_again(self, missing: Instance) -> bool:
+        """Return whether a newer version was registered since an instance was found missing."""
+        known = self._table.get(missing.key)
+        return known is not None and known.written_at_ms > missing.written_at_ms
 
     def newer_version_found(self, stored: Instance) -> None:
         """Note an instance that somebody else wrote, and notify its former owner."""
@@ -398,6 +439,8 @@ class Repair:
         """Read the instances for which a list contradicts what this process knew, and notify their owners."""
         for key in keys:
             before = self._table.get(key)
+            if before is None:
+                continue  # removed, or found missing, since the list was judged
             try:
                 now = self._peers.read(*key)
             except RegistryRejected:
@@ -408,7 +451,7 @@ class Repair:
                 (now,) = self._table.add_leaving_marks_to_late_overrides([now])
                 self._table.store_read_instance(now)
                 self.stop_renewing_taken_over([now])
-            self._table.notify_affected_owners([one for one in (before, now) if one is not None])
+            self._table.notify_affected_owners([before] if now is None else [before, now])
 
     def stop_renewing_taken_over(self, instances: Iterable[Instance]) -> None:
         """Stop renewing instances that another owner has taken over, so that they can lapse."""
@@ -496,6 +539,10 @@ class Repair:
             self._balancer_checked_at = now
             self._restarts.detect_servers_behind_balancer()
         return have_warmed_up()
+
+
+def _owner_or_empty(instance: Instance) -> str:
+    return instance.owner or ""
 
 
 def _log_refused_check(peer: Peer, check: PlannedCheck, error: RegistryRejected, *, is_last: bool) -> None:

@@ -176,7 +176,7 @@ class RestartDetection:
             if is_restart:
                 self._restart_seen_at = time.monotonic()
                 _log.warning(
-                    "a Eureka server was restarted, renewing all instances there now", extra={"url": peer.url}
+                    "a Eureka server was restarted, finding out what it forgot", extra={"url": peer.url}
                 )
                 self._restarted(peer)
         return frozenset(answered)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka import peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -145,9 +146,9 @@ class _InPlace:
         """Do nothing: no work is pending."""
 
 
-def _renew_all_soon(renewals: Renewals, _: Peer) -> None:
-    """Renew all instances soon, in place of :meth:`Renewals.renew_all_now`, which uses threads."""
-    renewals.renew_soon([one.key for one in renewals.renewed_instances()])
+def _renew_soon(renewals: Renewals, _: Peer, keys: Iterable[InstanceKey]) -> None:
+    """Renew instances soon, in place of :meth:`Renewals.renew_now`, which uses threads."""
+    renewals.renew_soon(keys)
 
 
 @contextlib.contextmanager
@@ -156,7 +157,7 @@ def owned() -> Iterator[None]:
     with (
         mock.patch.dict(world.INSTEAD, {ThreadPoolExecutor: _InPlace}),
         mock.patch.object(peers, "PeerExecutor", _InPlace),
-        mock.patch.object(Renewals, "renew_all_now", _renew_all_soon),
+        mock.patch.object(Renewals, "renew_now", _renew_soon),
         world.owned(),
     ):
         yield

@@ -198,7 +198,7 @@ def test_a_servers_losses_are_reported_together(start: Start, listener: Listenin
     for number in range(count):
         renewals.add(instance(number), just_registered=True)
         peers.forgotten.add(instance(number).key)
-    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    renewals.renew_now(peers.peers[0], peers.forgotten)  # type: ignore[arg-type]
     wait_until(lambda: listener.missing_counts, "the 404s", WAIT_SECONDS)
     assert listener.missing_counts == [count]
     assert {one.key for one, _ in listener.lost} == peers.forgotten
@@ -544,15 +544,52 @@ def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_all_at_once(start: Start, batches: bool) -> None:
-    """``renew_all_now`` renews every instance at once, as a server may have lost its memory."""
+def test_some_at_once(start: Start, batches: bool) -> None:
+    """``renew_now`` renews the named instances at once, as a server may have lost its memory, and no other
+    ones.
+    """
     peers = FakePeers(batches=batches)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(30):
+        renewals.add(instance(number, 600), just_registered=True)
+    assert peers.renewed == {}
+    named = [instance(number).key for number in range(10, 40)]  # of which the last are renewed no more
+    renewals.renew_now(peers.peers[0], named)  # type: ignore[arg-type]
+    wait_until(lambda: peers.renewed == dict.fromkeys(named[:20], 1), "all of them", WAIT_SECONDS)
+
+
+def test_a_server_that_is_away_is_asked_for_one_renewal(start: Start) -> None:
+    """One renewal finds out that a server answers again, and all others follow."""
+    peers = FakePeers(batches=True)
+    peers.error = RegistryUnreachable("away")
     renewals = start(peers, interval_seconds=600)
     for number in range(20):
         renewals.add(instance(number, 600), just_registered=True)
-    assert peers.renewed == {}
-    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    keys = [instance(number).key for number in range(20)]
+    renewals.renew_now(peers.peers[0], keys)  # type: ignore[arg-type]
+    sizes = peers.peers[0].sizes
+    wait_until(lambda: len(sizes) >= 4, "three more tries", WAIT_SECONDS)
+    assert sizes[0] == 20
+    assert set(sizes[1:]) == {1}
+    peers.error = None
     wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+
+
+def test_what_waited_for_a_server_is_sent_when_it_is_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewals that failed are repeated as soon as the server is known to answer, though none is named."""
+    monkeypatch.setattr(windows, "FIRST_RETRY_SECONDS", 600.0)
+    monkeypatch.setattr(windows, "LONGEST_RETRY_SECONDS", 600.0)
+    peers = FakePeers(batches=True)
+    renewals = start(peers, interval_seconds=600)
+    renewals.add(instance(), just_registered=True)
+    peers.error = RegistryUnreachable("away")
+    renewals.renew_now(peers.peers[0], [instance().key])  # type: ignore[arg-type]
+    wait_until(lambda: renewals.counts.failed, "the failure", WAIT_SECONDS)
+    peers.error = None
+    renewals.renew_now(peers.peers[0], [])  # type: ignore[arg-type]
+    wait_until(lambda: peers.renewed, "the renewal", WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("batches", [False, True])

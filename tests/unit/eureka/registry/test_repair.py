@@ -8,14 +8,19 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
+from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry import repair as module
+from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import (
     MOST_UNLISTED_ASKED_PER_WINDOW,
     UNLISTED_READS_PER_CHUNK,
@@ -25,6 +30,8 @@ from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads
+from tests.explore.world import World, owned
+from tests.unit.eureka.model_servers import URLS
 from tests.unit.eureka.servers import (
     OWNER,
     STATUS,
@@ -420,6 +427,122 @@ def test_an_instance_removed_meanwhile_is_not_copied(
     monkeypatch.setattr(module, "register_copies_at", copy_to)
     registry.repair.instances_missing(many, servers.peers[0])
     assert reported == many[:-1]
+
+
+class RenewalRecorder:
+    """A record of the instances that are renewed at once, in place of the senders' threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.renewed: list[InstanceKey] = []
+        monkeypatch.setattr(Renewals, "renew_now", lambda _, _peer, keys: self.renewed.extend(keys))
+
+
+def restarted_alone(
+    listed: list[Instance], *held: Instance, mode: BatchMode = BatchMode.BATCH
+) -> EurekaRegistry:
+    """Return a registry with these instances whose only server was restarted without its notice, and lists
+    ``listed``.
+    """
+    servers = Balanced(STATUS)
+    servers.connection = replace(servers.connection, mode=mode)
+    registry = behind_a_balancer(servers)
+    for one in held:
+        registry.instances.note_registered(one)
+    servers.servers = [started_now()]
+    servers.peers[0].list_instances = lambda: listed  # type: ignore[method-assign]
+    registry.table.listener = RecordingListener()
+    return registry
+
+
+def test_what_a_restarted_server_does_not_list_is_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the list of a restarted server lacks is reported to its owners without a renewal. What the list
+    shows, and stacks' registrations, are renewed at once.
+    """
+    gone, other = instance("gone"), replace(instance("other"), metadata={"eurekube.owner": "cluster/lab/a/b"})
+    listed, stacks = instance("listed"), of_a_stack("vm")
+    recorder = RenewalRecorder(monkeypatch)
+    registry = restarted_alone([listed], gone, listed, other, stacks)
+    registry.restarts.detect_restarts()
+    assert set(recorder.renewed) == {listed.key, stacks.key}
+    assert registry.table.listener.owners == ["cluster/lab/a/b", OWNER]  # type: ignore[union-attr]
+    assert registry.known_instances() == [listed, stacks]
+    assert {one.key for one in registry.renewals.renewed_instances()} == {listed.key, stacks.key}
+    assert registry.instances_lost_by_registry(OWNER) == [gone]
+    assert not registry.instances.is_key_unused(gone.key)  # so that it is read before it is registered
+
+
+def test_what_took_the_place_of_a_forgotten_instance_stays() -> None:
+    """What somebody else registered under a forgotten instance's id stays, though the list does not show it
+    yet and its timestamp is old.
+    """
+    cluster = EurekaCluster(URLS[:1])
+    cluster.clock.advance(3_600_000)
+    ours = instance("pod")
+    theirs = replace(ours, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
+    register = Plan((Change(Action.REGISTER, ours),))
+    with owned(World(cluster)):
+        peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
+        registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
+        registry.reader.read()
+        assert not registry.apply(register, OWNER).failures
+        cluster.clock.advance(200_000)
+        registry.reader.read()
+        cluster.restart(URLS[0])
+        assert peers.peers[0].list_instances() == []
+        peers.peers[0].register(theirs)
+        registry.restarts.detect_restarts()
+        assert registry.known_instances() == []
+        (failure,) = registry.apply(register, OWNER).failures
+        held = peers.peers[0].read(*ours.key)
+    assert isinstance(failure.error, OwnershipConflict)
+    assert held is not None
+    assert (held.owner, held.last_dirty_timestamp_ms) == (theirs.owner, 2)
+
+
+def test_a_restarted_server_is_asked_by_renewals_where_its_list_says_too_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything is renewed at a restarted server that gives no list, that others may tell of instances, or
+    that gets no batches.
+    """
+    ours = instance("ours")
+    recorder = RenewalRecorder(monkeypatch)
+    silent, plain = restarted_alone([], ours), restarted_alone([], ours, mode=BatchMode.REST)
+
+    def refuse() -> list[Instance]:
+        raise RegistryUnreachable("away")
+
+    silent.peers.peers[0].list_instances = refuse  # type: ignore[method-assign]
+    one_of_two = after_a_restart(TwoServers([]))
+    one_of_two.instances.note_registered(ours)
+    for registry in (silent, plain, one_of_two):
+        registry.restarts.detect_restarts()
+        assert registry.known_instances() == [ours]
+        assert recorder.renewed == [ours.key]
+        recorder.renewed.clear()
+
+
+def test_what_was_registered_again_meanwhile_is_not_missing() -> None:
+    """A renewal that found an instance missing tells nothing of a later version, which goes on being
+    renewed.
+    """
+    before, again = (replace(instance("pod"), last_dirty_timestamp_ms=stamp) for stamp in (1_000, 2_000))
+    registry = behind_a_balancer(Balanced(STATUS))
+    registry.instances.note_registered(again)
+    registry.repair.instances_missing([before], registry.peers.peers[0])
+    assert registry.known_instances() == [again]
+    assert again.key in registry.renewals
+    registry.repair.instances_missing([again], registry.peers.peers[0])
+    assert registry.known_instances() == []
+
+
+def test_a_doubt_about_what_is_missing_by_now_is_no_reason_to_read() -> None:
+    """An instance that was found missing since a list contradicted it is not read: after a server's restart
+    these are thousands.
+    """
+    servers = Holding()
+    servers.registry().repair.resolve_doubts([KEY])
+    assert servers.reads == 0
 
 
 def test_what_a_list_contradicts_is_read_by_itself() -> None:
