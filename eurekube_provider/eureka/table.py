@@ -701,6 +701,10 @@ class InstanceTable:
 
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
+        before = record.instance
+        if before is not None and instance is not None and _are_indexed_alike(before, instance):
+            record.instance = instance
+            return
         self._update_indexes(record, -1)
         record.instance = instance
         self._update_indexes(record, 1)
@@ -736,6 +740,17 @@ class InstanceTable:
             _add_to_counter(self._up_by_owner, owner, by)
             if cluster is not None:
                 _add_to_counter(self._up_by_cluster, cluster, by)
+
+
+def _are_indexed_alike(one: Instance, other: Instance) -> bool:
+    """Return whether the indexes are the same for two versions of one instance."""
+    return (
+        one.owner == other.owner
+        and one.status is other.status
+        and one.vip_address == other.vip_address
+        and one.secure_vip_address == other.secure_vip_address
+        and counts_for_brake(one) == counts_for_brake(other)
+    )
 
 
 def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
