@@ -575,15 +575,14 @@ def _slice_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
-    endpoints: dict[int, tuple[Object, Instance]] = {}
-    known = before.mapped_by_object_id if before.ports == ports else {}
+    mapped: list[tuple[Object, Instance]] = []
+    known = before.instance_by_endpoint_id if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
-        same = known.get(id(endpoint))
-        if same is not None:
-            instance = same[1]
+        instance = known.get(id(endpoint))
+        if instance is not None:
             if instance.status is Status.UP or instance.instance_id not in instances:
                 instances[instance.instance_id] = instance
-                endpoints[id(endpoint)] = same
+                mapped.append((endpoint, instance))
             continue
         address = endpoint["addresses"][0]
         pod = pod_name_of_endpoint(endpoint)
@@ -617,10 +616,17 @@ def _slice_instances(
                 metadata_by_zone[zone, ports.metadata] = metadata
             instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
-            endpoints[id(endpoint)] = (endpoint, instance)
+            mapped.append((endpoint, instance))
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
-    return SliceMapping(instances, problems, frozenset(terminating_ids), ports, endpoints)
+    return SliceMapping(
+        instances,
+        problems,
+        frozenset(terminating_ids),
+        ports,
+        tuple([endpoint for endpoint, _ in mapped]),
+        tuple([instance for _, instance in mapped]),
+    )
 
 
 def _service_instance(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
@@ -17,15 +17,24 @@ class SliceMapping:
 
     :param problems: the keys are the problems, in order and each once.
     :param ports: the ports that were chosen; None where the slice has none that callers use.
-    :param mapped_by_object_id: each endpoint with the instance to which it was mapped, by the ``id()`` of the
-        endpoint's object (which is unique while the object is kept here).
+    :param mapped_endpoints: the endpoints that were mapped to an instance.
+    :param instances_of_endpoints: the instance of each of these endpoints, in the same order.
     """
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating_ids: frozenset[str]
     ports: Ports | None = None
-    mapped_by_object_id: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
+    mapped_endpoints: tuple[Object, ...] = ()
+    instances_of_endpoints: tuple[Instance, ...] = ()
+
+    @property
+    def instance_by_endpoint_id(self) -> dict[int, Instance]:
+        """The instance of each mapped endpoint, by the ``id()`` of the endpoint's object (which is unique
+        while the object is kept here).
+        """
+        ids = map(id, self.mapped_endpoints)
+        return dict(zip(ids, self.instances_of_endpoints, strict=True))
 
 
 EMPTY_SLICE_MAPPING = SliceMapping({}, {}, frozenset())

@@ -9,7 +9,7 @@ Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``Le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -23,6 +23,9 @@ EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 InstanceKey = tuple[str, str]
 """Key of an instance in a registry: its application, in upper case, and its id."""
+
+FindInstance = Callable[[InstanceKey], "Instance | None"]
+"""A function that returns the known instance of a key; None for none."""
 
 DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
 
@@ -252,6 +255,32 @@ class Instance:
             last_updated_timestamp_ms=None,
             unknown_fields=EMPTY_MAPPING,
         )
+
+
+_PARTS_OF_ONE_INSTANCE = (
+    "instance_id",
+    "key",
+    "host_name",
+    "ip_address",
+    "home_page_url",
+    "status_page_url",
+    "health_check_url",
+    "secure_health_check_url",
+    "last_dirty_timestamp_ms",
+)
+"""The fields that hardly two instances share, and all versions of one instance do."""
+
+
+def share_equal_parts(instance: Instance, known: Instance | None) -> None:
+    """Have a new instance hold the objects of an equal field of a known version, so that they are in memory
+    once.
+    """
+    if known is None or known is instance:
+        return
+    for name in _PARTS_OF_ONE_INSTANCE:
+        part = getattr(known, name)
+        if getattr(instance, name) == part:
+            object.__setattr__(instance, name, part)
 
 
 def same_contents_but_status(one: Instance, other: Instance) -> bool:

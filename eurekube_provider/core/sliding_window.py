@@ -78,6 +78,7 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         self, now: float, syncer: SyncerT, left_keys: Iterable[KeyT], arrived_keys: Iterable[KeyT]
     ) -> None:
         """Add instances that leave and come now to the counts."""
+        when_and_whose = (now, syncer)  # one object for all
         for table, other, keys in (
             (self._left, self._came, left_keys),
             (self._came, self._left, arrived_keys),
@@ -91,7 +92,7 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
                     )
                     self._drop_change(other, key)
                 self._drop_change(table, key)
-                table[key] = (now, syncer)
+                table[key] = when_and_whose
                 self._update_counts(table, syncer, key, is_short_lived=is_short_lived)
                 if len(table) > MAX_COUNTED_CHANGES:
                     self._drop_change(table, next(iter(table)))

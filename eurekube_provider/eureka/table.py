@@ -719,6 +719,11 @@ class InstanceTable:
 
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
+        before = record.instance
+        if before is not None and instance is not None and _are_counted_alike(before, instance):
+            record.instance = instance
+            self._store_in_application(instance)
+            return
         self._update_indexes(record, -1)
         record.instance = instance
         self._update_indexes(record, 1)
@@ -734,17 +739,21 @@ class InstanceTable:
         self._set_instance(record, None)
         record.is_confirmed = False
 
+    def _store_in_application(self, instance: Instance) -> None:
+        self._by_application[instance.application][instance.key] = instance
+        self._snapshots_by_application.pop(instance.application, None)
+
     def _update_indexes(self, record: InstanceRecord, by: int) -> None:
         """Add a record's instance to the counts and indexes (by 1), or remove it (by -1)."""
         instance, key = record.instance, record.key
         if instance is None:
             return
         self._count += by
-        self._snapshots_by_application.pop(instance.application, None)
         if by > 0:
-            self._by_application[instance.application][key] = instance
+            self._store_in_application(instance)
         else:
             _remove_from_index(self._by_application, instance.application, key)
+            self._snapshots_by_application.pop(instance.application, None)
         owner = instance.owner or ""
         for name in instance.names:
             _add_to_index(self._by_name, name, owner, by)
@@ -758,6 +767,17 @@ class InstanceTable:
             _add_to_counter(self._up_by_owner, owner, by)
             if cluster is not None:
                 _add_to_counter(self._up_by_cluster, cluster, by)
+
+
+def _are_counted_alike(one: Instance, other: Instance) -> bool:
+    """Return whether all counts and indexes of keys are the same for two versions of one instance."""
+    return (
+        one.owner == other.owner
+        and one.status is other.status
+        and one.vip_address == other.vip_address
+        and one.secure_vip_address == other.secure_vip_address
+        and counts_for_brake(one) == counts_for_brake(other)
+    )
 
 
 def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:

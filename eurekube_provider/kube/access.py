@@ -15,10 +15,9 @@ from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import client, config
-from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.kube.official_client import client, config, tcp_keepalive_socket_options
 from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
@@ -31,6 +30,8 @@ longest silence of a watch.
 _IN_CLUSTER_NAMESPACE_PATH = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 PAGE_SIZE = 500
+PAGE_SIZE_OF_LARGE_OBJECTS = 50
+"""The number of objects in a page of large ones: 50 EndpointSlices of 100 endpoints take 7 MiB parsed."""
 
 _LARGEST_ANSWER_BYTES = 512 * 2**20
 """The largest answer that is read, in bytes: a page of objects of 1 MiB each, hardly more than etcd
@@ -208,14 +209,18 @@ class KubeAccess:
         return kinds is None or any(one.get("name") == resource.plural for one in kinds)
 
     def pages(
-        self, path: str, timeout_seconds: float | None = None, query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        timeout_seconds: float | None = None,
+        query: Mapping[str, str] | None = None,
+        page_size: int = PAGE_SIZE,
     ) -> Iterator[dict[str, Any]]:
         """Yield a list page by page; a watch can begin at the ``resourceVersion`` of the last page.
 
         :param timeout_seconds: for each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.
         """
-        query = {**(query or {}), "limit": str(PAGE_SIZE)}
+        query = {**(query or {}), "limit": str(page_size)}
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
             yield page

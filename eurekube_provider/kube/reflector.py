@@ -18,7 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.kube.access import ApiResource, KubeAccess
+from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
 from eurekube_provider.runtime.backoff import backoff_seconds
 
 _log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Reflector:
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
     :param labels: a label selector for the objects to copy; default all.
+    :param page_size: the number of objects that one request of a list asks for.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class Reflector:
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
         labels: str = "",
+        page_size: int = PAGE_SIZE,
     ) -> None:
         self.namespace = namespace
+        self._page_size = page_size
         self._selector = {"labelSelector": labels} if labels else {}
         self._access = access
         self._path = resource.path(namespace)
@@ -332,9 +335,7 @@ class Reflector:
                 failures = 0
 
     def _list_pages(self) -> Iterable[Object]:
-        if self._selector:
-            return self._access.pages(self._path, query=self._selector)
-        return self._access.pages(self._path)
+        return self._access.pages(self._path, query=self._selector, page_size=self._page_size)
 
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""

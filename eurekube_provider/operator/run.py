@@ -59,6 +59,7 @@ from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import WebRoutes
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.garbage_collection import freeze_objects_and_collect_rarely
+from eurekube_provider.runtime.memory_allocation import give_back_freed_memory
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
         operator ends once everything was reconciled. With a report there is no web server and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
+    give_back_freed_memory()
     routes = WebRoutes(has_status_page=settings.status_page)
     address = parse_address(settings.web_address) if run_report is None else None
     web = WebServer(address, routes) if address else None

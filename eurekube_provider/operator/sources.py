@@ -53,6 +53,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
+    PAGE_SIZE,
+    PAGE_SIZE_OF_LARGE_OBJECTS,
     PODS,
     SERVICES,
     SYNCERS,
@@ -128,14 +130,17 @@ class ClusterCache:
         self.connections: Mapping[str, Connection] = {}
         self._terminating = TerminatingEndpoints()
 
-        def new_group(resource: ApiResource, trim: TrimFunction, listener: ChangeListener) -> ReflectorGroup:
+        def new_group(
+            resource: ApiResource, trim: TrimFunction, listener: ChangeListener, page_size: int = PAGE_SIZE
+        ) -> ReflectorGroup:
             return ReflectorGroup(
-                Reflector(access, resource, trim, listener, namespace) for namespace in namespaces or (None,)
+                Reflector(access, resource, trim, listener, namespace, page_size=page_size)
+                for namespace in namespaces or (None,)
             )
 
         self.syncers = new_group(SYNCERS, trim_custom_resource, self._syncer_changed)
         self.services = new_group(SERVICES, trim_service, self._service_changed)
-        self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
+        self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS)
 
         def new_node_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)

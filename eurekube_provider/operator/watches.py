@@ -115,17 +115,30 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
 
 
 def _trim_endpoint(endpoint: Object) -> Object:
-    target = endpoint.get("targetRef") or {}
-    kept: Object = {
-        "addresses": endpoint["addresses"][:1],
-        "conditions": _shared_conditions(tuple((endpoint.get("conditions") or {}).items())),
-    }
-    if target:
-        kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
-    for field in ("zone", "nodeName"):
-        if endpoint.get(field):
-            kept[field] = intern_text(endpoint[field])  # a few texts for all endpoints
-    return kept
+    return _EndpointFields(endpoint).__dict__
+
+
+class _EndpointFields:
+    """The kept fields of an endpoint, of which the ``__dict__`` is kept: dictionaries of one class that get
+    the same keys in the same order share them, and take 128 bytes in place of 192.
+    """
+
+    def __init__(self, endpoint: Object) -> None:
+        zone, node, target = (endpoint.get(field) for field in ("zone", "nodeName", "targetRef"))
+        self.addresses = tuple(endpoint["addresses"][:1])
+        self.conditions = _shared_conditions(tuple((endpoint.get("conditions") or {}).items()))
+        self.targetRef = _ReferenceFields(target).__dict__ if target else None
+        self.zone = intern_text(zone) if zone else None  # a few texts for all endpoints
+        self.nodeName = intern_text(node) if node else None
+
+
+class _ReferenceFields:
+    """The kept fields of an endpoint's reference, likewise: 104 bytes in place of 192."""
+
+    def __init__(self, target: Object) -> None:
+        kind = target.get("kind")
+        self.kind = intern_text(kind) if kind else kind
+        self.name = target.get("name")
 
 
 def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
@@ -325,7 +338,7 @@ class TerminatingEndpoints:
         namespace = endpoint_slice["metadata"]["namespace"]
         with self._lock:
             for endpoint in endpoint_slice["endpoints"]:
-                name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
+                name = (namespace, (endpoint.get("targetRef") or {}).get("name") or endpoint["addresses"][0])
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
                     self._at[name] = now  # the last, so that the oldest is the first

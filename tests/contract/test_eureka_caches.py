@@ -17,7 +17,7 @@ import requests
 
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import FindInstance, Instance, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster as Model
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import READ_ONLY_COPY_INTERVAL_MS
@@ -125,11 +125,11 @@ def test_followed_deltas_are_the_list(cached: Servers, app: str) -> None:
     reader = peers.peers[0]
     list_unless = reader.list_if_changed
 
-    def counted(fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def counted(fingerprint: bytes, find_known: FindInstance) -> tuple[bytes, list[Instance] | None]:
         lists.append(fingerprint)
-        return list_unless(fingerprint)
+        return list_unless(fingerprint, find_known)
 
-    reader.list_if_changed = counted  # type: ignore[method-assign]
+    reader.list_if_changed = counted  # type: ignore[method-assign,assignment]
     started = {peer.url: peer.read_status().started_timestamp_ms or 0}
     chance, listing = random.Random(1), RegistryFetcher(peers)  # noqa: S311 - a test
     instances = [replace(rating(app), instance_id=f"{app}-{number}") for number in range(6)]

@@ -61,7 +61,6 @@ class DeltaChange:
     :ivar was_evicted: True if the instance is gone, and nobody deregistered it.
     """
 
-    key: InstanceKey
     instance: Instance
     is_registered: bool
     was_evicted: bool
@@ -120,11 +119,12 @@ def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaChange | N
     for one in items:
         if one is None:
             continue
-        changes[one.key] = one.instance if one.is_registered else None
+        key = one.instance.key
+        changes[key] = one.instance if one.is_registered else None
         if one.was_evicted:
-            lapsed.add(one.key)
+            lapsed.add(key)
         elif lapsed:
-            lapsed.discard(one.key)
+            lapsed.discard(key)
     counts = str(applications["apps__hashcode"])
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
@@ -140,7 +140,7 @@ def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> D
     if instance is None or not is_unchanged(instance, document):
         instance = instance_from_json(document)
     stands = action in _REGISTERED_ACTIONS
-    return DeltaChange(instance.key, instance, stands, not stands and _was_evicted(instance, document))
+    return DeltaChange(instance, stands, not stands and _was_evicted(instance, document))
 
 
 def _was_evicted(instance: Instance, document: Mapping[str, Any]) -> bool:

@@ -2,21 +2,17 @@
 
 A delta repeats the changes of three minutes, so that most of its text was in the one before. When a thousand
 instances changed lately, parsing JSON takes more time than everything else between Eureka's answer and its
-consequences. So the reader remembers what it parsed by each instance's text, without the times of the lease,
-which change with every renewal. The text around the instances, with a number in place of each, is parsed as
-JSON, so that no other text is taken for an instance's. An instance without an ``instanceId`` is part of that
-text, and is parsed each time.
+consequences. So the reader remembers the parsed text of each instance by a digest of it, without the times of
+the lease, which change with every renewal. :mod:`.instance_texts` splits the answer.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from eurekube_provider.core.model import Instance, InstanceKey, intern_text
-from eurekube_provider.eureka.protocol.codec import iterate_items
+from eurekube_provider.core.model import FindInstance, Instance, InstanceKey, intern_text, share_equal_parts
 from eurekube_provider.eureka.protocol.delta import (
     Delta,
     DeltaChange,
@@ -24,13 +20,14 @@ from eurekube_provider.eureka.protocol.delta import (
     delta_from_text,
     parse_delta_change,
 )
-
-_INSTANCE_START = b'{"instanceId":"'
-"""The text with which servers begin an instance. Within a JSON string its quotes would be escaped."""
+from eurekube_provider.eureka.protocol.instance_texts import (
+    TextPieces,
+    decode_instance_text,
+    parse_text_around_instances,
+    split_at_instances,
+)
 
 _LEASE_START = b'"leaseInfo":{'
-
-_decode_json = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +42,13 @@ class _ParsedInstanceText:
 
 
 class DeltaReader:
-    """The reader of one server's deltas; for one thread."""
+    """The reader of one server's deltas; for one thread.
 
-    def __init__(self) -> None:
+    :param find_known: returns a version of an instance with which a new one shares what is equal.
+    """
+
+    def __init__(self, find_known: FindInstance = lambda _: None) -> None:
+        self._find_known = find_known
         self._known: dict[bytes, _ParsedInstanceText] = {}
 
     def forget_texts(self) -> None:
@@ -56,61 +57,46 @@ class DeltaReader:
         """
         self._known = {}
 
-    def read(self, text: bytes | str, held: Mapping[InstanceKey, Instance]) -> Delta:
+    def read(self, pieces: TextPieces, held: Mapping[InstanceKey, Instance]) -> Delta:
         """Read the server's next delta, see :func:`delta_from_text`.
 
         :param held: the list after the deltas so far; the same instance objects.
         :raises ValueError: the text is not JSON.
         """
-        parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE_START)
         known: dict[bytes, _ParsedInstanceText] = {}
         try:
-            found = [self._parse_part(part, held, known) for part in parts[1:]]
-            delta = _build_delta(parts[0].decode(), found, held)
+            parts = split_at_instances(pieces())
+            begin = next(parts).decode()
+            found = [self._parse_part(part, held, known) for part in parts]
+            document, entries = parse_text_around_instances([begin, *(one.text_after for one in found)])
+            delta = build_delta(
+                document["applications"],
+                (
+                    found[entry].change if isinstance(entry, int) else parse_delta_change(entry, held)
+                    for entry in entries
+                ),
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             self.forget_texts()
-            return delta_from_text(text, held)
+            return delta_from_text(b"".join(pieces()), held)
         self._known = known
         return delta
 
     def _parse_part(
         self, part: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedInstanceText]
     ) -> _ParsedInstanceText:
-        """Return the parsed text of an instance, given the text after :data:`_INSTANCE_START`."""
+        """Return the parsed text of an instance, given the text after its begin."""
         begin = part.find(_LEASE_START)
         end = part.find(b"}", begin)
-        lasting = part[:begin] + part[end:] if begin >= 0 else b""
-        found = self._known.get(lasting)
+        digest = hashlib.blake2b(part[:begin] + part[end:], digest_size=16).digest() if begin >= 0 else b""
+        found = self._known.get(digest)
         if found is None:
-            whole = (_INSTANCE_START + part).decode()
-            document, length = _decode_json(whole)
-            found = _ParsedInstanceText(parse_delta_change(document, held), intern_text(whole[length:]))
+            document, text_after = decode_instance_text(part)
+            change = parse_delta_change(document, held)
+            if change is not None:
+                share_equal_parts(change.instance, self._find_known(change.instance.key))
+            found = _ParsedInstanceText(change, intern_text(text_after))
         # Of what is gone the lease says whether it was evicted.
-        if lasting and found.change is not None and found.change.is_registered:
-            known[lasting] = found
+        if digest and found.change is not None and found.change.is_registered:
+            known[digest] = found
         return found
-
-
-def _build_delta(
-    begin: str, parts: Sequence[_ParsedInstanceText], held: Mapping[InstanceKey, Instance]
-) -> Delta:
-    """Make the delta of the parsed instances and the text between them.
-
-    :raises ValueError: an instance's text was found where no instance may be.
-    """
-    between = [f"{number}{part.text_after}" for number, part in enumerate(parts)]
-    applications: Mapping[str, Any] = json.loads(begin + "".join(between))["applications"]
-    entries = [
-        entry
-        for application in iterate_items(applications.get("application"))
-        for entry in iterate_items(application.get("instance"))
-    ]
-    if [entry for entry in entries if isinstance(entry, int)] != list(range(len(parts))):
-        raise ValueError("not as servers write it")
-    return build_delta(
-        applications,
-        [
-            parts[entry].change if isinstance(entry, int) else parse_delta_change(entry, held)
-            for entry in entries
-        ],
-    )

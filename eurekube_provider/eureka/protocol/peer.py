@@ -22,7 +22,7 @@ from eurekube_provider.core.errors import (
     RegistrySilent,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import FindInstance, Instance, Status
 from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
@@ -32,10 +32,11 @@ from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
     instance_to_json_text,
-    instances_from_text,
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import error_for_response
+from eurekube_provider.eureka.protocol.instance_texts import TextPieces
+from eurekube_provider.eureka.protocol.list_reader import instances_from_pieces
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE, RequestStats
 from eurekube_provider.eureka.protocol.server_status import StatusPage, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (
@@ -190,19 +191,22 @@ class Peer:
         """
         return self.list_if_changed(b"")[1] or []
 
-    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(
+        self, fingerprint: bytes, find_known: FindInstance = lambda _: None
+    ) -> tuple[bytes, list[Instance] | None]:
         """List the whole registry, unless the answer has the given fingerprint.
 
         Servers make their answer once and keep it until something changes, for up to 3 minutes.
 
         :param fingerprint: the fingerprint of an earlier answer; empty for none.
+        :param find_known: returns a version of an instance with which a new one shares what is equal.
         :returns: the answer's fingerprint, and the list; None in place of the list if the answer is the same.
         """
-        found, read = self.fetch_unparsed_list_if_changed(fingerprint)
+        found, read = self.fetch_unparsed_list_if_changed(fingerprint, find_known)
         return found, None if read is None else read()
 
     def fetch_unparsed_list_if_changed(
-        self, fingerprint: bytes
+        self, fingerprint: bytes, find_known: FindInstance = lambda _: None
     ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
         """List all instances as :meth:`list_if_changed` does, but return a function that parses the
         answer.
@@ -213,10 +217,14 @@ class Peer:
         found = hashlib.sha256(response.raw_body).digest()
         if found == fingerprint:
             return found, None
-        return found, lambda: self._parse_answer(what, response, instances_from_text)
+        return found, lambda: self._parse_pieces(
+            what, response, lambda pieces: instances_from_pieces(pieces, find_known)
+        )
 
     def read_delta_if_changed(
-        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
+        self,
+        fingerprint: bytes,
+        read: Callable[[TextPieces], Delta] = lambda pieces: delta_from_text(b"".join(pieces())),
     ) -> tuple[bytes, Delta | None] | None:
         """Return the changes of the last three minutes, up to 30 s old; the delta that every client asks for.
 
@@ -235,7 +243,7 @@ class Peer:
         if found == fingerprint:
             return found, None
         try:
-            return found, self._parse_answer(what, response, read)
+            return found, self._parse_pieces(what, response, read)
         except RegistryRejected:
             return None
 
@@ -299,9 +307,15 @@ class Peer:
 
         :param most_bytes: the largest body to read; None for the largest of any answer.
         """
+        return self._parse_pieces(what, response, lambda _: parse(response.body(most_bytes)))
+
+    def _parse_pieces(
+        self, what: str, response: transport.EurekaResponse, parse: Callable[[TextPieces], _T]
+    ) -> _T:
+        """Parse a successful answer, as :meth:`_parse_answer` does, piece by piece."""
         try:
             with pause_collection():
-                return parse(response.body(most_bytes))
+                return parse(response.pieces)
         except ResponseTooLarge as error:
             raise self._note_unusable_and_make_error(
                 f"{what}: {_too_large_message(self.url, error)}"

@@ -14,7 +14,7 @@ import base64
 import logging
 import urllib.request
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
@@ -104,12 +104,23 @@ class EurekaResponse:
         :raises ResponseTooLarge: the body is larger; no more than the largest size was decompressed.
         """
         most = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
-        if len(self.raw_body) > most:
-            raise ResponseTooLarge(f"more than {most / 2**20:g} MiB")
+        return b"".join(self._pieces(most))
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the body, decompressed, in pieces, so that it is never in memory as a whole.
+
+        :raises ValueError: as :meth:`body`; likewise ResponseTooLarge.
+        """
+        return self._pieces(self.most_bytes)
+
+    def _pieces(self, most_bytes: int) -> Iterator[bytes]:
+        if len(self.raw_body) > most_bytes:
+            raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
         if self.headers.get("Content-Encoding") != "gzip":
-            return self.raw_body
+            yield self.raw_body
+            return
         try:
-            return _decompress(self.raw_body, most)
+            yield from _decompress(self.raw_body, most_bytes)
         except (EOFError, zlib.error) as error:
             raise ValueError(f"not gzip ({error})") from None
 
@@ -126,13 +137,13 @@ class EurekaResponse:
             return ""
 
 
-def _decompress(raw: bytes, most_bytes: int) -> bytes:
-    """Decompress a gzip body of one or several members.
+def _decompress(raw: bytes, most_bytes: int) -> Iterator[bytes]:
+    """Yield the pieces of a gzip body of one or several members.
 
     :raises EOFError: the last member is truncated.
     :raises ResponseTooLarge: the result is larger than ``most_bytes``; no more than that was decompressed.
     """
-    pieces, count = list[bytes](), 0
+    count = 0
     while raw:
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         while not member.eof:
@@ -143,8 +154,7 @@ def _decompress(raw: bytes, most_bytes: int) -> bytes:
                 raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
             if not (piece or raw or member.eof):
                 raise EOFError("its end is missing")
-            pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            yield piece
 
 
 class Transport:

@@ -59,7 +59,7 @@ class RenewedInstance:
     :ivar is_refused: True if the last plain renewal was refused.
     """
 
-    __slots__ = ("due", "in_flight", "instance", "is_refused", "item", "period", "turn")
+    __slots__ = ("due", "in_flight", "instance", "is_refused", "period", "turn")
 
     def __init__(self, instance: Instance, period: int) -> None:
         self.in_flight = 0
@@ -71,7 +71,6 @@ class RenewedInstance:
     def replace_instance(self, instance: Instance, period: int) -> None:
         """Renew the instance with new contents from now on."""
         self.instance = instance
-        self.item = batch.heartbeat_item(instance)
         self.period = period
 
 
@@ -229,7 +228,7 @@ class HeartbeatSender:
 
     def _send_renewals(self, entries: list[RenewedInstance]) -> list[batch.ItemResponse]:
         if self.peer is not None:
-            return self.peer.send_batch([entry.item for entry in entries])
+            return self.peer.send_batch([batch.heartbeat_item(entry.instance) for entry in entries])
         return [
             batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)
             for entry in entries

@@ -53,7 +53,10 @@ class Reader:
         self._resync_seconds = resync_seconds
         self._was_read = was_read
         self._fetcher = RegistryFetcher(
-            peers, removals_seen=peers.table.note_departures, evictions_seen=peers.table.note_evictions
+            peers,
+            removals_seen=peers.table.note_departures,
+            evictions_seen=peers.table.note_evictions,
+            find_known=peers.table.get,
         )
         self._reads_everywhere = False
         self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
@@ -286,6 +289,7 @@ class Reader:
         )
         was_away = self._reachability.clear_failure_and_check_recovery()
         self._table.notify_affected_owners(news)
+        self._repair.hold_listed(listed)
         self._repair.stop_renewing_taken_over(news)
         self._log_other_cluster_of_same_name(news)
         self._repair.resolve_doubts(doubts)

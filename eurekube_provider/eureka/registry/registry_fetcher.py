@@ -32,11 +32,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.model import FindInstance, Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.delta import Delta, apply_delta
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
+from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
@@ -87,6 +88,8 @@ class RegistryFetcher:
     :param removals_seen: called with the keys that a server says were deregistered, each time that it says
         so; with several servers without those that one evicted: others may have their renewals.
     :param evictions_seen: called with the keys that one of several servers says it evicted.
+    :param find_known: returns an instance as it was written, with which the listed one shares its id, address
+        and URLs.
     """
 
     def __init__(
@@ -95,13 +98,15 @@ class RegistryFetcher:
         clock: Callable[[], float] = boot_clock_seconds,
         removals_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
         evictions_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
+        find_known: FindInstance = lambda _: None,
     ) -> None:
         self._peers = peers
         self._clock = clock
         self._fingerprint = b""
         self._held: dict[InstanceKey, Instance] = {}
         self._cursor: _DeltaCursor | None = None
-        self._deltas = DeltaReader()
+        self._find_known = find_known
+        self._deltas = DeltaReader(find_known)
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -windows.FULL_LIST_INTERVAL_SECONDS
         self._wants_proofs = False
@@ -138,7 +143,7 @@ class RegistryFetcher:
             or now - cursor.read_at > windows.LONGEST_DELTA_GAP_SECONDS
             or not self._update_by_delta_or_list(peer, cursor, now)
         ):
-            self._store_list(*peer.list_if_changed(self._fingerprint))
+            self._store_list(*peer.list_if_changed(self._fingerprint, self._find_known))
             if started_ms is not None and now >= self._rests_until:
                 if not in_doubt:
                     self._begin_following(peer, started_ms, now, cursor)
@@ -174,7 +179,7 @@ class RegistryFetcher:
         """
         if now - cursor.listed_at <= windows.FULL_LIST_INTERVAL_SECONDS:
             return self._apply_next_delta(peer, cursor, now)
-        fingerprint, understand = peer.fetch_unparsed_list_if_changed(self._fingerprint)
+        fingerprint, understand = peer.fetch_unparsed_list_if_changed(self._fingerprint, self._find_known)
         if understand is None:  # it is the one of five minutes ago
             self._begin_following(peer, cursor.started_ms, now, cursor)
             return True
@@ -191,8 +196,8 @@ class RegistryFetcher:
                 self._begin_following(peer, cursor.started_ms, now, cursor)
         return True
 
-    def _parse_delta(self, text: bytes) -> Delta:
-        return self._deltas.read(text, self._held)
+    def _parse_delta(self, pieces: TextPieces) -> Delta:
+        return self._deltas.read(pieces, self._held)
 
     def _store_list(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
         """Replace the held registry by a list; None stands for an unchanged list."""

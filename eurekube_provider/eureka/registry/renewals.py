@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.model import Instance, InstanceKey, same_contents_but_status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -46,7 +46,7 @@ class Renewals:
         self._peers = peers
         self._interval = interval_seconds
         self._table = SharedRenewalState()
-        self._due: dict[int, set[InstanceKey]] = {}
+        self._due: dict[int, list[InstanceKey]] = {}  # one planned anew is left in the list of its old tick
         self._soon: dict[int, set[InstanceKey]] = {}
         self._tick = self._current_tick()
         self._ticked_at = time.monotonic()
@@ -155,6 +155,16 @@ class Renewals:
                     if due and (sender.peer is not None) is in_batches:
                         sender.enqueue(due)
                     sender.retry_now()
+
+    def hold_listed(self, listed: Iterable[Instance]) -> None:
+        """Hold the listed object of each instance that is renewed as it is listed, so that it is in memory
+        once.
+        """
+        with self._table.lock:
+            for one in listed:
+                entry = self._table.entries.get(one.key)
+                if entry is not None and entry.instance is not one and _is_renewed_alike(entry.instance, one):
+                    entry.instance = one
 
     def renew_soon(self, keys: Iterable[InstanceKey]) -> None:
         """Renew these instances once in addition, soon: something may be about to remove them."""
@@ -317,8 +327,18 @@ class Renewals:
 
     def _schedule(self, entry: RenewedInstance, tick: int) -> None:
         entry.due = tick
-        self._due.setdefault(tick, set()).add(entry.instance.key)
+        self._due.setdefault(tick, []).append(entry.instance.key)
 
     @staticmethod
     def _current_tick() -> int:
         return int(boot_clock_seconds() / windows.RENEWAL_TICK_SECONDS)
+
+
+def _is_renewed_alike(renewed: Instance, listed: Instance) -> bool:
+    """Return whether a listed instance is what is renewed, with nothing but the server's own fields added."""
+    return (
+        renewed.last_dirty_timestamp_ms == listed.last_dirty_timestamp_ms
+        and renewed.status is listed.status
+        and renewed.overridden_status is listed.overridden_status
+        and same_contents_but_status(renewed, listed)
+    )

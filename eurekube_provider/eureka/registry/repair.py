@@ -453,6 +453,10 @@ class Repair:
                 self.stop_renewing_taken_over([now])
             self._table.notify_affected_owners([before] if now is None else [before, now])
 
+    def hold_listed(self, listed: Iterable[Instance]) -> None:
+        """See :meth:`.renewals.Renewals.hold_listed`."""
+        self._renewals.hold_listed(listed)
+
     def stop_renewing_taken_over(self, instances: Iterable[Instance]) -> None:
         """Stop renewing instances that another owner has taken over, so that they can lapse."""
         for instance in instances:

@@ -22,7 +22,6 @@ from eurekube_provider.operator.triggers.trigger_run import (
     StackRunOutcome,
     StackRunResult,
 )
-from eurekube_provider.operator.triggers.webhook import webhook_runner
 
 _log = logging.getLogger(__name__)
 
@@ -210,7 +209,11 @@ def runner_of(target: Target, access: KubeAccess) -> StackRunner:
     way = target.run_method
     if isinstance(way, PulumiStack):
         return pulumi_stack_runner(way, access)
-    return automation_runner(way) if isinstance(way, AutomationStack) else webhook_runner(way)
+    if isinstance(way, AutomationStack):
+        return automation_runner(way)
+    from eurekube_provider.operator.triggers.webhook import webhook_runner  # late: requests takes 5 MiB
+
+    return webhook_runner(way)
 
 
 def _has_room(active: Sequence[_ActiveRun], most: int, *, is_retry: bool) -> bool:

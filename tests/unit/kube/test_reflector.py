@@ -607,6 +607,17 @@ def test_a_kind_that_is_not_installed_is_one_warning(
     assert codes == [404, 403, 403, 404]
 
 
+def test_large_objects_come_in_smaller_pages(api: Api) -> None:
+    """The number of objects in a page can be set."""
+    reflector = Reflector(api.access, SERVICES, lambda one, _: one, lambda *_: None, page_size=50)
+    reflector.start()
+    try:
+        awaited(lambda: reflector.is_synced, "the list")
+        assert [query["limit"] for query in api.lists] == ["50"]
+    finally:
+        reflector.stop()
+
+
 def test_who_hurries_waits_for_another_word_of_what_was_denied(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,9 +630,9 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
     asked = threading.Event()
     pages = api.access.pages
 
-    def slow(path: str) -> Iterator[Object]:
+    def slow(path: str, **more: Any) -> Iterator[Object]:
         assert asked.wait(WAIT_SECONDS)
-        yield from pages(path)
+        yield from pages(path, **more)
 
     monkeypatch.setattr(api.access, "pages", slow)
     copy.retry_now()

@@ -23,7 +23,7 @@ class QuietApi:
         self._refused: dict[str, KubernetesError] = {}
         self._changed = threading.Condition()
         self._is_over = False
-        monkeypatch.setattr(KubeAccess, "pages", lambda _, path, *__: self._pages(_kind(path)))
+        monkeypatch.setattr(KubeAccess, "pages", lambda _, path, *__, **___: self._pages(_kind(path)))
         monkeypatch.setattr(
             KubeAccess, "watch", lambda _, path, _query, _seconds, on_open: self._watch(_kind(path), on_open)
         )

@@ -33,7 +33,7 @@ class Pods:
         self.fails = ""
         self.status_code: int | None = 403
         monkeypatch.setattr(KubeAccess, "get", lambda _, path, query: self._get(path, query))
-        monkeypatch.setattr(KubeAccess, "pages", lambda _, path: self._pages(path))
+        monkeypatch.setattr(KubeAccess, "pages", lambda _, path, **__: self._pages(path))
 
     def add(self, name: str, *addresses: str, **more: Any) -> None:
         """Add a running pod with these addresses."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -278,7 +279,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
             hangs.wait(30.0)
         return STATUS
 
-    def list_unless(peer: Peer, _: bytes) -> tuple[bytes, list[Instance]]:
+    def list_unless(peer: Peer, *_: Any) -> tuple[bytes, list[Instance]]:
         asked.append(peer.url)
         return b"list", [instance("held")]
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import FindInstance, Instance, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
@@ -20,6 +20,7 @@ from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.codec import instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_status_counts
+from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.model.commands import Commands
@@ -47,7 +48,9 @@ class Server:
         """Read from the only server."""
         return read(self)
 
-    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(
+        self, fingerprint: bytes, _find_known: FindInstance
+    ) -> tuple[bytes, list[Instance] | None]:
         """Return the list as new objects, or None if its fingerprint is unchanged."""
         found = str(self.version).encode()
         if found == fingerprint:
@@ -318,13 +321,15 @@ class Following:
         """Read from the only server."""
         return read(self)
 
-    def list_if_changed(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+    def list_if_changed(
+        self, fingerprint: bytes, _find_known: FindInstance
+    ) -> tuple[bytes, list[Instance] | None]:
         """Return the list, or None if its fingerprint is unchanged, as a server's client does."""
-        found, understand = self.fetch_unparsed_list_if_changed(fingerprint)
+        found, understand = self.fetch_unparsed_list_if_changed(fingerprint, _find_known)
         return found, None if understand is None else understand()
 
     def fetch_unparsed_list_if_changed(
-        self, fingerprint: bytes
+        self, fingerprint: bytes, _find_known: FindInstance
     ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
         """Request the list, and return its fingerprint and a function that parses it later."""
         self.asked.append("list")
@@ -338,7 +343,7 @@ class Following:
         return found, None if found == fingerprint else lambda: instances_from_text(text)
 
     def read_delta_if_changed(
-        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
+        self, fingerprint: bytes, read: Callable[[TextPieces], Delta]
     ) -> tuple[bytes, Delta | None] | None:
         """Return the delta, or None in its place if its fingerprint is unchanged."""
         self.asked.append("delta")
@@ -349,7 +354,7 @@ class Following:
             raise failure
         text = self.get("apps", "delta")
         found = hashlib.sha256(text.encode()).digest()
-        return found, None if found == fingerprint else read(text.encode())
+        return found, None if found == fingerprint else read(lambda: (text.encode(),))
 
     def get(self, *path: str) -> str:
         """Return the server's answer to a GET request."""

@@ -257,6 +257,21 @@ def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
     wait_until(lambda: len(peers.times.get(instance().key, ())) >= 2, "two renewals", WAIT_SECONDS)
 
 
+def test_what_is_listed_as_renewed_is_held_once(start: Start) -> None:
+    """The listed object of a renewed instance replaces it; another version or instance changes nothing."""
+    renewals = start(FakePeers(), interval_seconds=60)
+    renewed = instance()
+    renewals.add(renewed, just_registered=True)
+    other = replace(renewed, last_dirty_timestamp_ms=7)
+    stranger = replace(renewed, instance_id="stranger")
+    renewals.hold_listed([other, stranger])
+    assert renewals.get(renewed.key) is renewed
+    assert renewals.get(stranger.key) is None
+    listed = replace(renewed, last_updated_timestamp_ms=5)
+    renewals.hold_listed([listed])
+    assert renewals.get(renewed.key) is listed
+
+
 def test_renewals_are_spread(start: Start) -> None:
     """The first renewals of instances registered at one moment are spread over the interval."""
     peers = FakePeers()

@@ -76,7 +76,9 @@ class Scene:
         """Read one object from the API server."""
         return self.api.get(path)
 
-    def pages(self, path: str, *_: object, query: Mapping[str, str] | None = None) -> Iterator[Object]:
+    def pages(
+        self, path: str, *_: object, query: Mapping[str, str] | None = None, **__: object
+    ) -> Iterator[Object]:
         """List the objects of a kind; a list with a query is counted as one that begins a watch."""
         if "fieldSelector" in (query or {}):
             yield from self.api.pages(path, query)

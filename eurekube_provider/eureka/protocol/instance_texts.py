@@ -1,0 +1,77 @@
+"""The text of a list or a delta, split at its instances, so that it is never in memory as a whole.
+
+The JSON of ten thousand instances takes ten megabytes, and several times as much once it is parsed. So each
+instance is parsed by itself, as soon as its text has been decompressed. The text around the instances, with a
+number in place of each, is parsed as JSON in the end, so that no other text is taken for an instance's.
+
+An instance without an ``instanceId`` is part of the text around. What no server writes raises an error, and
+is to be parsed as one text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from eurekube_provider.eureka.protocol.codec import iterate_items
+
+TextPieces = Callable[[], Iterable[bytes]]
+"""A function that yields an answer's text in pieces, from the beginning at each call."""
+
+INSTANCE_START = b'{"instanceId":"'
+"""The text with which servers begin an instance. Within a JSON string its quotes would be escaped."""
+
+LARGEST_PART_BYTES = 2**22
+"""The largest text without the begin of an instance that is waited for, in bytes."""
+
+_decode_json = json.JSONDecoder().raw_decode
+
+
+def split_at_instances(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text before the first instance, then the text after each :data:`INSTANCE_START`.
+
+    :raises ValueError: a part is so large that no server wrote it.
+    """
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        begin = 0
+        while (end := rest.find(INSTANCE_START, begin)) >= 0:
+            yield rest[begin:end]
+            begin = end + len(INSTANCE_START)
+        rest = rest[begin:]
+        if len(rest) > LARGEST_PART_BYTES:
+            raise ValueError("not as servers write it")
+    yield rest
+
+
+def decode_instance_text(part: bytes) -> tuple[Any, str]:
+    """Parse the text after an :data:`INSTANCE_START`; return the instance's JSON, and the text after it.
+
+    :raises ValueError: the text is not JSON.
+    """
+    whole = (INSTANCE_START + part).decode()
+    document, length = _decode_json(whole)
+    return document, whole[length:]
+
+
+def parse_text_around_instances(texts: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+    """Parse the text around the instances.
+
+    :param texts: the text before the first instance, then the text after each.
+    :returns: the list's or delta's JSON, and its entries in their order: numbers in place of the instances.
+    :raises ValueError: an instance's text was found where no instance may be.
+    """
+    numbered = [texts[0]]
+    for number, text in enumerate(texts[1:]):
+        numbered += (str(number), text)
+    document: dict[str, Any] = json.loads("".join(numbered))
+    entries = [
+        entry
+        for application in iterate_items(document["applications"].get("application"))
+        for entry in iterate_items(application.get("instance"))
+    ]
+    if [entry for entry in entries if isinstance(entry, int)] != list(range(len(texts) - 1)):
+        raise ValueError("not as servers write it")
+    return document, entries

@@ -1,0 +1,37 @@
+"""The parts of the official Kubernetes client that are used, without modules that hardly any process needs.
+
+The client imports ``requests`` for two cases: a kubeconfig with an OIDC token that has expired, and commands
+in pods, by web sockets. With what they need themselves, these modules take 8 MiB, a seventh of an operator
+without instances. So they are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+def _make_oauth_session(*arguments: Any, **options: Any) -> Any:
+    """Return an ``OAuth2Session``, whose module is imported only now."""
+    from requests_oauthlib import OAuth2Session  # type: ignore[import-untyped]
+
+    return OAuth2Session(*arguments, **options)
+
+
+_oauth = ModuleType("requests_oauthlib")
+_oauth.OAuth2Session = _make_oauth_session  # type: ignore[attr-defined]
+_stand_ins = {
+    module.__name__: module
+    for module in (_oauth, ModuleType("kubernetes.stream"))
+    if module.__name__ not in sys.modules
+}
+sys.modules |= _stand_ins
+try:
+    from kubernetes import client, config
+    from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+finally:
+    for _name in _stand_ins:
+        del sys.modules[_name]
+
+__all__ = ["client", "config", "tcp_keepalive_socket_options"]
