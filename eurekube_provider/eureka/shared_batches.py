@@ -2,7 +2,8 @@
 
 Items that come while :data:`MOST_REQUESTS_UNDER_WAY` requests are under way are sent together in the next
 one, in the order in which they came. So a removal is read in one request and sent in a later one, and both
-carry other threads' items; nobody waits longer than for a request that is under way.
+carry other threads' items; nobody waits longer than for a request that is under way, and not long for a slow
+one.
 
 Items are made when their request is sent: what waited for a frozen server may be undone by then.
 """
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import RegistryRejected
+from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 
@@ -24,6 +25,13 @@ MakeItems = Callable[[], Sequence[bytes]]
 MOST_REQUESTS_UNDER_WAY = 2
 """The most requests with shared items that are under way at once: with one, a change that comes alone often
 waits for the answer to another one.
+"""
+
+LONGEST_WAIT_SECONDS = 0.05
+"""The longest time, in seconds, that items wait for requests that are under way; then they go with one more.
+
+Of several servers a distant one would else count as silent: it is waited for half a second at most once
+another one has answered (:data:`.windows.SERVER_GRACE_SECONDS`), and the wait is a part of that.
 """
 
 MOST_SHARED_ITEMS = 50
@@ -84,12 +92,16 @@ class SharedBatches:
                 mine.together = [mine]
             else:
                 self.waiting.append(mine)
-        if not mine.together:
-            mine.wake_up.wait()
+        while not mine.together and not mine.wake_up.wait(LONGEST_WAIT_SECONDS):
+            with self._lock:
+                if mine in self.waiting:
+                    self.waiting.remove(mine)
+                    self._under_way += 1
+                    mine.together = [mine, *self._take_waiting(MOST_ITEMS_PER_BATCH - most_items)]
         if mine.together:
             self._send_together(mine.together)
-        if isinstance(mine.error, RegistryRejected) and mine.is_shared:
-            return self._send(make_items())  # what the server refuses may be another one's
+        if isinstance(mine.error, RegistryRejected | LeadershipLost) and mine.is_shared:
+            return self._send(make_items())  # what was refused may be another thread's
         if mine.error is not None:
             raise mine.error
         return mine.answers
@@ -101,13 +113,18 @@ class SharedBatches:
         """Send items of several threads in one request, and have the first thread that waits then send the
         next one.
         """
+        made = list[tuple[_ThreadItems, Sequence[bytes]]]()
+        for part in parts:
+            try:
+                made.append((part, part.make_items()))
+            except BaseException as error:  # noqa: BLE001 - raised again on its own thread
+                part.error = error
         try:
-            made = [part.make_items() for part in parts]
-            answers = iter(self._send([item for items in made for item in items]))
-            for part, items in zip(parts, made, strict=True):
+            answers = iter(self._send([item for _, items in made for item in items]))
+            for part, items in made:
                 part.answers = [next(answers) for _ in items]
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
-            for part in parts:
+            for part, _ in made:
                 part.error = error
         with self._lock:
             following = self._take_waiting()
@@ -119,11 +136,9 @@ class SharedBatches:
             part.is_shared = len(parts) > 1
             part.wake_up.set()
 
-    def _take_waiting(self) -> list[_ThreadItems]:
-        """Take from the waiting items, the first first, as many as one request may have; the lock must be
-        held.
-        """
-        taken, room = list[_ThreadItems](), MOST_ITEMS_PER_BATCH
+    def _take_waiting(self, room: int = MOST_ITEMS_PER_BATCH) -> list[_ThreadItems]:
+        """Take waiting items, the first first, at most ``room`` of them; the lock must be held."""
+        taken = list[_ThreadItems]()
         while self.waiting and self.waiting[0].most_items <= room:
             taken.append(self.waiting.popleft())
             room -= taken[-1].most_items

@@ -528,6 +528,15 @@ class InstanceTable:
                 self._snapshots_by_application[name] = tuple(self._by_application[name].values())
             return dict(self._snapshots_by_application)
 
+    def was_confirmed_within(self, key: InstanceKey, seconds: float) -> bool:
+        """Return whether an instance was written, read past the caches or removed within these seconds, if so
+        recently that a list may not show it.
+        """
+        with self._lock:
+            record = self._records.get(key)
+            at = record.confirmed_at if record is not None else None
+            return at is not None and self.clock() - at <= seconds
+
     def owners(self) -> set[str]:
         """Return all owners that have an instance."""
         with self._lock:

@@ -147,11 +147,12 @@ class HeartbeatSender:
         self._named: deque[float] = deque(maxlen=MOST_REFUSALS_LOGGED)
         self._retry_seconds = 0.0
         self._failing_since = 0.0
+        self._is_answer_noted = True  # since it began to fail
         self._retries_now = False
 
     def failing_seconds(self) -> float:
         """Return the seconds for which nothing has reached the server; 0 while renewals succeed."""
-        return boot_clock_seconds() - self._failing_since if self._retry_seconds else 0.0
+        return boot_clock_seconds() - self._failing_since if self._failing_since else 0.0
 
     def overdue_seconds(self) -> float:
         """Return the seconds for which the most overdue renewal has been due; the table's lock must be
@@ -245,7 +246,7 @@ class HeartbeatSender:
             )
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with table.lock:
-            was_away = self._note_answer_and_check_recovery()
+            was_away = self._note_answer_and_check_recovery(len(entries))
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -313,15 +314,21 @@ class HeartbeatSender:
                 "renewals"
             )
 
-    def _note_answer_and_check_recovery(self) -> bool:
-        """Note that the server answers, and let all threads go on; return whether it had not answered. The
-        table's lock must be held.
+    def _note_answer_and_check_recovery(self, sent: int) -> bool:
+        """Note that the server answers, and let all threads go on; return whether this is the first answer
+        since it began to fail. The table's lock must be held.
+
+        :param sent: the number of renewals that it answered. The failure lasts while it answers probes alone:
+            some answer small requests only, and their instances need plain renewals.
         """
         self._end_own_probe()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
             self.work.notify_all()
-        return was_away
+        is_news, self._is_answer_noted = was_away and not self._is_answer_noted, True
+        if sent > 1 or self.peer is None or not self.pending:  # one renewal tells nothing of a batch
+            self._failing_since = 0.0
+        return is_news
 
     def _process_refusal(self, entries: list[RenewedInstance], error: RegistryError) -> None:
         """Note that the server refused these instances: their renewals are not repeated before their next
@@ -329,7 +336,7 @@ class HeartbeatSender:
         """
         table = self._table
         with table.lock:
-            self._note_answer_and_check_recovery()
+            self._note_answer_and_check_recovery(len(entries))
             for entry in entries:
                 entry.in_flight -= 1
                 self._log_refusal_once(entry, str(error), error.url)
@@ -371,10 +378,12 @@ class HeartbeatSender:
                 if table.entries.get(key) is entry:
                     self.pending.setdefault(key, boot_clock_seconds())
             table.count_results(failed=len(entries))
-            is_news = self._retry_seconds == 0
+            is_news = not self._failing_since
             if is_news:
-                self._failing_since = boot_clock_seconds()
-            if self._end_own_probe() or is_news:  # what was under way with it tells nothing more
+                self._failing_since, self._is_answer_noted = boot_clock_seconds(), False
+            if (
+                self._end_own_probe() or not self._retry_seconds
+            ):  # what was under way with it tells nothing more
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
                 )

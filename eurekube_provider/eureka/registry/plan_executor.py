@@ -2,8 +2,8 @@
 
 Small plans go in batches to every server. Plans that are under way at once share these requests
 (:mod:`~eurekube_provider.eureka.shared_batches`): under load a change costs a fraction of a request, and it
-waits for no other plan but one of its own application. Without batches a plan is carried out by single
-requests to one of the servers, which tells the others half a second later.
+waits for no other plan but one of its own application. Without batches, and while a server does not answer, a
+plan is carried out by single requests to one of the servers, which tells the others half a second later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PlanExecutor:
         """
         if not plan.changes:
             return PlanOutcome()
-        if not self._may_share_requests(plan, owner) or not self._writer.peers.uses_batches(lease_count):
+        if not self._may_share_requests(plan, owner) or not self._do_batches_reach_all(lease_count):
             with self._without_sharing:
                 return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
         one = _PendingPlan(frozenset(change.instance.application for change in plan.changes))
@@ -86,6 +86,15 @@ class PlanExecutor:
         is_small = len(plan.changes) < FEWEST_CHANGES_FOR_BATCHES and not plan.of(Action.SET_STATUS)
         is_all_ours = not any(change.adopts for change in plan.changes)
         return is_small and is_all_ours and self._writer.notes.has_instances(owner)
+
+    def _do_batches_reach_all(self, lease_count: int) -> bool:
+        """Return whether batches are used, and each server has answered lately.
+
+        Nobody forwards a batch. What one server takes by a single request it tells the others, also one that
+        they reach and this process does not.
+        """
+        peers = self._writer.peers
+        return len(peers.peers_not_avoided) == len(peers.peers) and peers.uses_batches(lease_count)
 
     def _begin_unblocked_plans(self) -> None:
         """Begin the waiting plans, in the order in which they came; the lock must be held.

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from eurekube_provider.core.errors import (
@@ -312,7 +313,8 @@ class Repair:
                 [one for one in instances if one.key not in removed], peer
             )
             lost += [one for one in instances if one.key in removed]
-        self._have_registered_again([one for one in lost if not rules.is_owned_by_stack(one)])
+        ours = [one for one in lost if not rules.is_owned_by_stack(one)]
+        self._have_registered_again(ours, self._is_not_registered_again)
         for instance in lost:
             if rules.is_owned_by_stack(instance):
                 self._stacks.restore_or_drop(instance)
@@ -321,27 +323,38 @@ class Repair:
         """Find out what a restarted server forgot, and have it registered again.
 
         A server that is alone lost everything that it does not list by now: one list tells what thousands of
-        renewals would tell one by one. A list only suggests, and each owner reads its instances before it
-        registers them again. All others are renewed at once, which shows what is missing: stacks'
-        registrations, what the list shows, and everything where another server may hold it.
+        renewals would tell one by one. The list may not show yet what was written or read there since the
+        start. It only suggests, and each owner reads its instances before it registers them again. All others
+        are renewed at once, which shows what is missing: stacks' registrations, what the list shows, and
+        everything where another server may hold it.
         """
         renewed = self._renewals.renewed_instances()
         forgotten = list[Instance]()
-        if len(self._peers.peers) == 1 and self._peers.uses_batches(len(renewed)):
+        if renewed and len(self._peers.peers) == 1 and self._peers.uses_batches(len(renewed)):
             with suppress(RegistryError):  # else the renewals show it
                 listed = {one.key for one in peer.list_instances()}
+                uptime = self._restarts.uptime_seconds(peer.url)
+                since_start = math.inf if uptime is None else uptime + windows.CLOCK_ROUNDING_SECONDS
                 forgotten = [
-                    one for one in renewed if one.key not in listed and not rules.is_owned_by_stack(one)
+                    one
+                    for one in renewed
+                    if one.key not in listed
+                    and not rules.is_owned_by_stack(one)
+                    and not self._table.was_confirmed_within(one.key, since_start)
                 ]
-        self._have_registered_again(forgotten)
+        self._have_registered_again(forgotten, lambda one: self._renewals.get(one.key) is one)
         seen_to = {one.key for one in forgotten}
         self._renewals.renew_now(peer, [one.key for one in renewed if one.key not in seen_to])
 
-    def _have_registered_again(self, missing: Sequence[Instance]) -> None:
+    def _have_registered_again(
+        self, missing: Sequence[Instance], is_still_missing: Callable[[Instance], bool]
+    ) -> None:
         """Have syncers look for their instances that no server seems to hold, and register them again.
 
         One syncer after the other, each notified at once: it would register those that it finds noted so far,
         and the rest later.
+
+        :param is_still_missing: asked before each is noted: it may have been removed or registered meanwhile.
         """
         if not missing:
             return
@@ -353,9 +366,7 @@ class Repair:
         )
         count = 0
         for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
-            for instance in instances:
-                if self._is_registered_again(instance):
-                    continue
+            for instance in filter(is_still_missing, instances):
                 count += 1
                 self._renewals.remove(instance.key)
                 if may_be_forgotten:
@@ -369,10 +380,10 @@ class Repair:
                 extra={"count": count},
             )
 
-    def _is_registered_again(self, missing: Instance) -> bool:
-        """Return whether a newer version was registered since an instance was found missing."""
+    def _is_not_registered_again(self, missing: Instance) -> bool:
+        """Return whether no newer version was registered since an instance was found missing."""
         known = self._table.get(missing.key)
-        return known is not None and known.written_at_ms > missing.written_at_ms
+        return known is None or known.written_at_ms <= missing.written_at_ms
 
     def newer_version_found(self, stored: Instance) -> None:
         """Note an instance that somebody else wrote, and notify its former owner."""

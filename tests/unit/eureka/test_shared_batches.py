@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
+from eurekube_provider.core.errors import LeadershipLost, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka import shared_batches
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -24,6 +24,8 @@ from eurekube_provider.eureka.shared_batches import (
 from lab.waiting import wait_until
 
 SECONDS = 30.0
+WRITES = -2
+"""An item that only the leader may send."""
 
 
 class Server:
@@ -53,6 +55,8 @@ class Server:
         self.gate.wait(SECONDS)
         if self.error is not None:
             raise self.error
+        if b"%d" % WRITES in items:
+            raise LeadershipLost("not sent")
         if b"-1" in items:
             raise RegistryRejected("a field that it does not know")
         return [ItemResponse(int(item)) for item in items]
@@ -62,6 +66,7 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """Return a server without requests so far, which is sent one at a time."""
     monkeypatch.setattr(shared_batches, "MOST_REQUESTS_UNDER_WAY", 1)
+    monkeypatch.setattr(shared_batches, "LONGEST_WAIT_SECONDS", SECONDS)
     return Server()
 
 
@@ -87,8 +92,32 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
     assert server.got == [[number] for number in range(5)]
 
 
-def test_some_requests_are_under_way_at_once() -> None:
+def test_a_slow_server_gets_one_more_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has waited for long goes together in one more request, beside those that are under way."""
+    monkeypatch.setattr(shared_batches, "LONGEST_WAIT_SECONDS", 0.3)
+    sent = [server.send(1), server.send(2), server.send(3)]
+    wait_until(lambda: len(server.got) == 2, "one more request", SECONDS)
+    server.gate.set()
+    assert [codes(one) for one in sent] == [[1], [2], [3]]
+    assert server.got == [[1], [2, 3]]
+    assert server.batches.is_idle
+
+
+def test_items_that_cannot_be_made_fail_alone(server: Server) -> None:
+    """An error in one thread's items is raised in that thread; the others' are sent."""
+
+    def fail() -> list[bytes]:
+        raise ValueError("no items")
+
+    sent = [server.send(1), server.submit(fail, 1), server.send(2)]
+    server.gate.set()
+    assert isinstance(sent[1].exception(SECONDS), ValueError)
+    assert (codes(sent[0]), codes(sent[2])) == ([1], [2])
+
+
+def test_some_requests_are_under_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items wait only while as many requests are under way as may be; each that ends makes room for one."""
+    monkeypatch.setattr(shared_batches, "LONGEST_WAIT_SECONDS", SECONDS)
     server = Server()
     for _ in range(3):
         server.gate.clear()
@@ -124,12 +153,20 @@ def test_a_request_has_no_more_items_than_a_batch(server: Server) -> None:
 
 def test_what_ends_a_request_is_raised_for_each_and_ends_no_other(server: Server) -> None:
     """An error of a request is raised in each thread that took part; the next request is sent."""
-    server.error = LeadershipLost("not sent")
+    server.error = RegistryUnreachable("away")
     sent = [server.send(number) for number in range(3)]
     server.gate.set()
     assert [one.exception(SECONDS) for one in sent] == [server.error] * 3
     server.error = None
     assert codes(server.send(7)) == [7]
+
+
+def test_who_may_not_write_ends_no_others_read(server: Server) -> None:
+    """A lost leadership is raised in threads that write; a read that shared their request is sent again."""
+    sent = [server.send(1), server.send(WRITES), server.send(2)]
+    server.gate.set()
+    assert (codes(sent[0]), codes(sent[2])) == ([1], [2])
+    assert isinstance(sent[1].exception(SECONDS), LeadershipLost)
 
 
 def test_what_a_server_refuses_fails_alone(server: Server) -> None:

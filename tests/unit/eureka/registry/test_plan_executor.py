@@ -55,7 +55,9 @@ class RecordingWriter:
         self.ids: list[list[str]] = []
         self.fail: Callable[[ChangeOrder], ChangeError | None] = lambda _: None
         self.uses_batches = self.known = True
-        self.peers = SimpleNamespace(uses_batches=lambda _: self.uses_batches)
+        self.peers = SimpleNamespace(
+            uses_batches=lambda _: self.uses_batches, peers=("one", "two"), peers_not_avoided=("one", "two")
+        )
         self.notes = SimpleNamespace(has_instances=lambda _: self.known)
         self.executor = PlanExecutor(cast("Writer", self))
         self._pool = ThreadPoolExecutor(32)
@@ -139,6 +141,16 @@ def test_removals_of_others_instances_share_no_request(writer: RecordingWriter) 
     writer.gate.set()
     assert all(one.result(SECONDS).failures == () for one in sent)
     assert writer.ids == [["a-0"]]
+
+
+def test_while_a_server_is_away_no_request_is_shared(writer: RecordingWriter) -> None:
+    """While one server does not answer, a plan goes by single requests, which the others forward to it."""
+    writer.gate.set()
+    writer.peers.peers_not_avoided = ("one",)
+    assert writer.send(registers("a")).result(SECONDS).failures == ()
+    writer.peers.peers_not_avoided = ("one", "two")
+    assert writer.send(registers("b")).result(SECONDS).failures == ()
+    assert (writer.alone, writer.ids) == (["A"], [["b-0"]])
 
 
 def test_plans_that_share_no_request(writer: RecordingWriter) -> None:

@@ -47,6 +47,7 @@ class FakePeer:
         self.url = url
         self.sizes: list[int] = []
         self.away = False
+        self.most_items = 250
         self._of = of
 
     def __repr__(self) -> str:
@@ -54,7 +55,7 @@ class FakePeer:
 
     def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Take a batch of heartbeats, and return one answer for each."""
-        if self.away:
+        if self.away or len(items) > self.most_items:
             raise RegistryUnreachable(f"{self.url} is away", url=self.url)
         self.sizes.append(len(items))
         return [self._of.answer((item["appName"], item["id"]), self) for item in map(json.loads, items)]
@@ -588,6 +589,23 @@ def test_a_server_that_is_away_is_asked_for_one_renewal(start: Start) -> None:
     assert set(sizes[1:]) == {1}
     peers.error = None
     wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+
+
+def test_a_server_that_answers_small_requests_alone(
+    start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a server answers a probe and no batch, plain renewals are sent as well, and its return is
+    reported once.
+    """
+    monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER_SECONDS", 0.5)
+    peers = FakePeers(batches=True)
+    peers.peers[0].most_items = 4
+    renewals = start(peers)
+    for number in range(20):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: peers.turns, "plain renewals", WAIT_SECONDS)
+    wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+    assert len(listener.again) <= 1
 
 
 def test_what_waited_for_a_server_is_sent_when_it_is_back(

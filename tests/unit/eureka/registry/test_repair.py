@@ -30,6 +30,7 @@ from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, UncachedReads
+from eurekube_provider.runtime.clock import boot_clock_seconds
 from tests.explore.world import World, owned
 from tests.unit.eureka.model_servers import URLS
 from tests.unit.eureka.servers import (
@@ -437,6 +438,11 @@ class RenewalRecorder:
         monkeypatch.setattr(Renewals, "renew_now", lambda _, _peer, keys: self.renewed.extend(keys))
 
 
+def let_a_minute_pass(registry: EurekaRegistry) -> None:
+    """Have all that a registry knows be a minute older."""
+    registry.table.clock = lambda: boot_clock_seconds() + 60.0
+
+
 def restarted_alone(
     listed: list[Instance], *held: Instance, mode: BatchMode = BatchMode.BATCH
 ) -> EurekaRegistry:
@@ -448,6 +454,7 @@ def restarted_alone(
     registry = behind_a_balancer(servers)
     for one in held:
         registry.instances.note_registered(one)
+    let_a_minute_pass(registry)
     servers.servers = [started_now()]
     servers.peers[0].list_instances = lambda: listed  # type: ignore[method-assign]
     registry.table.listener = RecordingListener()
@@ -471,6 +478,38 @@ def test_what_a_restarted_server_does_not_list_is_registered_again(monkeypatch: 
     assert not registry.instances.is_key_unused(gone.key)  # so that it is read before it is registered
 
 
+def test_what_was_registered_since_a_servers_start_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was registered since the server's start is renewed, though its list does not show it yet."""
+    gone, again = instance("gone"), instance("again")
+    recorder = RenewalRecorder(monkeypatch)
+    registry = restarted_alone([], gone)
+    registry.instances.note_registered(again)
+    registry.restarts.detect_restarts()
+    assert recorder.renewed == [again.key]
+    assert registry.known_instances() == [again]
+    assert again.key in registry.renewals
+
+
+@pytest.mark.parametrize("how", ["lapses", "stands by"])
+def test_what_is_let_go_while_a_list_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What is no longer renewed by the time that the list has come is not noted as lost."""
+    RenewalRecorder(monkeypatch)
+    ours = instance("ours")
+    registry = restarted_alone([], ours)
+
+    def list_late() -> list[Instance]:
+        if how == "lapses":
+            registry.let_lapse(ours)
+        else:
+            registry.stand_by()
+        return []
+
+    registry.peers.peers[0].list_instances = list_late  # type: ignore[method-assign]
+    registry.restarts.detect_restarts()
+    assert registry.instances_lost_by_registry(OWNER) == []
+    assert registry.known_instances() == [ours]
+
+
 def test_what_took_the_place_of_a_forgotten_instance_stays() -> None:
     """What somebody else registered under a forgotten instance's id stays, though the list does not show it
     yet and its timestamp is old.
@@ -487,6 +526,7 @@ def test_what_took_the_place_of_a_forgotten_instance_stays() -> None:
         assert not registry.apply(register, OWNER).failures
         cluster.clock.advance(200_000)
         registry.reader.read()
+        let_a_minute_pass(registry)
         cluster.restart(URLS[0])
         assert peers.peers[0].list_instances() == []
         peers.peers[0].register(theirs)
