@@ -164,7 +164,7 @@ def quoted_figures() -> dict[str, list[str]]:
             f"{latency['ratios']['p50, ours to floor']:.2f} times by hand in the median (P1)",
             f"{start['ratios']['ours to floor']:.1f} times at a cold start of 10,000 (P3)",
             f"{restart['ratios']['ours to floor']:.1f} times when a Eureka server restarts empty (P4)",
-            f"slower than a kopf handler {' and '.join(slower)}",
+            f"slower than a kopf handler {' and '.join(slower)}" if slower else "than a kopf handler",
             f"{_format_p50_and_p99(churn['ours'])} against {_format_p50_and_p99(churn['peers']['kopf'])}",
             f"{memory['ours']['50,000']:.0f} MiB against {memory['peers']['kopf']['50,000']:.0f} MiB (P5)",
             f"{stacks['peers']['single']['up_seconds']:.0f} s (P9)",

@@ -7,6 +7,7 @@ without instances. So they are imported when they are used.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -19,11 +20,20 @@ def _make_oauth_session(*arguments: Any, **options: Any) -> Any:
     return OAuth2Session(*arguments, **options)
 
 
+class _LateModule(ModuleType):
+    """A module that is imported when one of its names is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or sys.modules.get(self.__name__) is self:
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 _oauth = ModuleType("requests_oauthlib")
 _oauth.OAuth2Session = _make_oauth_session  # type: ignore[attr-defined]
 _stand_ins = {
     module.__name__: module
-    for module in (_oauth, ModuleType("kubernetes.stream"))
+    for module in (_oauth, _LateModule("kubernetes.stream"))
     if module.__name__ not in sys.modules
 }
 sys.modules |= _stand_ins

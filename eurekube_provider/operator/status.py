@@ -8,6 +8,7 @@ Writes wait a little while there is more urgent work.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -61,6 +62,9 @@ duration, and its limit in seconds.
 While many services roll at once, each such write takes the API server's time from the watch events that
 callers wait for. A changed condition is written at once all the same.
 """
+
+LONGEST_COUNTS_WAIT_SECONDS = 2.0
+"""The longest time, in seconds, that mere counts wait for other syncers' conditions: then they take turns."""
 
 RETRY_SECONDS = 5.0
 """Seconds until a status is written again after a write that failed."""
@@ -227,7 +231,8 @@ class StatusWriter:
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
-        self._counts_due = OrderedDict[SyncerKey, None]()  # of which mere counts are to be written
+        self._counts_due = OrderedDict[SyncerKey, float]()  # since when mere counts are to be written
+        self._was_last_urgent = False
         self._counts_allowed_at = 0.0
         self._written: dict[SyncerKey, _KnownStatus] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
@@ -280,7 +285,10 @@ class StatusWriter:
                 or _equal_but_for_sync_time(status, last.status)
             ):
                 return False
-            return key != self._writing or not _equal_but_for_sync_time(status, self._sent)
+            if key == self._writing and _equal_but_for_sync_time(status, self._sent):
+                return False
+            self._urgent_parts.pop(key, None)  # whatever the other writer changed is put right soon
+            return True
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
@@ -336,14 +344,19 @@ class StatusWriter:
         """
         while not self._stopped:
             now = time.monotonic()
-            while (key := self._limiter.pop_due_key(now)) is not None:
+            due_since = next(iter(self._counts_due.values()), math.inf)
+            # However many conditions change, one of the overdue counts goes after each of them.
+            is_overdue = self._was_last_urgent and now - due_since >= LONGEST_COUNTS_WAIT_SECONDS
+            while not is_overdue and (key := self._limiter.pop_due_key(now)) is not None:
                 if key not in self._wanted or self._put_off(key, now):
                     continue
                 if self._is_urgent(key):
+                    self._was_last_urgent = True
                     return key
-                self._counts_due[key] = None
+                self._counts_due.setdefault(key, now)
             counts_wait = self._counts_allowed_at - now if self._counts_due else None
-            if counts_wait is not None and counts_wait <= 0:
+            if counts_wait is not None and (is_overdue or counts_wait <= 0):
+                self._was_last_urgent = False
                 key, _ = self._counts_due.popitem(last=False)
                 if key in self._wanted and not self._put_off(key, now):
                     return key
@@ -380,7 +393,7 @@ class StatusWriter:
                 last = _KnownStatus(_resource_version(syncer), syncer.get("status") or {})
             status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
             if not is_unsure and _equal_but_for_sync_time(status, last.status):
-                self._written[key] = last
+                self._written[key], self._urgent_parts[key] = last, _urgent_fields(wanted)
                 return
             self._writing, self._sent, self._is_forgotten = key, status, False
         try:

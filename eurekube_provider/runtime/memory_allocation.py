@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from contextlib import suppress
 
@@ -24,7 +23,9 @@ def give_back_freed_memory() -> None:
     """
     if sys.platform != "linux":
         return
-    with suppress(AttributeError):
+    with suppress(ImportError, OSError, AttributeError):  # as in a Python without a C library to load
+        import ctypes
+
         set_option = ctypes.CDLL(None).mallopt
         set_option(_M_ARENA_MAX, 1)
         set_option(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)

@@ -27,6 +27,9 @@ from eurekube_provider.eureka.protocol.instance_texts import (
     split_at_instances,
 )
 
+LONGEST_SHARED_TEXT = 64
+"""The most characters of a text between two instances that is held once for all of them."""
+
 _LEASE_START = b'"leaseInfo":{'
 
 
@@ -76,11 +79,13 @@ class DeltaReader:
                     for entry in entries
                 ),
             )
+            self._known = known
+            return delta
         except (ValueError, KeyError, TypeError, AttributeError):
             self.forget_texts()
-            return delta_from_text(b"".join(pieces()), held)
-        self._known = known
-        return delta
+        return delta_from_text(
+            b"".join(pieces()), held
+        )  # here, where the failed try holds no memory any more
 
     def _parse_part(
         self, part: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedInstanceText]
@@ -88,14 +93,20 @@ class DeltaReader:
         """Return the parsed text of an instance, given the text after its begin."""
         begin = part.find(_LEASE_START)
         end = part.find(b"}", begin)
-        digest = hashlib.blake2b(part[:begin] + part[end:], digest_size=16).digest() if begin >= 0 else b""
+        digest = (
+            hashlib.blake2b(part[:begin] + part[end:], digest_size=16, usedforsecurity=False).digest()
+            if begin >= 0
+            else b""
+        )
         found = self._known.get(digest)
         if found is None:
             document, text_after = decode_instance_text(part)
             change = parse_delta_change(document, held)
             if change is not None:
                 share_equal_parts(change.instance, self._find_known(change.instance.key))
-            found = _ParsedInstanceText(change, intern_text(text_after))
+            # Entries without an id are part of that text, and may be of any length.
+            text_after = intern_text(text_after) if len(text_after) <= LONGEST_SHARED_TEXT else text_after
+            found = _ParsedInstanceText(change, text_after)
         # Of what is gone the lease says whether it was evicted.
         if digest and found.change is not None and found.change.is_registered:
             known[digest] = found

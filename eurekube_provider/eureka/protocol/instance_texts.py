@@ -36,10 +36,13 @@ def split_at_instances(pieces: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in pieces:
         rest += piece
-        begin = 0
-        while (end := rest.find(INSTANCE_START, begin)) >= 0:
+        begin = at = 0
+        while (end := rest.find(INSTANCE_START, at)) >= 0:
+            at = end + len(INSTANCE_START)
+            if rest.endswith(b'":', begin, end) and not rest.endswith(b'"instance":', begin, end):
+                continue  # the value of another field, such as metadata
             yield rest[begin:end]
-            begin = end + len(INSTANCE_START)
+            begin = at
         rest = rest[begin:]
         if len(rest) > LARGEST_PART_BYTES:
             raise ValueError("not as servers write it")

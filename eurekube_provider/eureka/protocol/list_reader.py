@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from eurekube_provider.core.model import FindInstance, Instance, share_equal_parts
 from eurekube_provider.eureka.protocol.codec import (
@@ -26,10 +27,9 @@ def instances_from_pieces(pieces: TextPieces, find_known: FindInstance = lambda 
     :param find_known: returns a version of an instance with which a new one shares what is equal.
     :raises ValueError: the text is not JSON.
     """
-    try:
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
         return _instances_one_by_one(pieces(), find_known)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return instances_from_text(b"".join(pieces()))
+    return instances_from_text(b"".join(pieces()))
 
 
 def _instances_one_by_one(pieces: Iterable[bytes], find_known: FindInstance) -> list[Instance]:

@@ -119,6 +119,9 @@ class EurekaResponse:
         if self.headers.get("Content-Encoding") != "gzip":
             yield self.raw_body
             return
+        # The end of a gzip says how large it is; it may lie, so that the pieces are counted as well.
+        if int.from_bytes(self.raw_body[-4:], "little") > most_bytes:
+            raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
         try:
             yield from _decompress(self.raw_body, most_bytes)
         except (EOFError, zlib.error) as error:

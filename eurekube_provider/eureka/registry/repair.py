@@ -280,7 +280,7 @@ class Repair:
             self._notify_owner(found)
         for peer in self._peers.peers:
             # Else it was written again or removed meanwhile, or is about to be.
-            if peer.url in urls and self._renewals.get(found.key) is ours:
+            if peer.url in urls and self._is_still_renewed(ours):
                 fields = {"url": peer.url, "instance": ours.instance_id}
                 try:
                     peer.register_as_replica(ours)  # no batch, which servers may refuse where none are used
@@ -342,43 +342,49 @@ class Repair:
                     and not rules.is_owned_by_stack(one)
                     and not self._table.was_confirmed_within(one.key, since_start)
                 ]
-        self._have_registered_again(forgotten, lambda one: self._renewals.get(one.key) is one)
-        seen_to = {one.key for one in forgotten}
-        self._renewals.renew_now(peer, [one.key for one in renewed if one.key not in seen_to])
+        noted = self._have_registered_again(forgotten, self._is_still_renewed)
+        self._renewals.renew_now(peer, [one.key for one in renewed if one.key not in noted])
 
     def _have_registered_again(
         self, missing: Sequence[Instance], is_still_missing: Callable[[Instance], bool]
-    ) -> None:
+    ) -> set[InstanceKey]:
         """Have syncers look for their instances that no server seems to hold, and register them again.
 
         One syncer after the other, each notified at once: it would register those that it finds noted so far,
         and the rest later.
 
         :param is_still_missing: asked before each is noted: it may have been removed or registered meanwhile.
+        :returns: the keys of those that were noted.
         """
+        noted = set[InstanceKey]()
         if not missing:
-            return
+            return noted
         if not self._restarts.may_have_lost_memory:
             self._restarts.detect_restarts()
         # Or nobody could renew it.
         may_be_forgotten = self._restarts.may_have_lost_memory or self._reachability.failed_within(
             windows.MEMORY_LOSS_SECONDS
         )
-        count = 0
         for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
             for instance in filter(is_still_missing, instances):
-                count += 1
+                noted.add(instance.key)
                 self._renewals.remove(instance.key)
                 if may_be_forgotten:
                     self._table.remember_lost_instance(instance)
                 self._store_absence(instance.key)
             self._table.notify_owners([owner])
-        if count:
+        if noted:
             _log.warning(
                 "found instances missing in Eureka, having their syncers register them again: callers miss "
                 "them until then",
-                extra={"count": count},
+                extra={"count": len(noted)},
             )
+        return noted
+
+    def _is_still_renewed(self, instance: Instance) -> bool:
+        """Return whether an instance is renewed in this version."""
+        now = self._renewals.get(instance.key)
+        return now is not None and now.written_at_ms == instance.written_at_ms
 
     def _is_not_registered_again(self, missing: Instance) -> bool:
         """Return whether no newer version was registered since an instance was found missing."""

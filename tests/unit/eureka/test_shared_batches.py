@@ -206,6 +206,7 @@ def test_each_server_has_requests_of_its_own() -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(peers.send_batch, peers.peers[0], lambda: [b"1"], 1)
         assert [one.status_code for one in peers.send_batch(peers.peers[1], lambda: [b"2"], 1)] == [2]
+        assert answers.got == [[2]]
         hangs.gate.set()
         assert codes(waiting) == [1]
     peers.close()

@@ -13,6 +13,8 @@ assert "requests_oauthlib" not in sys.modules, "requests_oauthlib was imported"
 from kubernetes.config import kube_config
 session = kube_config.OAuth2Session(client_id="a")
 import requests_oauthlib
+import kubernetes
+assert callable(kubernetes.stream.stream), "the module of the package is not the real one"
 from kubernetes.stream import stream
 assert type(session) is requests_oauthlib.OAuth2Session, type(session)
 assert callable(stream)

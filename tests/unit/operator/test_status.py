@@ -284,6 +284,49 @@ def test_conditions_do_not_wait_for_the_counts_of_others(monkeypatch: pytest.Mon
     ]
 
 
+def test_counts_do_not_wait_for_ever_for_the_conditions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one syncer's condition goes on to change, another one's counts are written after a while."""
+    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
+    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
+    monkeypatch.setattr(module, "LONGEST_COUNTS_WAIT_SECONDS", 0.3)
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.queue_report(syncer(name="a"), SYNCED)
+    wait_until(lambda: len(access.written) == 1, "the first one", 30)
+    writer.queue_report(syncer(name="a"), replace(SYNCED, registered=1))
+    turns = 0
+
+    def turn_and_look() -> bool:
+        nonlocal turns
+        turns += 1
+        writer.queue_report(syncer(name=f"b{turns}"), CONFLICT if turns % 2 else SYNCED)
+        return any("/a/" in path for path, _ in access.written[1:])
+
+    wait_until(turn_and_look, "the counts", 30)
+    assert len(access.written) > 2
+    writer.stop()
+
+
+def test_a_condition_that_another_writer_changed_is_put_right_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status that was overwritten is no mere count, though this writer wrote the same before."""
+    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
+    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    for name in "ab":
+        writer.queue_report(syncer(name=name), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the first ones", 30)
+    theirs = {"metadata": {"namespace": "shop", "name": "a", "generation": 1, "resourceVersion": "5000"}}
+    assert writer.is_overwritten({**theirs, "status": syncer_status(syncer(name="a"), CONFLICT, EARLIER)})
+    began = time.monotonic()
+    writer.queue_report({**theirs, "status": syncer_status(syncer(name="a"), CONFLICT, EARLIER)}, SYNCED)
+    wait_until(lambda: len(access.written) == 3, "the repair", 30)
+    assert time.monotonic() - began < 5
+    writer.stop()
+
+
 def test_counts_of_all_syncers_go_on_after_the_pause() -> None:
     """Counts that wait are written in the end, each syncer's newest."""
     access = Access()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.model import Instance, InstanceKey, intern_text
 from eurekube_provider.dev.eureka import documents
 from eurekube_provider.eureka.protocol import delta_reader
 from eurekube_provider.eureka.protocol.delta import Delta, DeltaChange, delta_from_text, parse_delta_change
@@ -197,3 +198,13 @@ def test_what_cannot_be_read_is_refused(text: bytes) -> None:
         delta_from_text(text)
     with pytest.raises((ValueError, KeyError)):
         following([before, text], reading(DeltaReader()))
+
+
+def test_a_long_text_between_instances_is_not_remembered() -> None:
+    """Entries without an id are part of the text between, which differs each time: it is not interned."""
+    nameless = {key: value for key, value in item("x").items() if key != "instanceId"}
+    before = intern_text.cache_info().currsize
+    for number in range(20):
+        text = text_of(item("a"), {**nameless, "hostName": f"h{number}"}, item("b"))
+        DeltaReader().read(partial(iter, [text]), {})
+    assert intern_text.cache_info().currsize - before < 30

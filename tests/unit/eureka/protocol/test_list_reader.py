@@ -60,9 +60,11 @@ def test_no_text_is_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(list_reader, "instances_from_text", refuse)
     nameless = {key: value for key, value in entry_of(WRITTEN).items() if key != "instanceId"}
-    found = read(text_of(entry_of(WRITTEN), nameless, "nothing", entry_of(replace(WRITTEN, instance_id="b"))))
+    odd = replace(WRITTEN, instance_id="b", metadata={"instanceId": "odd", "zone": "a"})
+    found = read(text_of(entry_of(WRITTEN), nameless, "nothing", entry_of(odd)))
     assert [one.instance_id for one in found][::3] == ["rating-1", "b"]
     assert [bool(one.unreadable) for one in found] == [False, False, True, False]
+    assert found[3].metadata == odd.metadata
 
 
 @pytest.mark.parametrize(

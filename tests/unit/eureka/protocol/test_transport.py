@@ -15,7 +15,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.protocol.transport import EurekaResponse, Transport
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge, Transport
 
 URL = "http://127.0.0.1:9/eureka"
 
@@ -58,6 +58,13 @@ def test_a_compressed_answer_that_is_damaged_is_no_answer() -> None:
         damaged = whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
         answer = EurekaResponse(200, {"Content-Encoding": "gzip"}, damaged)
         assert answer.text in ("", "x" * 1000), place  # a header's time stamp may be any
+
+
+def test_a_compressed_answer_that_says_that_it_is_too_large_is_not_begun() -> None:
+    """No piece is made of an answer whose end says that it is larger than the bound."""
+    answer = EurekaResponse(200, {"Content-Encoding": "gzip"}, gzip.compress(b"x" * 1001), most_bytes=1000)
+    with pytest.raises(ResponseTooLarge):
+        next(answer.pieces())
 
 
 @pytest.mark.parametrize("given", [{"user": "me", "password": "old"}, {"token": "old"}])
