@@ -305,7 +305,7 @@ PROGRAM_BY_NAME = {
         Program(
             PULUMI,
             _PULUMI_VERSION,
-            (3, 216),
+            (3, 276),
             _PULUMI_MODULE,
             "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
             version_arguments=("version",),
@@ -313,7 +313,7 @@ PROGRAM_BY_NAME = {
         Program(
             PULUMI_PYTHON_SDK,
             _PULUMI_VERSION,
-            (3, 216),
+            (3, 276),
             _PULUMI_MODULE,
             "eurekube.lab/pulumi/python-sdk",
             version_arguments=(),

@@ -38,7 +38,7 @@ from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.writer import Writer, instance_path, marker_path
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.waiting import wait_until
-from lab.zookeeper import ZooKeeperEnsemble
+from lab.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.faults.certificates import make_certificate
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
@@ -170,7 +170,13 @@ def test_without_a_majority_everything_stays(
     """Without a majority nothing is removed, and no write is reported as done; due removals happen once
     the ensemble answers.
     """
-    ends = [server for server in three.servers if server.read_role() == "follower"]
+
+    def followers() -> list[ZooKeeperServer]:
+        """Return the followers; a server that just came back is none yet."""
+        return [server for server in three.servers if server.read_role() == "follower"]
+
+    wait_until(lambda: len(followers()) == 2, "a leader with two followers", SECONDS)
+    ends = followers()
     for server in ends:
         server.kill()
     try:
