@@ -29,7 +29,6 @@ from eurekube_provider.core.model import (
     Instance,
     InstanceKey,
     newest,
-    same_contents_but_status,
 )
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
@@ -257,10 +256,8 @@ def _send_where_missing(
     """
 
     def is_everywhere(one: Instance) -> bool:
-        return all(
-            _needs_no_replica(reads.instances_by_url.get(peer.url, {}).get(one.key), one)
-            for peer in peers.peers
-        )
+        held = (reads.instances_by_url.get(peer.url, {}).get(one.key) for peer in peers.peers)
+        return all(there is not None and rules.is_same_version(there, one) for there in held)
 
     def is_due(one: Instance) -> bool:
         return not is_noted.is_set() or notes.table.has_instance(one.key)
@@ -416,17 +413,6 @@ def _remove_at_and_return_kept(
             if found is not None and rules.is_same_registration(found, instance):
                 held.add(instance.key)
     return held
-
-
-def _needs_no_replica(held: Instance | None, replica: Instance) -> bool:
-    """Return whether a server that holds ``held`` need not be sent ``replica``."""
-    return (
-        held is not None
-        and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms
-        and held.status is replica.status
-        and held.overridden_status is replica.overridden_status
-        and same_contents_but_status(held, replica)
-    )
 
 
 class _DueItems:

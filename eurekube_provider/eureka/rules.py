@@ -227,6 +227,18 @@ def is_same_registration(held: Instance, removed: Instance) -> bool:
     return held.owner == removed.owner or bool(held.incarnation)
 
 
+def is_same_version(one: Instance, other: Instance) -> bool:
+    """Return whether two instances have the same timestamp, statuses and contents, apart from the fields that
+    the server computes.
+    """
+    return (
+        one.last_dirty_timestamp_ms == other.last_dirty_timestamp_ms
+        and one.status is other.status
+        and one.overridden_status is other.overridden_status
+        and same_contents_but_status(one, other)
+    )
+
+
 def is_owned_by_stack(instance: Instance) -> bool:
     """Return whether a stack owns the instance."""
     owner = instance.owner or ""

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.model import Instance, InstanceKey, same_contents_but_status
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -28,6 +28,7 @@ from eurekube_provider.eureka.registry.heartbeats import (
     RenewedInstance,
     SharedRenewalState,
 )
+from eurekube_provider.eureka.rules import is_same_version
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class Renewals:
         with self._table.lock:
             for one in listed:
                 entry = self._table.entries.get(one.key)
-                if entry is not None and entry.instance is not one and _is_renewed_alike(entry.instance, one):
+                if entry is not None and entry.instance is not one and is_same_version(entry.instance, one):
                     entry.instance = one
 
     def renew_soon(self, keys: Iterable[InstanceKey]) -> None:
@@ -185,6 +186,11 @@ class Renewals:
         with self._table.lock:
             entry = self._table.entries.get(key)
             return entry.instance if entry is not None else None
+
+    def is_renewed_as(self, instance: Instance) -> bool:
+        """Return whether an instance is renewed in this version."""
+        now = self.get(instance.key)
+        return now is not None and is_same_version(now, instance)
 
     def __len__(self) -> int:
         with self._table.lock:
@@ -332,13 +338,3 @@ class Renewals:
     @staticmethod
     def _current_tick() -> int:
         return int(boot_clock_seconds() / windows.RENEWAL_TICK_SECONDS)
-
-
-def _is_renewed_alike(renewed: Instance, listed: Instance) -> bool:
-    """Return whether a listed instance is what is renewed, with nothing but the server's own fields added."""
-    return (
-        renewed.last_dirty_timestamp_ms == listed.last_dirty_timestamp_ms
-        and renewed.status is listed.status
-        and renewed.overridden_status is listed.overridden_status
-        and same_contents_but_status(renewed, listed)
-    )

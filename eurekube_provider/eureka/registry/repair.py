@@ -280,7 +280,7 @@ class Repair:
             self._notify_owner(found)
         for peer in self._peers.peers:
             # Else it was written again or removed meanwhile, or is about to be.
-            if peer.url in urls and self._is_still_renewed(ours):
+            if peer.url in urls and self._renewals.is_renewed_as(ours):
                 fields = {"url": peer.url, "instance": ours.instance_id}
                 try:
                     peer.register_as_replica(ours)  # no batch, which servers may refuse where none are used
@@ -342,7 +342,7 @@ class Repair:
                     and not rules.is_owned_by_stack(one)
                     and not self._table.was_confirmed_within(one.key, since_start)
                 ]
-        noted = self._have_registered_again(forgotten, self._is_still_renewed)
+        noted = self._have_registered_again(forgotten, self._renewals.is_renewed_as)
         self._renewals.renew_now(peer, [one.key for one in renewed if one.key not in noted])
 
     def _have_registered_again(
@@ -380,11 +380,6 @@ class Repair:
                 extra={"count": len(noted)},
             )
         return noted
-
-    def _is_still_renewed(self, instance: Instance) -> bool:
-        """Return whether an instance is renewed in this version."""
-        now = self._renewals.get(instance.key)
-        return now is not None and now.written_at_ms == instance.written_at_ms
 
     def _is_not_registered_again(self, missing: Instance) -> bool:
         """Return whether no newer version was registered since an instance was found missing."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
-from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse, chunks
 from eurekube_provider.eureka.registry import renewals as module
@@ -271,6 +271,20 @@ def test_what_is_listed_as_renewed_is_held_once(start: Start) -> None:
     listed = replace(renewed, last_updated_timestamp_ms=5)
     renewals.hold_listed([listed])
     assert renewals.get(renewed.key) is listed
+
+
+def test_another_status_of_the_same_time_is_another_version(start: Start) -> None:
+    """An instance is renewed in this version only with its timestamp, status and contents."""
+    renewals = start(FakePeers())
+    renewals.add(instance(), just_registered=True)
+    assert renewals.is_renewed_as(replace(instance(), last_updated_timestamp_ms=7))
+    for other in (
+        replace(instance(), status=Status.OUT_OF_SERVICE),
+        replace(instance(), last_dirty_timestamp_ms=2),
+        replace(instance(), host_name="elsewhere"),
+        instance(2),
+    ):
+        assert not renewals.is_renewed_as(other)
 
 
 def test_renewals_are_spread(start: Start) -> None:
