@@ -175,7 +175,7 @@ class EurekaRegistry:
         return self.table.count_up_instances(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
-        """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
+        """Carry out a plan on behalf of ``owner``; other owners' plans may share its requests."""
         return self._plans.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:

@@ -267,6 +267,8 @@ class StatusWriter:
                 before.write_deadline if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
             )
             self._wanted[key] = _PendingStatus(syncer, report, write_deadline)
+            if self._is_overwritten(syncer):  # whatever the other writer changed is put right soon
+                self._urgent_parts.pop(key, None)
             if self._limiter.schedule_turn(key, self._write_allowed_at(key)):
                 self._condition.notify()
 
@@ -276,19 +278,19 @@ class StatusWriter:
 
         A leader that was killed may have sent a status that the API server carries out later.
         """
-        key, status = key_of(syncer), syncer.get("status") or {}
         with self._condition:
-            last = self._written.get(key)
-            if (
-                last is None
-                or _resource_version(syncer) <= last.version
-                or _equal_but_for_sync_time(status, last.status)
-            ):
-                return False
-            if key == self._writing and _equal_but_for_sync_time(status, self._sent):
-                return False
-            self._urgent_parts.pop(key, None)  # whatever the other writer changed is put right soon
-            return True
+            return self._is_overwritten(syncer)
+
+    def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
+        key, status = key_of(syncer), syncer.get("status") or {}
+        last = self._written.get(key)
+        if (
+            last is None
+            or _resource_version(syncer) <= last.version
+            or _equal_but_for_sync_time(status, last.status)
+        ):
+            return False
+        return key != self._writing or not _equal_but_for_sync_time(status, self._sent)
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
@@ -296,7 +298,7 @@ class StatusWriter:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
             self._limiter.forget(key)
-            for table in (self._wanted, self._urgent_parts, self._written):
+            for table in (self._wanted, self._urgent_parts, self._written, self._counts_due):
                 table.pop(key, None)
 
     def on_leadership_lost(self) -> None:

@@ -83,11 +83,7 @@ def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> dict[Inst
 def format_status_counts(instances: Iterable[Instance]) -> str:
     """Return the number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
     statuses = [instance.status for instance in instances]
-    counts: dict[str, int] = {}
-    for status in Status:  # the first one is nearly always that of most
-        counts[status.value] = statuses.count(status)
-        if sum(counts.values()) == len(statuses):
-            break
+    counts = {status.value: statuses.count(status) for status in Status}
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
 
 
@@ -123,7 +119,7 @@ def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaChange | N
         changes[key] = one.instance if one.is_registered else None
         if one.was_evicted:
             lapsed.add(key)
-        elif lapsed:
+        else:
             lapsed.discard(key)
     counts = str(applications["apps__hashcode"])
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))

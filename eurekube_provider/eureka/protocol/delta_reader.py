@@ -83,9 +83,8 @@ class DeltaReader:
             return delta
         except (ValueError, KeyError, TypeError, AttributeError):
             self.forget_texts()
-        return delta_from_text(
-            b"".join(pieces()), held
-        )  # here, where the failed try holds no memory any more
+        # Not within the handler, whose error holds all that was made so far.
+        return delta_from_text(b"".join(pieces()), held)
 
     def _parse_part(
         self, part: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedInstanceText]
@@ -93,11 +92,10 @@ class DeltaReader:
         """Return the parsed text of an instance, given the text after its begin."""
         begin = part.find(_LEASE_START)
         end = part.find(b"}", begin)
-        digest = (
-            hashlib.blake2b(part[:begin] + part[end:], digest_size=16, usedforsecurity=False).digest()
-            if begin >= 0
-            else b""
-        )
+        digest = b""
+        if begin >= 0:
+            lasting = part[:begin] + part[end:]
+            digest = hashlib.blake2b(lasting, digest_size=16, usedforsecurity=False).digest()
         found = self._known.get(digest)
         if found is None:
             document, text_after = decode_instance_text(part)

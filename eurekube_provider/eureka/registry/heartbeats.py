@@ -381,9 +381,8 @@ class HeartbeatSender:
             is_news = not self._failing_since
             if is_news:
                 self._failing_since, self._is_answer_noted = boot_clock_seconds(), False
-            if (
-                self._end_own_probe() or not self._retry_seconds
-            ):  # what was under way with it tells nothing more
+            # What was under way with a probe tells nothing more.
+            if self._end_own_probe() or not self._retry_seconds:
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
                 )

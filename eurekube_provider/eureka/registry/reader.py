@@ -289,7 +289,6 @@ class Reader:
         )
         was_away = self._reachability.clear_failure_and_check_recovery()
         self._table.notify_affected_owners(news)
-        self._repair.hold_listed(listed)
         self._repair.stop_renewing_taken_over(news)
         self._log_other_cluster_of_same_name(news)
         self._repair.resolve_doubts(doubts)
@@ -305,6 +304,7 @@ class Reader:
         if is_first or was_away:
             self._notify_condition_changed()
         self._was_read(len(listed))
+        self._repair.hold_listed(listed)
 
     def _report_failure(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):

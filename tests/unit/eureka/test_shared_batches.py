@@ -93,7 +93,7 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
 
 
 def test_a_slow_server_gets_one_more_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has waited for long goes together in one more request, beside those that are under way."""
+    """Items that have waited for long go together in one more request, beside those that are under way."""
     monkeypatch.setattr(shared_batches, "LONGEST_WAIT_SECONDS", 0.3)
     sent = [server.send(1), server.send(2), server.send(3)]
     wait_until(lambda: len(server.got) == 2, "one more request", SECONDS)
@@ -180,7 +180,7 @@ def test_what_a_server_refuses_fails_alone(server: Server) -> None:
 
 
 def test_items_are_made_when_they_are_sent(server: Server) -> None:
-    """What is no longer due when its request is sent is left out; without any item nothing is sent."""
+    """Items that are no longer due when their request is sent are left out; without any nothing is sent."""
     first = server.send(1)
     due = [2, 3]
     waiting = [

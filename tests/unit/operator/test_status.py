@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -259,17 +260,29 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
 
 
+def started_with_first_statuses(access: Access, names: Collection[str]) -> StatusWriter:
+    """Start a writer, and return it once it has written a first status of each syncer."""
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    for name in names:
+        writer.queue_report(syncer(name=name), SYNCED)
+    wait_until(lambda: len(access.written) == len(names), "the first ones", 30)
+    return writer
+
+
+@pytest.fixture
+def counts_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have mere counts wait for ever after the first write."""
+    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
+    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
+
+
+@pytest.mark.usefixtures("counts_wait")
 def test_conditions_do_not_wait_for_the_counts_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a write all syncers' counts pause; a changed condition is written meanwhile, with its counts."""
     monkeypatch.setattr(module, "SHORTEST_INTERVAL_SECONDS", 0.001)
-    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
-    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
     access = Access()
-    writer = StatusWriter(access)  # type: ignore[arg-type]
-    writer.start()
-    for name in "ab":
-        writer.queue_report(syncer(name=name), SYNCED)
-    wait_until(lambda: len(access.written) == 2, "the first ones", 30)
+    writer = started_with_first_statuses(access, "ab")
     for name in "ab":
         writer.queue_report(syncer(name=name), replace(SYNCED, registered=1))
     time.sleep(0.1)
@@ -284,16 +297,12 @@ def test_conditions_do_not_wait_for_the_counts_of_others(monkeypatch: pytest.Mon
     ]
 
 
+@pytest.mark.usefixtures("counts_wait")
 def test_counts_do_not_wait_for_ever_for_the_conditions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one syncer's condition goes on to change, another one's counts are written after a while."""
-    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
-    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(module, "LONGEST_COUNTS_WAIT_SECONDS", 0.3)
     access = Access()
-    writer = StatusWriter(access)  # type: ignore[arg-type]
-    writer.start()
-    writer.queue_report(syncer(name="a"), SYNCED)
-    wait_until(lambda: len(access.written) == 1, "the first one", 30)
+    writer = started_with_first_statuses(access, "a")
     writer.queue_report(syncer(name="a"), replace(SYNCED, registered=1))
     turns = 0
 
@@ -308,16 +317,11 @@ def test_counts_do_not_wait_for_ever_for_the_conditions_of_others(monkeypatch: p
     writer.stop()
 
 
-def test_a_condition_that_another_writer_changed_is_put_right_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("counts_wait")
+def test_a_condition_that_another_writer_changed_is_put_right_soon() -> None:
     """A status that was overwritten is no mere count, though this writer wrote the same before."""
-    monkeypatch.setattr(module, "COUNTS_PAUSE_TO_WRITE_RATIO", 1e9)
-    monkeypatch.setattr(module, "LONGEST_COUNTS_PAUSE_SECONDS", 1000.0)
     access = Access()
-    writer = StatusWriter(access)  # type: ignore[arg-type]
-    writer.start()
-    for name in "ab":
-        writer.queue_report(syncer(name=name), SYNCED)
-    wait_until(lambda: len(access.written) == 2, "the first ones", 30)
+    writer = started_with_first_statuses(access, "ab")
     theirs = {"metadata": {"namespace": "shop", "name": "a", "generation": 1, "resourceVersion": "5000"}}
     assert writer.is_overwritten({**theirs, "status": syncer_status(syncer(name="a"), CONFLICT, EARLIER)})
     began = time.monotonic()
@@ -330,12 +334,8 @@ def test_a_condition_that_another_writer_changed_is_put_right_soon(monkeypatch: 
 def test_counts_of_all_syncers_go_on_after_the_pause() -> None:
     """Counts that wait are written in the end, each syncer's newest."""
     access = Access()
-    writer = StatusWriter(access)  # type: ignore[arg-type]
-    writer.start()
     names = [str(number) for number in range(5)]
-    for name in names:
-        writer.queue_report(syncer(name=name), SYNCED)
-    wait_until(lambda: len(access.written) == 5, "the first ones", 30)
+    writer = started_with_first_statuses(access, names)
     for registered in (1, 0):
         for name in names:
             writer.queue_report(syncer(name=name), replace(SYNCED, registered=registered))

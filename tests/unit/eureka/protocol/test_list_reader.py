@@ -78,7 +78,7 @@ def test_no_text_is_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_another_text_is_read_all_the_same(entries: list[Any]) -> None:
-    """What no server writes is read as one text, with the same result."""
+    """A text as no server writes it is read as one text, with the same result."""
     text = text_of(*entries)
     assert read(text) == instances_from_text(text)
 

@@ -462,8 +462,8 @@ def restarted_alone(
 
 
 def test_what_a_restarted_server_does_not_list_is_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the list of a restarted server lacks is reported to its owners without a renewal. What the list
-    shows, and stacks' registrations, are renewed at once.
+    """Instances that a restarted server does not list are reported to their owners without a renewal. Listed
+    ones, and stacks' registrations, are renewed at once.
     """
     gone, other = instance("gone"), replace(instance("other"), metadata={"eurekube.owner": "cluster/lab/a/b"})
     listed, stacks = instance("listed"), of_a_stack("vm")
@@ -479,7 +479,7 @@ def test_what_a_restarted_server_does_not_list_is_registered_again(monkeypatch: 
 
 
 def test_what_was_registered_since_a_servers_start_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was registered since the server's start is renewed, though its list does not show it yet."""
+    """An instance registered since the server's start is renewed, though the list does not show it yet."""
     gone, again = instance("gone"), instance("again")
     recorder = RenewalRecorder(monkeypatch)
     registry = restarted_alone([], gone)
@@ -492,7 +492,7 @@ def test_what_was_registered_since_a_servers_start_is_not_missing(monkeypatch: p
 
 @pytest.mark.parametrize("how", ["lapses", "stands by"])
 def test_what_is_let_go_while_a_list_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """What is no longer renewed by the time that the list has come is not noted as lost."""
+    """An instance that is no longer renewed by the time that the list has come is not noted as lost."""
     RenewalRecorder(monkeypatch)
     ours = instance("ours")
     registry = restarted_alone([], ours)
@@ -511,7 +511,7 @@ def test_what_is_let_go_while_a_list_is_read_is_not_lost(monkeypatch: pytest.Mon
 
 
 def test_what_took_the_place_of_a_forgotten_instance_stays() -> None:
-    """What somebody else registered under a forgotten instance's id stays, though the list does not show it
+    """Somebody else's registration under a forgotten instance's id stays, though the list does not show it
     yet and its timestamp is old.
     """
     cluster = EurekaCluster(URLS[:1])
