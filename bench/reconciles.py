@@ -41,7 +41,7 @@ class SyncerReconciles:
     def __init__(
         self, cluster: Cluster, syncers: Sequence[Object], instances: Mapping[str, Sequence[Instance]]
     ) -> None:
-        access = KubeAccess(client.ApiClient(client.Configuration(host=_ABSENT_SERVER_URL)))
+        access = KubeAccess(client.Configuration(host=_ABSENT_SERVER_URL))
         connection = Connection.parse(f"{_ABSENT_SERVER_URL}/eureka")
         registry = EurekaRegistry(Peers(connection), cluster, "eurekube", 15.0)
         settings = Settings({"default": connection}, pod_name="bench")

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.kube.official_client import client, config, tcp_keepalive_socket_options
+from eurekube_provider.kube.official_client import client, config, rest, tcp_keepalive_socket_options
 from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
@@ -101,9 +101,11 @@ _METADATA_ONLY_MEDIA_TYPES = (
 class KubeAccess:
     """A client of one API server with one identity; any number of threads may share it.
 
+    :param configuration: how the API server is reached, and by which identity.
     :param namespace: the namespace of this process: its pod's, or the kubeconfig context's.
     :param may_write: called directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised.
+    :param pool: the connections; new ones unless given.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
@@ -112,25 +114,29 @@ class KubeAccess:
 
     def __init__(
         self,
-        api_client: client.ApiClient,
+        configuration: client.Configuration,
         namespace: str = "default",
         may_write: Callable[[], bool] = lambda: True,
         accept: tuple[str, str] = _WHOLE_OBJECT_MEDIA_TYPES,
+        pool: urllib3.PoolManager | None = None,
     ) -> None:
-        self._client = api_client
+        self._configuration = configuration
+        self._pool = pool or _make_pool(configuration)
         self._may_write = may_write
         self._accept = accept
         self.namespace = namespace
         self.is_in_cluster = False
-        self.server = str(api_client.configuration.host)
+        self.server = str(configuration.host)
 
     def with_write_check(self, may_write: Callable[[], bool]) -> KubeAccess:
         """Return a copy of this access that asks another ``may_write`` before each change."""
-        return KubeAccess(self._client, self.namespace, may_write, self._accept)
+        return KubeAccess(self._configuration, self.namespace, may_write, self._accept, self._pool)
 
     def with_metadata_only(self) -> KubeAccess:
         """Return a copy of this access whose lists and watches have only the metadata of the objects."""
-        return KubeAccess(self._client, self.namespace, self._may_write, _METADATA_ONLY_MEDIA_TYPES)
+        return KubeAccess(
+            self._configuration, self.namespace, self._may_write, _METADATA_ONLY_MEDIA_TYPES, self._pool
+        )
 
     @classmethod
     def load(
@@ -180,11 +186,7 @@ class KubeAccess:
         # A proxy of the environment is chosen by now: else each request with a token would look for it in all
         # variables again, of which each Service adds several to a pod.
         configuration.proxy = configuration.proxy
-        api_client = client.ApiClient(configuration)
-        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pool_classes(
-            _LARGEST_ANSWER_BYTES
-        )
-        access = cls(api_client, namespace or "default")
+        access = cls(configuration, namespace or "default")
         access.is_in_cluster = in_cluster
         return access
 
@@ -305,16 +307,17 @@ class KubeAccess:
     ) -> urllib3.BaseHTTPResponse:
         of_list, of_events = self._accept
         is_watch = query is not None and "watch" in query
-        headers = {"Accept": of_events if is_watch else of_list}
+        headers = {"Accept": of_events if is_watch else of_list, "User-Agent": "eurekube"}
         if body is not None:
             headers["Content-Type"] = content_type
-        _, url, headers, _, _ = self._client.param_serialize(
-            method, path, header_params=headers, auth_settings=["BearerToken"]
-        )
+        token = self._configuration.auth_settings().get("BearerToken")  # renewed there before it expires
+        if token is not None and token["value"]:
+            headers[token["key"]] = token["value"]
+        url = self.server + path
         if query:
             url += f"?{urlencode(query)}"
         try:
-            return self._client.rest_client.pool_manager.request(
+            return self._pool.request(
                 method,
                 url,
                 headers=headers,
@@ -337,6 +340,13 @@ class KubeAccess:
             raise KubernetesError(
                 f"{method} {path}: no answer from the Kubernetes API at {self.server} ({cause})"
             ) from None
+
+
+def _make_pool(configuration: client.Configuration) -> urllib3.PoolManager:
+    """Return the official client's connections, which read no answer without bounds."""
+    pool = rest.RESTClientObject(configuration).pool_manager
+    pool.pool_classes_by_scheme = bounded_pool_classes(_LARGEST_ANSWER_BYTES)
+    return pool
 
 
 def namespace_exists(access: KubeAccess, namespace: str) -> bool:

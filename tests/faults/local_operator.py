@@ -77,7 +77,7 @@ class LocalOperator:
         self.registry = EurekaRegistry(
             self.peers, cluster, "operator", 1.0, renewal_interval_seconds=interval_seconds
         )
-        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
         registries = {DEFAULT_CONNECTION_NAME: self.registry}
         settings = Settings({DEFAULT_CONNECTION_NAME: self.peers.connection}, pod_name="operator")
         queue: WorkQueue[SyncerKey] = WorkQueue()

@@ -45,7 +45,7 @@ def test_an_event_of_a_slice_is_noted(tracer: Tracer) -> None:
     """An EndpointSlice's event is noted with its key and version, by which its patch is found; other kinds
     are not.
     """
-    access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
     taken = []
     reflector = Reflector(access, ENDPOINT_SLICES, lambda item, _: item, lambda _, new: taken.append(new))
     metadata = {"namespace": "shop", "name": "rating-1", "resourceVersion": "7"}

@@ -17,7 +17,7 @@ from eurekube_provider.kube.access import KubeAccess
 @pytest.fixture
 def board() -> EndpointTable:
     """Return a table that observes no server."""
-    access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
     peers = Peers(Connection.parse("http://127.0.0.1:9/eureka"))
     return EndpointTable(access, peers, "shop", "rating", 8080, "lab", None)
 

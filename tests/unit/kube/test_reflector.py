@@ -123,7 +123,7 @@ class Api:
         configuration = client.Configuration(host=self.url)
         configuration.retries = False
         configuration.connection_pool_maxsize = 4
-        self.access = KubeAccess(client.ApiClient(configuration))
+        self.access = KubeAccess(configuration)
 
     def stop(self) -> None:
         """Stop the server."""
@@ -525,7 +525,7 @@ def test_an_api_that_is_away_is_named() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         configuration = client.Configuration(host=url)
         configuration.retries = False
-        access = KubeAccess(client.ApiClient(configuration))
+        access = KubeAccess(configuration)
         with pytest.raises(
             KubernetesError, match=f"GET {PATH}: no answer from the Kubernetes API at {url}"
         ) as caught:

@@ -53,7 +53,7 @@ class PlayedOperator:
     def __init__(self, eurekas: Sequence[str] = ("default",)) -> None:
         connection = Connection.parse(URL)
         settings = Settings(dict.fromkeys(eurekas, connection), pod_name="pod-1")
-        access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        access = self._access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
         queue: WorkQueue[SyncerKey] = WorkQueue()
         self.queue = queue
         statuses = StatusWriter(access)

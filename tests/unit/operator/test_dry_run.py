@@ -72,7 +72,7 @@ def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch
         raise KubernetesError(f"sent {method}")
 
     monkeypatch.setattr(KubeAccess, "request", request)
-    access = DryRunAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    access = DryRunAccess(client.Configuration(host="http://127.0.0.1:1"))
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert access.request(method, "/x", body={"a": 1}) == {"a": 1}
     with pytest.raises(KubernetesError, match="sent GET"):

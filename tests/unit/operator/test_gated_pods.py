@@ -37,7 +37,7 @@ def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
     """A pod with an open gate and Ready=False counts while its node is ready; one with Ready=True counts,
     since Kubernetes itself sets False on a lost node.
     """
-    pods = GatedPods(KubeAccess(client.ApiClient()), [None], lambda _: None, lambda _: is_node_ready)
+    pods = GatedPods(KubeAccess(client.Configuration()), [None], lambda _: None, lambda _: is_node_ready)
     pods.reflectors[0].apply_event("ADDED", opened(ready))
     assert pods.pods_registered_as_ready() == ({("shop", "rating-1")} if counts else frozenset())
     assert [one["metadata"]["name"] for one in pods.pods_depending_on_nodes()] == ["rating-1"] * (

@@ -202,7 +202,7 @@ class Leases(KubeAccess):
     """An API server with some Leases of the operator's name."""
 
     def __init__(self, **leases: dict[str, Any]) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.leases = leases
         self.error: KubernetesError | None = None
         self.asked: list[Mapping[str, str] | None] = []

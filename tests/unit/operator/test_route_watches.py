@@ -52,7 +52,7 @@ def made(api: QuietApi, concerned: list[SyncerKey]) -> Iterator[Made]:  # noqa: 
     every: list[RouteWatches] = []
 
     def make(allowed: Collection[Advertise] = BOTH, namespaces: Sequence[str] = ()) -> RouteWatches:
-        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
         every.append(
             RouteWatches(access, namespaces, allowed, concerned.append, lambda key, _: concerned.append(key))
         )
@@ -190,7 +190,7 @@ def test_another_namespace_that_may_not_be_read(made: Made, monkeypatch: pytest.
 def test_a_syncer_waits_for_what_is_not_read(api: QuietApi) -> None:
     """The syncer's problem has the reason of the failed list; the operator itself counts as started."""
     api.refuse("gateways", 404)
-    access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
     sources = ClusterCache(access, CLUSTER, (), lambda _: None, advertise_from=[Advertise.GATEWAY])
     sources.start()
     spec = {"mode": "service", "selector": {"app": "rating"}, "advertise": "Gateway"}

@@ -62,7 +62,7 @@ class FakeAccess(KubeAccess):
         crd: KubernetesError | None = None,
         reviews: KubernetesError | None = None,
     ) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.allows, self.crd, self.reviews = allows, crd, reviews
         self.kinds = list(CRD_KINDS)
         self.foreign_kinds = ["ingresses", "gateways", "httproutes"]

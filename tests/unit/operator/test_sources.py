@@ -132,7 +132,7 @@ class SourceChanges:
         self.concerned: list[tuple[str, str]] = []
         self.changed: list[Object] = []
         self.is_overwritten = False
-        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
         self.sources = ClusterCache(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
         self.sources.follow_services(self.changed.append)
 
@@ -396,7 +396,7 @@ class TwoNamespaces(KubeAccess):
     """An API server without objects that denies lists in the namespace ``closed``, except of syncers."""
 
     def __init__(self) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.is_open = False
         self.ended = threading.Event()
 
@@ -584,9 +584,8 @@ def test_whole_pods_are_read_only_where_they_are_needed(
     """
     api = PodRequests()
     pool: Any = api
-    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
-    api_client.rest_client.pool_manager = pool
-    access = KubeAccess(api_client)
+    configuration = client.Configuration(host="http://127.0.0.1:1")
+    access = KubeAccess(configuration, pool=pool)
     sources = ClusterCache(access, CLUSTER, (), lambda _: None, gate_namespaces=gate_namespaces)
     sources.start()
     try:
@@ -643,9 +642,8 @@ class PodsOfHosts(PodRequests):
 def on_hosts(api: PodsOfHosts, concerned: Callable[[tuple[str, str]], None]) -> Iterator[ClusterCache]:
     """Watch a syncer for each of two Services that registers host ports, and a pod of the first Service."""
     pool: Any = api
-    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
-    api_client.rest_client.pool_manager = pool
-    sources = ClusterCache(KubeAccess(api_client), CLUSTER, (), concerned)
+    configuration = client.Configuration(host="http://127.0.0.1:1")
+    sources = ClusterCache(KubeAccess(configuration, pool=pool), CLUSTER, (), concerned)
     sources.start()
     try:
         wait_until(lambda: sources.is_synced, "the first lists", 20)
@@ -760,10 +758,11 @@ def test_a_list_of_routes_that_fails_keeps_no_replica_from_leading() -> None:
     """A replica may lead while the list of Ingresses fails; the syncers that need it take no old copy."""
     api = FailingRoutes()
     pool: Any = api
-    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
-    api_client.rest_client.pool_manager = pool
+    configuration = client.Configuration(host="http://127.0.0.1:1")
     allowed = (Advertise.INGRESS,)
-    sources = ClusterCache(KubeAccess(api_client), CLUSTER, (), lambda _: None, advertise_from=allowed)
+    sources = ClusterCache(
+        KubeAccess(configuration, pool=pool), CLUSTER, (), lambda _: None, advertise_from=allowed
+    )
     sources.start()
     try:
         wait_until(lambda: sources.is_synced, "the first lists", 20)

@@ -20,7 +20,7 @@ class Api(KubeAccess):
     """An API with one namespace or none."""
 
     def __init__(self, labels: dict[str, str] | None) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.labels = labels
         self.written: list[str] = []
 

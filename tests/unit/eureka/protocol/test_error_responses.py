@@ -167,7 +167,7 @@ def test_changes_need_permission(answering: Answer) -> None:
 def test_changes_of_the_cluster_need_permission(method: str, answering: Answer) -> None:
     """Without permission no change is sent to Kubernetes; reads are sent."""
     server, may_write = answering(200, "{}"), False
-    access = KubeAccess(client.ApiClient(client.Configuration(host=f"http://{server.address}")))
+    access = KubeAccess(client.Configuration(host=f"http://{server.address}"))
     guarded = access.with_write_check(lambda: may_write)
     assert guarded.get("/version") == {}
     with pytest.raises(LeadershipLost, match="another replica may lead by now"):

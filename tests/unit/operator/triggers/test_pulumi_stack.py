@@ -28,7 +28,7 @@ class Stack(KubeAccess):
     """
 
     def __init__(self, *acts: Object | KubernetesError, **spec: Any) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.item: Object = {"metadata": {"name": "prod"}, "spec": spec}
         self.acts = list(acts)
         self.requested: list[str] = []

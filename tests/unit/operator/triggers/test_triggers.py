@@ -36,7 +36,7 @@ class Api(KubeAccess):
     """An API server with StackRefreshes, which can fail as for a replica without the Lease."""
 
     def __init__(self) -> None:
-        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        super().__init__(client.Configuration(host="http://127.0.0.1:1"))
         self.items: dict[str, Object] = {}
         self.writes: list[Object] = []
         self.taken_off: list[Object] = []
