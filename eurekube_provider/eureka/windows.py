@@ -166,7 +166,7 @@ repeated: a server that lost its memory need not wait.
 """
 
 OUTAGE_RETRY_SECONDS = 0.5
-"""Seconds until a reading is repeated while no server answers.
+"""Seconds until a reading, or the question for a restart, is repeated while no server answers.
 
 Instances that a restarting server forgot are not called until they are registered, and a refused connection
 costs nothing. A server that refuses the password has to hash it for each of a reading's two requests.

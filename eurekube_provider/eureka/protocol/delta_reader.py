@@ -94,8 +94,7 @@ class DeltaReader:
         end = part.find(b"}", begin)
         digest = b""
         if begin >= 0:
-            lasting = part[:begin] + part[end:]
-            digest = hashlib.blake2b(lasting, digest_size=16, usedforsecurity=False).digest()
+            digest = hashlib.sha256(part[:begin] + part[end:]).digest()  # processors have instructions for it
         found = self._known.get(digest)
         if found is None:
             document, text_after = decode_instance_text(part)

@@ -35,15 +35,16 @@ def split_at_instances(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """
     rest = b""
     for piece in pieces:
-        rest += piece
-        begin = at = 0
-        while (end := rest.find(INSTANCE_START, at)) >= 0:
-            at = end + len(INSTANCE_START)
-            if rest.endswith(b'":', begin, end) and not rest.endswith(b'"instance":', begin, end):
-                continue  # the value of another field, such as metadata
-            yield rest[begin:end]
-            begin = at
-        rest = rest[begin:]
+        *parts, rest = (rest + piece).split(INSTANCE_START)
+        whole = b""
+        for part in parts:
+            whole += part
+            if part.endswith(b'":') and not part.endswith(b'"instance":'):
+                whole += INSTANCE_START  # the value of another field, such as metadata
+                continue
+            yield whole
+            whole = b""
+        rest = whole + rest
         if len(rest) > LARGEST_PART_BYTES:
             raise ValueError("not as servers write it")
     yield rest

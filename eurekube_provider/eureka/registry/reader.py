@@ -62,6 +62,7 @@ class Reader:
         self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
         self._is_followed = False
         self._listed: list[Instance] = []
+        self._to_share: list[Instance] = []
         self._changed_lately_until = -windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
         self._has_reported_of_cluster = False
         self._reading = threading.Lock()
@@ -134,6 +135,15 @@ class Reader:
             return windows.RESTART_CHECK_INTERVAL_SECONDS
         return self.interval_seconds
 
+    @property
+    def seconds_until_next_check(self) -> float:
+        """Seconds until the next check between two readings: soon while no server can be reached, since one
+        that comes back has most likely forgotten everything.
+        """
+        if self._restarts.reaches_no_server:
+            return windows.OUTAGE_RETRY_SECONDS
+        return windows.RESTART_CHECK_INTERVAL_SECONDS
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
@@ -159,12 +169,16 @@ class Reader:
     def _check_until_next_read(self, seconds: float) -> None:
         """Wait until the next reading; meanwhile make the checks between readings."""
         until = time.monotonic() + seconds
-        while not self._stopped.wait(
-            min(windows.RESTART_CHECK_INTERVAL_SECONDS, max(0.0, until - time.monotonic()))
-        ):
+        while not self._stopped.wait(min(self.seconds_until_next_check, max(0.0, until - time.monotonic()))):
+            self._share_listed_instances()
             if time.monotonic() >= until or self.is_early_read_due:
                 return
             self.check_between_reads()
+
+    def _share_listed_instances(self) -> None:
+        """Have renewals hold the instances of the last list; not at once, since mirrors write now."""
+        listed, self._to_share = self._to_share, []
+        self._repair.hold_listed(listed)
 
     def check_between_reads(self) -> None:
         """Make the checks that need not wait for the next reading; none while another replica leads."""
@@ -304,7 +318,7 @@ class Reader:
         if is_first or was_away:
             self._notify_condition_changed()
         self._was_read(len(listed))
-        self._repair.hold_listed(listed)
+        self._to_share = listed
 
     def _report_failure(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):

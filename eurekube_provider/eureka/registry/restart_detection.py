@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
@@ -83,6 +84,7 @@ class RestartDetection:
     """Detects restarts of the servers of one Eureka; any number of threads may share it.
 
     :param restarted: called with the URL's client when a server there was restarted since the first request.
+    :ivar reaches_no_server: True if no server was reached when they were asked last.
     """
 
     def __init__(self, peers: Peers, restarted: Callable[[Peer], None]) -> None:
@@ -92,6 +94,7 @@ class RestartDetection:
         self._starts_by_url: dict[str, StartTimes] = {}
         self._runs_since: dict[str, float] = {}
         self._restart_seen_at = -windows.MEMORY_LOSS_SECONDS
+        self.reaches_no_server = False
 
     @property
     def started_ms_by_url(self) -> Mapping[str, int]:
@@ -157,10 +160,15 @@ class RestartDetection:
         :returns: the URLs that answered.
         """
         answered: set[str] = set()
-        statuses, _ = self._peers.ask_all(
+        statuses, failures = self._peers.ask_all(
             lambda peer: peer.read_status_and_close() if ends_connections else peer.read_status(),
             asks_avoided=True,
             grace_seconds=grace_seconds,
+        )
+        self.reaches_no_server = (
+            bool(failures)
+            and not statuses
+            and all(isinstance(error, RegistryUnreachable) for error in failures.values())
         )
         for peer in self._peers.peers:
             status = statuses.get(peer.url)

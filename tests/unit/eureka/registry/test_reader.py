@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.registry import Misconfigured
@@ -187,6 +192,36 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
             RegistryDenied("wants other credentials", status_code=401)
         )
         assert registry.reader.seconds_until_next_read == windows.RESTART_CHECK_INTERVAL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (RegistryUnreachable("refused"), windows.OUTAGE_RETRY_SECONDS),
+        (RegistryDenied("wants other credentials", status_code=401), windows.RESTART_CHECK_INTERVAL_SECONDS),
+    ],
+)
+def test_a_server_that_is_away_is_looked_for_between_readings(
+    monkeypatch: pytest.MonkeyPatch, error: RegistryError, seconds: float
+) -> None:
+    """While no server can be reached, a restart is looked for twice a second even between two readings, and
+    no longer once one answers; a server that refuses the credentials is asked no sooner.
+    """
+    server = Balanced(older(600))
+    registry = behind_a_balancer(server)
+    reader = registry.reader
+    reader.check_between_reads()
+    assert reader.seconds_until_next_check == windows.RESTART_CHECK_INTERVAL_SECONDS
+
+    def refuse(_: Peer) -> StatusPage:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.peers[0], "read_status", lambda: refuse(server.peers[0]))
+        reader.check_between_reads()
+        assert reader.seconds_until_next_check == seconds
+    reader.check_between_reads()
+    assert reader.seconds_until_next_check == windows.RESTART_CHECK_INTERVAL_SECONDS
 
 
 def test_it_is_read_more_often_with_followers_and_changes(
