@@ -103,7 +103,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
         raise LeadershipLost(f"{len(orders)} changes: not begun, since another replica may lead by now")
     leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
-    over = _updates_needing_no_read(notes, wanted)
+    over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
     are_several = len(peers.peers) > 1
     known = [one.change.instance for one in orders if one.key not in over and one.key not in new]
@@ -155,20 +155,40 @@ def _read_before_writing(
     return UncachedReads(*peers.ask_all_or_raise(read_at))
 
 
-def _updates_needing_no_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -> dict[InstanceKey, Instance]:
-    """Return, by key, the updates of instances that are known well enough to need no read; each is newer
-    than the known instance by a millisecond.
+def _registrations_needing_no_read(
+    peers: Peers, notes: WriteNotes, orders: Sequence[ChangeOrder]
+) -> dict[InstanceKey, Instance]:
+    """Return, by key, the registrations of instances that are known well enough to need no read.
+
+    An update is newer than the known instance by a millisecond. What the only server forgot is as old as it
+    was; of several servers another one may hold it.
     """
     sent: dict[InstanceKey, Instance] = {}
+    lost = _versions_lost_by_only_server(notes, orders) if len(peers.peers) == 1 else {}
     for order in orders:
-        have = notes.registered_instance_if_certain(order)
+        have = lost.get(order.key) or notes.registered_instance_if_certain(order)
         if have is not None:
             update = rules.registration_to_send(
                 notes.adapt_to_registered(order.change.instance, have), have, now_ms=0
             )
-            if update is not None:
-                sent[order.key] = replace(update, unknown_fields=EMPTY_MAPPING)
+            if update is not None or order.key in lost:
+                sent[order.key] = replace(update or have, unknown_fields=EMPTY_MAPPING)
     return sent
+
+
+def _versions_lost_by_only_server(
+    notes: WriteNotes, orders: Sequence[ChangeOrder]
+) -> dict[InstanceKey, Instance]:
+    """Return, by key, the versions that are registered again without a read, see
+    :func:`.rules.lost_version_if_certain`.
+    """
+    owners = {order.owner for order in orders if order.change.action is Action.REGISTER}
+    return {
+        one.key: certain
+        for owner in owners
+        for one in notes.table.instances_lost_by_registry(owner)
+        if (certain := rules.lost_version_if_certain(notes.table.copy_record(one.key), owner)) is not None
+    }
 
 
 def _ownership_conflicts(notes: WriteNotes, orders: Sequence[ChangeOrder], held: InstanceByKey) -> ErrorByKey:

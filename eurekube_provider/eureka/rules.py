@@ -190,6 +190,28 @@ def can_update_without_read(record: InstanceRecord, now: float) -> bool:
     )
 
 
+def lost_version_if_certain(record: InstanceRecord, owner: str) -> Instance | None:
+    """Return the version of an owner's instance that the only server forgot, if it is known well enough to
+    register it again without a read; else None.
+
+    It is registered with its former timestamp, and gives way to anything that somebody registered since: a
+    server keeps the newer of two. So nobody has set a status over it, and no write of this process may still
+    come.
+    """
+    lost = (record.lost_by_owner or {}).get(owner)
+    if lost is None or lost.last_dirty_timestamp_ms is None or record.instance is not None:
+        return None
+    in_doubt = (
+        record.unanswered_registration,
+        record.unanswered_override,
+        record.override_changed_at,
+        record.lost_overridden_instance,
+        record.checks_by_url,
+    )
+    is_certain = all(one is None for one in in_doubt) and not (lost.is_overridden or record.former_owners)
+    return lost if is_certain else None
+
+
 def adapt_to_registered(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """Return the wanted instance adapted to the one that is registered, which may differ from the one planned
     for.

@@ -406,7 +406,7 @@ def _send(
     _content_type: str,
     timeout: Any,
 ) -> _Reply:
-    world, process = _Wire.world, self._client.process  # type: ignore[attr-defined]
+    world, process = _Wire.world, self._configuration.process  # type: ignore[attr-defined]
     try:
         if query is not None and "watch" in query:
 
@@ -424,17 +424,10 @@ def _send(
         return _Reply(refused.status, json.dumps(refused.body).encode())
 
 
-class _Client:
-    """A replacement of the official Kubernetes client, with the parts that our access to the API uses."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.configuration = mock.Mock(host=_API)
-
-
 def _load(*_: object, **__: object) -> KubeAccess:
     assert _Wire.world.scheduler.current is not None
-    access = KubeAccess(_Client(_Wire.world.scheduler.current.process), _NAMESPACE)  # type: ignore[arg-type]
+    configuration = mock.Mock(host=_API, process=_Wire.world.scheduler.current.process)
+    access = KubeAccess(configuration, _NAMESPACE, pool=mock.Mock())
     access.is_in_cluster = True
     return access
 

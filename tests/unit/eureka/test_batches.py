@@ -246,6 +246,58 @@ def test_an_update_after_another_replicas_write_is_written_again() -> None:
     assert held.status is Status.DOWN
 
 
+def lose(cluster: EurekaCluster, peers: Peers, notes: RecordingNotes) -> Instance:
+    """Register an instance, and have all servers forget it; return it as it was."""
+    assert not change_in_batches(peers, [instance(OURS, 0)], notes=notes)
+    known = notes.table.get(("RATING", "0000"))
+    assert known is not None
+    cluster.clock.advance(60_000)
+    for url in cluster.urls:
+        cluster.restart(url)
+    notes.table.remember_lost_instance(known)
+    notes.table.store_confirmed_absence(known.key, may_be_forgotten=True)
+    return known
+
+
+@pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
+@pytest.mark.parametrize("status", [Status.UP, Status.DOWN])
+def test_what_the_only_server_forgot_is_registered_without_a_read(
+    urls: tuple[str, ...], status: Status
+) -> None:
+    """What the only server forgot stands again after one batch, as old as it was, or by a millisecond newer
+    with other contents. Of several servers another one may hold it: they are read.
+    """
+    cluster, notes = EurekaCluster(urls), RecordingNotes()
+    cluster.clock.advance(3_600_000)
+    world = World(cluster)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(urls, mode=BatchMode.BATCH))
+        known = lose(cluster, peers, notes)
+        world.trace.clear()
+        assert not change_in_batches(peers, [replace(instance(OURS, 0), status=status)], notes=notes)
+        reads = len([line for line in world.trace if "Register" not in line])
+        held = peers.peers[0].read(*known.key)
+    assert held is not None
+    assert held.status is status
+    if len(urls) > 1:
+        assert reads == len(urls)
+    else:
+        assert reads == 0
+        assert held.written_at_ms == known.written_at_ms + (status is not known.status)
+        assert notes.table.get(known.key) == held
+
+
+def test_what_stands_in_place_of_what_was_forgotten_stays() -> None:
+    """Whoever has registered the id since the server forgot it keeps it, and the conflict is reported."""
+    notes = RecordingNotes()
+    with one_server() as (cluster, peers):
+        lose(cluster, peers, notes)
+        peers.peers[0].register(instance(THEIRS, 0, cluster.clock.now_ms))
+        failures = change_in_batches(peers, [instance(OURS, 0)], notes=notes)
+        assert owner_on(cluster, URLS[0], 0) == THEIRS
+    assert [type(error) for error in failures.values()] == [OwnershipConflict]
+
+
 def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
     """A status that a person set is kept by an update, and learned from its answer."""
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)

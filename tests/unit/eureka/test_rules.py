@@ -290,6 +290,44 @@ def test_what_is_written_over_without_another_read(
     assert rules.can_update_without_read(record, NOW) is gives_way, fault
 
 
+OWNER = "cluster/lab/shop/rating"
+FORGOTTEN = replace(written(None), lost_by_owner={OWNER: NEWER})
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "gives_way"),
+    [
+        ("the server forgot it", FORGOTTEN, True),
+        ("nobody forgot it", written(None), False),
+        (
+            "another owner's was forgotten",
+            replace(FORGOTTEN, lost_by_owner={"cluster/lab/a/b": NEWER}),
+            False,
+        ),
+        (
+            "nobody knows how old it was",
+            replace(FORGOTTEN, lost_by_owner={OWNER: replace(NEWER, last_dirty_timestamp_ms=None)}),
+            False,
+        ),
+        ("it stands again", replace(FORGOTTEN, instance=ONE), False),
+        ("a person had put it out of service", replace(FORGOTTEN, lost_by_owner={OWNER: OUT}), False),
+        ("with a person's status", replace(FORGOTTEN, lost_overridden_instance=LOST), False),
+        (
+            "a registration may come late",
+            replace(FORGOTTEN, unanswered_registration=UnansweredWrite(NEWER, NOW)),
+            False,
+        ),
+        ("a status may come late", replace(FORGOTTEN, unanswered_override=UnansweredWrite(OUT, NOW)), False),
+        ("a status of ours may be reported again", replace(FORGOTTEN, override_changed_at=NOW), False),
+        ("it is looked for", replace(FORGOTTEN, checks_by_url={"a": MAY_COME}), False),
+        ("a server may know its former owner", replace(FORGOTTEN, former_owners=FORMER), False),
+    ],
+)
+def test_what_is_registered_again_without_a_read(fault: str, record: InstanceRecord, gives_way: bool) -> None:
+    """What the only server forgot is registered without a read only if nothing about it is in doubt."""
+    assert (rules.lost_version_if_certain(record, OWNER) is not None) is gives_way, fault
+
+
 def test_what_is_too_old_is_forgotten() -> None:
     """Each note of a record expires after its own time, and an empty record is dropped."""
     asked = InstanceRecord(
