@@ -19,6 +19,7 @@ from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_name_of_owner, parse_owner
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.core.syncer import has_finalizer, is_being_deleted
+from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import world as of_commands
 from tests.explore.commands import PLACE, Drained
 from tests.explore.operator import stepwise, world
@@ -104,10 +105,12 @@ class OfMirrors(_OfOperators, MirrorsExplored):
         super()._killed(process)
 
 
-def _syncers(changed: Edit, servers: int = 1, faults: Faults = NO_FAULTS) -> Callable[[int | None], Trial]:
+def _syncers(
+    changed: Edit, servers: int = 1, faults: Faults = NO_FAULTS, mode: BatchMode = BatchMode.REST
+) -> Callable[[int | None], Trial]:
     def begun(at: int | None) -> Trial:
         killed = {} if at is None else {at: Fault.KILLED_AFTER}
-        return OfSyncers(changed, {**faults, **killed}, Setup(servers))
+        return OfSyncers(changed, {**faults, **killed}, Setup(servers, mode=mode))
 
     return begun
 
@@ -176,6 +179,15 @@ def _up_at_the_far_server(trial: Any) -> list[str]:
     far = list(trial.world.cluster.servers.values())[-1]
     held = (one.holder for one in far.registry.all_leases())
     return sorted(one.id[:3] for one in held if one.status == "UP" and one.id[:2] in ("a-", "b-"))
+
+
+def _held_by_each_server(trial: Any) -> list[int]:
+    """Return how many pods' instances each server holds."""
+    found = []
+    for server in trial.world.cluster.servers.values():
+        held = (one.holder for one in server.registry.all_leases())
+        found.append(sum(one.id.startswith("a-") for one in held))
+    return found
 
 
 def _statuses(trial: Any) -> list[tuple[str, str]]:
@@ -384,6 +396,21 @@ PAIRS = (
         _up_at_the_far_server,
         ["a-0", "b-0"],
         ["b-0"],
+    ),
+    *(
+        Pair(
+            f"{what} reaches one of two servers in a batch, and not the other",
+            _syncers(edit(name), 2, mode=BatchMode.BATCH),
+            rf"POST eureka-1 .*{action}:{pod}",
+            rf"POST eureka-2 .*{action}:{pod}",
+            _held_by_each_server,
+            after,
+            [end, end],
+        )
+        for what, name, action, pod, after, end in (
+            ("a registration", "scaled up", "Register", "a-3", [4, 3], 4),
+            ("a removal", "scaled down", "Cancel", "a-2", [2, 3], 2),
+        )
     ),
     *(
         Pair(
