@@ -712,7 +712,7 @@ def _service_addresses(
     if syncer.advertise is Advertise.NODE_PORT:
         return ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
     numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
-    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes, numbers)
+    address = service_address(service, syncer.advertise, cluster.domain, numbers)
     return address if isinstance(address, Problem) else (("", address),)
 
 
