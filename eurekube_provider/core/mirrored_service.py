@@ -156,13 +156,12 @@ def build_slice_metadata(
     return SliceMetadata(mirror.namespace, service, labels, annotations, owner)
 
 
-def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:
+def owner_reference(item: Object) -> dict[str, Any]:
     """Return an owner reference to ``item``: Kubernetes removes the owned object once its owner is gone."""
     metadata = item["metadata"]
-    found = {
+    return {
         "apiVersion": item.get("apiVersion") or "v1",
         "kind": item.get("kind") or "Service",
         "name": metadata["name"],
         "uid": metadata["uid"],
     }
-    return {**found, "controller": True} if is_controller else found

@@ -390,7 +390,7 @@ def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
     service: Any = copy.deepcopy(first.service)
     if service:
         service["metadata"]["uid"] = "uid-new"
-    owner = OWNER if service is None else owner_reference(service, is_controller=False)
+    owner = OWNER if service is None else owner_reference(service)
     slices = written(first.slice_plan(found, owner), found.slices)
     second = replace(
         found,
