@@ -1,8 +1,6 @@
 """The model of an instance: one Eureka ``InstanceInfo`` as a value.
 
-The model knows neither JSON nor Kubernetes. Equality is field by field;
-:meth:`Instance.without_server_fields` leaves out what the server computes, so that two instances can be
-compared for what somebody asked for.
+The model knows neither JSON nor Kubernetes.
 
 Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``LeaseInfo`` of Netflix/eureka.
 """
@@ -10,7 +8,7 @@ Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``Le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -245,16 +243,6 @@ class Instance:
         Netflix/eureka.
         """
         return self.status is Status.OUT_OF_SERVICE and not (self.is_overridden or self.owner)
-
-    def without_server_fields(self) -> Instance:
-        """Return a copy without the fields that the server computes: two equal copies ask for the same."""
-        return replace(
-            self,
-            overridden_status=Status.UNKNOWN,
-            last_dirty_timestamp_ms=None,
-            last_updated_timestamp_ms=None,
-            unknown_fields=EMPTY_MAPPING,
-        )
 
 
 _PARTS_OF_ONE_INSTANCE = (
