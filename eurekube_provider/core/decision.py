@@ -231,18 +231,6 @@ class SyncerSituation:
     unix_now: float = 0.0
 
     @property
-    def keys_kept_without_host_port(self) -> frozenset[InstanceKey]:
-        """The keys of instances that stay registered while the host port of their pods is not known."""
-        if not self.desired.pods_without_host_port:
-            return frozenset()
-        return frozenset(
-            one.key
-            for one in registered_without_address(
-                self.desired, self.instances_by_registry.get(self.home_registry, ())
-            )
-        )
-
-    @property
     def available_to_next_owners(self) -> dict[str, list[Instance]]:
         """The instances, by registry, that other syncers may take over: this syncer no longer desires them,
         and they were not seen terminating.
@@ -380,10 +368,8 @@ def decide(situation: SyncerSituation) -> Decision:
     names = sorted(situation.instances_by_registry, key=lambda name: name != situation.home_registry)
     steps_by_registry = {name: draft.steps(name) for name in names}
     home_steps = steps_by_registry.get(situation.home_registry, _NO_STEPS)
-    home_differences, paused_change_count = (
-        Plan(home_steps.changes_for_brake, home_steps.refusals, home_steps.duplicates),
-        0,
-    )
+    home_differences = Plan(home_steps.changes_for_brake, home_steps.refusals, home_steps.duplicates)
+    paused_change_count = 0
     if situation.state is SyncerState.PAUSED and situation.syncer is not None:
         home_differences, paused_change_count = _plan_while_paused(situation, home_steps.restores)
         steps_by_registry[situation.home_registry] = replace(
@@ -391,24 +377,18 @@ def decide(situation: SyncerSituation) -> Decision:
         )
     brake = _NOT_BRAKED
     if rules.uses_brake:
-        handed_over = [
-            one.actual
-            for steps in steps_by_registry.values()
-            for one in steps.handovers
-            if one.actual is not None
-        ]
-        handed_over_up = sum(one.status is Status.UP and counts_for_brake(one) for one in handed_over)
+        handed_over = [one.actual for steps in steps_by_registry.values() for one in steps.handovers]
+        handed_over_up = sum(
+            one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
+        )
+        history = situation.brake_history
         brake = judge_removals(
-            Plan(tuple(change for steps in steps_by_registry.values() for change in steps.changes_for_brake)),
-            replace(
-                situation.brake_history,
-                syncer_up_count=situation.brake_history.syncer_up_count - handed_over_up,
-            ),
-            situation.terminating_ids.__contains__,
+            [change for steps in steps_by_registry.values() for change in steps.changes_for_brake],
+            replace(history, syncer_up_count=history.syncer_up_count - handed_over_up),
+            situation.terminating_ids,
+            situation.desired,
             situation.now,
             situation.unix_now,
-            are_slices_being_repacked=situation.desired.are_slices_being_repacked,
-            ids_of_other_services=situation.desired.ids_of_other_services,
         )
         held = frozenset(map(id, brake.held_changes))
         steps_by_registry = {
@@ -550,22 +530,20 @@ class _StepsDraft:
             stay.
         """
         situation, removal_scope = self.situation, self.rules.removal_scope
-        wanted = situation.desired.keys | situation.keys_kept_without_host_port
+        instances_at_home = situation.instances_by_registry.get(situation.home_registry, ())
+        wanted = situation.desired.keys
+        if situation.desired.pods_without_host_port:
+            kept = registered_without_address(situation.desired, instances_at_home)
+            wanted = wanted.union(one.key for one in kept)
         handed_over: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
-        instances_at_home = (
-            () if is_home else situation.instances_by_registry.get(situation.home_registry, ())
-        )
-        at_home = (
-            {one.key for one in instances_at_home}
-            if situation.instances_by_registry[name]
-            else set[InstanceKey]()
-        )
+        held = situation.instances_by_registry[name]
+        at_home = {one.key for one in instances_at_home} if held and not is_home else set[InstanceKey]()
         is_here = is_home or name in situation.connections_to_same_eureka
         may_be_here = is_here or name in situation.connections_to_maybe_same_eureka
-        for one in situation.instances_by_registry[name] if removal_scope is not RemovalScope.NONE else ():
+        for one in held if removal_scope is not RemovalScope.NONE else ():
             is_wanted = one.key in wanted
             is_taken = one.instance_id in situation.address_taker_by_id
             if is_taken and removal_scope is not RemovalScope.ALL and not self.rules.registers:

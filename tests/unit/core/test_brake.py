@@ -15,6 +15,7 @@ from eurekube_provider.core.brake import (
     BrakeHistory,
     BrakeJudgement,
 )
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Change, Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingChangeWindow
@@ -33,9 +34,9 @@ def judge_removals(
 ) -> BrakeJudgement:
     """Return the brake's judgement on a plan without a hold from before."""
     history = BrakeHistory(up, of_all, recent_changes)
-    return brake.judge_removals(
-        steps, history, seen_terminating, 0.0, 0.0, are_slices_being_repacked=are_slices_being_repacked
-    )
+    terminating_ids = set(filter(seen_terminating, [one.instance.instance_id for one in steps.changes]))
+    desired = DesiredInstances(are_slices_being_repacked=are_slices_being_repacked)
+    return brake.judge_removals(steps.changes, history, terminating_ids, desired, 0.0, 0.0)
 
 
 def changes_not_held(steps: Plan, judgement: BrakeJudgement) -> list[Change]:

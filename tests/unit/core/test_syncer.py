@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import (
     Cluster,
     label_to_metadata_key,
 )
-from eurekube_provider.core.mapping import desired_instances, terminating_as_out_of_service
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances, terminating_as_out_of_service
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, plan
@@ -459,12 +459,8 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
         view.store_written_and_return_previous(instance)
     steps = plan(unready, ready, OWNER)
     assert (len(steps.changes), view.count_up_instances(owner=OWNER)) == (3, 1)
-    assert (
-        judge_removals(
-            steps, BrakeHistory(view.count_up_instances(owner=OWNER), 1), lambda _: False, 0.0, 0.0
-        ).held_removals
-        is None
-    )
+    history = BrakeHistory(view.count_up_instances(owner=OWNER), 1)
+    assert judge_removals(steps.changes, history, (), DesiredInstances(), 0.0, 0.0).held_removals is None
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:
