@@ -24,7 +24,7 @@ as they are in the way of the desired ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -32,7 +32,11 @@ from eurekube_provider.core.brake import BrakeHistory, BrakeJudgement, counts_fo
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import id_without_cluster
-from eurekube_provider.core.mapping import DesiredInstances, registered_without_address
+from eurekube_provider.core.mapping import (
+    DesiredInstances,
+    registered_without_address,
+    terminating_as_out_of_service,
+)
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import (
     Action,
@@ -48,7 +52,6 @@ from eurekube_provider.core.plan import (
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import OnTermination, Syncer
-from eurekube_provider.core.syncer_plan import plan_syncer_changes
 
 NEXT_OWNER_POLL_SECONDS = 0.1
 """Seconds until the next decision while the desired instances of another syncer are not known."""
@@ -619,3 +622,38 @@ def _endpoint_without_cluster(one: Instance) -> tuple[str, str, str]:
     the id.
     """
     return one.application, id_without_cluster(one.instance_id), one.ip_address
+
+
+def plan_syncer_changes(
+    syncer: Syncer,
+    desired: DesiredInstances,
+    there: Sequence[Instance],
+    application_instances: Iterable[Instance],
+    owner: str,
+    self_registered_by_key: Mapping[InstanceKey, Instance],
+) -> Plan:
+    """Return the changes for a syncer at the registry that it names.
+
+    The caller may hold changes back: removals although more may be desired than is known, or all while the
+    syncer is paused.
+
+    :param there: the owner's instances at the registry.
+    :param application_instances: all instances of the syncer's application at the registry, no matter who
+        owns them.
+    :param self_registered_by_key: instances that the syncer's pods registered themselves, see
+        :func:`.self_registered.find_self_registered_instances`.
+    """
+    instances = desired.instances
+    if desired.status_without_address or desired.pods_without_host_port:
+        instances = (*instances, *registered_without_address(desired, there))
+    if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
+        instances = (*instances, *terminating_as_out_of_service(desired, there))
+    name = syncer.application.upper()
+    elsewhere = [one for one in there if one.application != name]
+    return plan(
+        instances,
+        [*application_instances, *elsewhere],
+        owner,
+        syncer.policy,
+        self_registered_by_key=self_registered_by_key,
+    )
