@@ -35,7 +35,6 @@ from eurekube_provider.core.mirror_endpoints import (
 from eurekube_provider.core.mirror_guard import (
     MIRROR_BRAKE_SECONDS,
     GuardVerdict,
-    UnlistedFacts,
     find_unlisted_ids,
     guard_endpoints,
     verdict_while_eureka_silent,
@@ -269,15 +268,15 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     if situation.is_eureka_silent:
         verdict = verdict_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
     else:
-        known = UnlistedFacts(
-            {instance_id for _, instance_id in unlisted.gone},
-            {instance_id for _, instance_id in unlisted.gone_by_absence},
-            situation.held_since_by_id,
-            situation.source,
-            situation.is_released,
-        )
         verdict = guard_endpoints(
-            mapped, situation.current_endpoints, known, situation.now, mirror.hold_seconds
+            mapped,
+            situation.current_endpoints,
+            unlisted,
+            situation.held_since_by_id,
+            situation.now,
+            mirror.hold_seconds,
+            situation.source,
+            is_released=situation.is_released,
         )
     problems = (
         *mapped.problems,
