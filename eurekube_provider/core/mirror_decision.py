@@ -28,6 +28,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts
 from eurekube_provider.core.mirror_endpoints import (
+    HostLookup,
     MirrorEndpoint,
     mirrored_endpoints,
     with_service_port_names,
@@ -70,21 +71,6 @@ class MirrorDecisionKind(Enum):
 
     WRITES_NOTHING = "keeps"
     """Nothing is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostLookup:
-    """The result of looking up a host name.
-
-    :ivar addresses: the addresses of the last successful lookup; None before the first.
-    :ivar failure: why the last lookup failed; empty where it succeeded.
-    """
-
-    addresses: tuple[str, ...] | None = None
-    failure: str = ""
-
-
-_NO_HOST_LOOKUP = HostLookup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +242,13 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
             situation.mirror,
             problem,
         )
-    host_lookups, unlisted = situation.host_lookups, situation.unlisted
+    unlisted = situation.unlisted
     mapped = mirrored_endpoints(
         mirror,
         [*situation.instances, *unlisted.registered],
         situation.cluster,
         situation.policy,
-        lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).addresses,
-        lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).failure,
+        situation.host_lookups,
     )
     if situation.is_eureka_silent:
         verdict = verdict_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
@@ -285,7 +270,7 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     )
     is_time_independent = not (
         problems
-        or host_lookups
+        or situation.host_lookups
         or unlisted.registered
         or verdict.held_since_by_id
         or situation.is_eureka_silent

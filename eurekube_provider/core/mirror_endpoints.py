@@ -60,6 +60,21 @@ class MirrorEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLookup:
+    """The result of looking up a host name.
+
+    :ivar addresses: the addresses of the last successful lookup; None before the first.
+    :ivar failure: why the last lookup failed; empty where it succeeded.
+    """
+
+    addresses: tuple[str, ...] | None = None
+    failure: str = ""
+
+
+_NO_HOST_LOOKUP = HostLookup()
+
+
+@dataclass(frozen=True, slots=True)
 class MappedEndpoints:
     """The endpoints of an application's instances.
 
@@ -113,14 +128,10 @@ def mirrored_endpoints(
     instances: Iterable[Instance],
     cluster: Cluster,
     policy: AddressPolicy,
-    resolve_host: ResolveHost,
-    describe_lookup_failure: Callable[[str], str] = lambda _: "",
+    host_lookups: Mapping[str, HostLookup],
 ) -> MappedEndpoints:
     """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
     others.
-
-    :param describe_lookup_failure: returns why the last lookup of a host name failed; empty where it
-        succeeded.
     """
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
@@ -150,10 +161,10 @@ def mirrored_endpoints(
             )
             continue
         host = instance.ip_address or instance.host_name
-        addresses = _judge_host_addresses(host, mirror, policy, resolve_host)
-        failure = describe_lookup_failure(host)
-        if addresses is None or failure:
-            why = f" ({failure})" if failure else ""
+        lookup = host_lookups.get(host, _NO_HOST_LOOKUP)
+        addresses = _judge_host_addresses(host, mirror, policy, lookup)
+        if addresses is None or lookup.failure:
+            why = f" ({lookup.failure})" if lookup.failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
             sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
             problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
@@ -233,15 +244,14 @@ def _target_port_if_enabled(port: ServicePort, given: Port) -> tuple[TargetPort,
 
 
 def _judge_host_addresses(
-    host: str, mirror: Mirror, policy: AddressPolicy, resolve_host: ResolveHost
+    host: str, mirror: Mirror, policy: AddressPolicy, lookup: HostLookup
 ) -> list[JudgedAddress] | None:
     literal = policy.judge_address(host, mirror.allowed_networks)
     if literal is not None:
         return [literal]
-    names = resolve_host(host) if host else None
-    if names is None:
+    if lookup.addresses is None:
         return None
-    judgements = (policy.judge_address(name, mirror.allowed_networks) for name in names)
+    judgements = (policy.judge_address(one, mirror.allowed_networks) for one in lookup.addresses)
     return [address for address in judgements if address is not None]
 
 

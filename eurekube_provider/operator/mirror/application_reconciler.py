@@ -18,13 +18,12 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, mirrored_application
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_decision import (
-    HostLookup,
     MirrorDecision,
     MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_endpoints import HostLookup, MirrorEndpoint, host_names_to_resolve
 from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.mirrored_service import owner_reference

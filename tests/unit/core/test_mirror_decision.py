@@ -16,13 +16,17 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_decision import (
-    HostLookup,
     MirrorDecision,
     MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_endpoints import (
+    EndpointGroup,
+    HostLookup,
+    MirrorEndpoint,
+    host_names_to_resolve,
+)
 from eurekube_provider.core.mirror_guard import MIRROR_BRAKE_SECONDS
 from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices, plan_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances

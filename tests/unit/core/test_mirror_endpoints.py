@@ -22,6 +22,7 @@ from eurekube_provider.core.mirror_conditions import (
 )
 from eurekube_provider.core.mirror_endpoints import (
     EndpointGroup,
+    HostLookup,
     MappedEndpoints,
     MirrorEndpoint,
     mirrored_endpoints,
@@ -54,7 +55,8 @@ def mapped(
     *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
 ) -> MappedEndpoints:
     """Map these instances to the mirror's endpoints."""
-    return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
+    lookups = {host: HostLookup(addresses) for host, addresses in (names or {}).items()}
+    return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, lookups)
 
 
 @pytest.mark.parametrize("status", Status)
