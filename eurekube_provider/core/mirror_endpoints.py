@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
-from eurekube_provider.core.mirror import Mirror, ServicePort
+from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
 
 TargetPort = tuple[str, int, str]
@@ -19,9 +19,6 @@ MAX_MIRRORED_ID_LENGTH = 1000
 """The longest id of an instance that is mirrored: a slice has a hundred ids, and must fit into the API
 server's store. A slice that does not fit would block every other change of its application.
 """
-
-ResolveHost = Callable[[str], tuple[str, ...] | None]
-"""A function that returns the addresses of a host name; None where the name was never resolved."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -198,11 +195,14 @@ def mirrored_endpoints(
     )
 
 
-def host_name_problem(instance: Instance, policy: AddressPolicy, resolve_host: ResolveHost) -> Problem | None:
+def host_name_problem(
+    instance: Instance, policy: AddressPolicy, resolve_host: Callable[[str], tuple[str, ...] | None]
+) -> Problem | None:
     """Return the problem that an instance's host name, which Spring's clients call, resolves to other
     addresses than the one that the mirror shows; None if it does not.
 
-    :param resolve_host: a name that was not resolved yet, or cannot be, is no problem here.
+    :param resolve_host: returns the addresses of a host name; None where it was never resolved, which is no
+        problem here.
     """
     shown = policy.judge_address(instance.ip_address) if instance.ip_address != instance.host_name else None
     if shown is None or not instance.host_name or policy.judge_address(instance.host_name) is not None:
@@ -230,17 +230,12 @@ def with_service_port_names(service_ports: Iterable[Mapping[str, object]], mirro
 
 
 def _instance_ports(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
-    plain, secure = (
-        _target_port_if_enabled(mirror.port, instance.port),
-        _target_port_if_enabled(mirror.secure_port, instance.secure_port),
+    pairs = ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
+    return tuple(
+        (port.name, given.number, port.app_protocol)
+        for port, given in pairs
+        if given.enabled and 1 <= given.number <= 65535
     )
-    return plain + secure
-
-
-def _target_port_if_enabled(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
-    if given.enabled and 1 <= given.number <= 65535:
-        return ((port.name, given.number, port.app_protocol),)
-    return ()
 
 
 def _judge_host_addresses(

@@ -43,10 +43,6 @@ class SliceMetadata:
     annotations: Mapping[str, str]
     owner_reference: Mapping[str, Any]
 
-    def with_source(self, source: str) -> SliceMetadata:
-        """Return the common metadata of slices whose endpoints came from these servers."""
-        return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
-
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
@@ -115,7 +111,9 @@ def plan_slices(
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.endpoint_slice for one in slices_by_group.pop(None, [])]
     for (group, source), endpoints in sorted(by_group.items()):
-        marks = slice_metadata.with_source(source) if source else slice_metadata
+        marks = slice_metadata
+        if source:
+            marks = replace(marks, annotations={**marks.annotations, SOURCE_ANNOTATION: source})
         fillings = slices_by_group[group, source]
         rest = _place_endpoints(fillings, endpoints, marks, has_zone_hints=has_zone_hints)
         for filling in fillings:
@@ -152,9 +150,8 @@ def _place_endpoints(
                 one.is_changed = True
                 continue
             one.endpoints[address] = endpoint
-            one.is_changed |= _drop_empty_fields(stands) != _endpoint_body(
-                endpoint, has_zone_hints=has_zone_hints
-            )
+            written = {key: value for key, value in stands.items() if value}
+            one.is_changed |= written != _endpoint_body(endpoint, has_zone_hints=has_zone_hints)
     rest = sorted(left.values(), key=lambda each: each.address)
     for one in sorted(fillings, key=lambda each: not each.is_changed):
         # Slices that change anyway are filled first; one other slice is, if it takes all remaining endpoints.
@@ -231,10 +228,6 @@ def _endpoint_body(one: MirrorEndpoint, *, has_zone_hints: bool) -> dict[str, An
     if one.zone and one.is_ready and has_zone_hints:
         body["hints"] = {"forZones": [{"name": one.zone}]}
     return body
-
-
-def _drop_empty_fields(stands: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in stands.items() if value}
 
 
 def _has_metadata(item: Object, slice_metadata: SliceMetadata) -> bool:
