@@ -59,7 +59,7 @@ from eurekube_provider.core.ports import (
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
-from eurekube_provider.core.service_choice import choose_services
+from eurekube_provider.core.service_choice import ServiceAndSlices, choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, describe_unfit_metadata_value
 from eurekube_provider.core.wording import format_count
@@ -105,7 +105,7 @@ class DesiredInstances:
     left_out_endpoint_sentences: tuple[str, ...] = ()
     has_endpoints: bool = False
     status_without_address: Mapping[tuple[str, str], Status] = field(default_factory=dict)
-    other_services: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
+    other_services: tuple[ServiceAndSlices, ...] = field(default=(), compare=False)
     ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
     left_out_metadata_sentences: tuple[str, ...] = ()
     pods_without_host_port: Mapping[tuple[str, str], PodWithoutHostPort] = field(default_factory=dict)
@@ -192,10 +192,9 @@ def desired_instances(
         slices, mapped = with_host_ports(slices, find_pod), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
-        mapped.keep_only_services(map(qualified_name, choice.meant_services))
+        mapped.keep_only_services([qualified_name(service) for service, _ in choice.meant])
     parts: list[DesiredInstances] = []
-    for service in choice.meant_services:
-        slices = choice.slices_of(service)
+    for service, slices in choice.meant:
         if is_external_name(service):
             parts.append(_desired_of_external_name(service))
         elif syncer.mode is Mode.POD:
@@ -203,19 +202,18 @@ def desired_instances(
         else:
             parts.append(_service_instance(syncer, service, slices, cluster, nodes, routes))
     if choice.problem is not None:
-        has_endpoints = _has_live_endpoints(choice.meant_slices)
-        pairs = zip(choice.meant_services, parts, strict=True)
-        by_width = sorted(pairs, key=lambda one: _candidate_sort_key(one[0], one[1].instances))
-        ambiguous_candidates = tuple(part.instances for _, part in by_width)
+        candidates = [
+            (publishes_not_ready_addresses(service), len(part.instances), part.instances)
+            for (service, _), part in zip(choice.meant, parts, strict=True)
+        ]
+        candidates.sort(key=lambda one: one[:2])
         return DesiredInstances(
-            problems=(choice.problem,), has_endpoints=has_endpoints, ambiguous_candidates=ambiguous_candidates
+            problems=(choice.problem,),
+            has_endpoints=_has_live_endpoints(choice.meant_slices),
+            ambiguous_candidates=tuple(instances for *_, instances in candidates),
         )
     desired = parts[0] if len(parts) == 1 else _merge_desired(parts)
-    if not choice.other_services:
-        return desired
-    return replace(
-        desired, other_services=tuple((one, choice.slices_of(one)) for one in choice.other_services)
-    )
+    return replace(desired, other_services=tuple(choice.others)) if choice.others else desired
 
 
 def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instance]) -> DesiredInstances:
@@ -243,13 +241,6 @@ def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instan
             if one.port.number in numbers:
                 found.setdefault(one.instance_id, one)
     return replace(desired, instances=tuple(found.values()), ambiguous_candidates=())
-
-
-def _candidate_sort_key(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
-    """Return the sort key that puts Services with fewer instances first, and those that publish unready
-    endpoints last.
-    """
-    return publishes_not_ready_addresses(service), len(instances)
 
 
 def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
