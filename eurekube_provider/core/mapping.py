@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
@@ -384,12 +385,13 @@ def _pod_instances(
     mapped: MappingCache | None,
 ) -> DesiredInstances:
     service_metadata, unfit = _service_metadata(syncer, service)
-    reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
+    if syncer.metadata_from_pod_labels:
+        mapped = None  # labels may change without a change of the EndpointSlices
+    else:
+        labels_of_pod = None
     where, port = qualified_name(service), _preferred_port(syncer, service)
     context = (syncer, cluster, service_metadata, port)
-    known, before_by_zone = (
-        mapped.lookup(where, context) if mapped is not None and not reads_pods else ({}, {})
-    )
+    known, before_by_zone = mapped.lookup(where, context) if mapped is not None else ({}, {})
     fixed_metadata = _fixed_metadata(syncer, cluster)
     metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
@@ -403,11 +405,8 @@ def _pod_instances(
             without_host_port.append(endpoint_slice)
             continue
         name = endpoint_slice["metadata"]["name"]
-        before = known.get(name)
-        if before is not None and before[0] is endpoint_slice:
-            part = before[1]
-        else:
-            known_part = before[1] if before is not None else EMPTY_SLICE_MAPPING
+        known_slice, part = known.get(name, (None, EMPTY_SLICE_MAPPING))
+        if known_slice is not endpoint_slice:
             part = _slice_instances(
                 syncer,
                 port if is_managed_by_kubernetes(endpoint_slice) else syncer.port,
@@ -418,7 +417,7 @@ def _pod_instances(
                 fixed_metadata,
                 metadata_by_zone,
                 labels_of_pod,
-                known_part,
+                part,
             )
         parts[name] = (endpoint_slice, part)
         if part.ports is None and syncer.needs_host_ports and _slice_has_port(syncer, port, endpoint_slice):
@@ -433,35 +432,30 @@ def _pod_instances(
         terminating_ids |= part.terminating_ids
     for instance_id in terminating_ids:
         instances.pop(instance_id, None)
-    if mapped is not None and not reads_pods:
+    if mapped is not None:
         mapped.store(where, context, parts, metadata_by_zone)
-    known_pods = {pod_and_namespace_of_id(one)[0] for one in instances}
-    kept = {
-        (pod_name_of_endpoint(endpoint), syncer.selector.namespace): PodWithoutHostPort(
-            is_ready(endpoint), "" if PODS_UNREAD_FIELD in one else endpoint["addresses"][0]
-        )
-        for one in without_host_port
-        for endpoint in one["endpoints"]
-        if pod_name_of_endpoint(endpoint)
-        and not is_terminating(endpoint)
-        and pod_name_of_endpoint(endpoint) not in known_pods
-    }
-    if count := sum(not one.address for one in kept.values()):
+    kept = _live_pods_without_host_port(without_host_port, instances) if without_host_port else {}
+    if count := sum([not one.address for one in kept.values()]):
         left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
     ports = [
         _ports_without_host_port_field(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)
     ]
     are_different = any(one != ports[0] for one in ports)
-    lacking = [one for one in problems if one.reason == SyncerCondition.NO_PORT]
     others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
-    if lacking and any(part.ports for _, part in parts.values()):
+    lacks_port = len(others) < len(problems)
+    if lacks_port and any(part.ports for _, part in parts.values()):
         # Of another application behind the Service, say.
         wanted = f"the TCP port {port}" if port is not None else "a TCP port"
         wanted = f"a hostPort for {wanted}" if syncer.needs_host_ports else wanted
         left_out += _describe_endpoints_without_port(where, wanted, parts.values())
         problems = dict.fromkeys(others)
-    elif lacking and port != syncer.port and not syncer.needs_host_ports:
-        problems = dict.fromkeys([_port_missing_problem(port, where), *others])
+    elif lacks_port and port != syncer.port and not syncer.needs_host_ports:
+        lacking = Problem(
+            SyncerCondition.NO_PORT,
+            f"Service {where} has a TCP port {port}, and none of its EndpointSlices has it",
+            f"give the pods the port {port}, or name in spec.port the one that callers use",
+        )
+        problems = dict.fromkeys([lacking, *others])
     return DesiredInstances(
         tuple(instances.values()),
         tuple(problems),
@@ -481,11 +475,29 @@ def _preferred_port(syncer: Syncer, service: Object) -> PortReference | None:
 
     An EndpointSlice has only the ports that its pods have, and its only port may be another one.
     """
-    if syncer.port is not None or syncer.secure_port is not None:
+    ports = (service.get("spec") or {}).get("ports") or ()
+    if syncer.port is not None or syncer.secure_port is not None or len(ports) < 2:
         return syncer.port
-    chosen = choose_port_objects((service.get("spec") or {}).get("ports"), None, None, "")
+    chosen = choose_port_objects(ports, None, None, "")
     is_http = not isinstance(chosen, Problem) and chosen[0] is not None and chosen[0].get("name") == "http"
-    return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
+    return "http" if is_http else None
+
+
+def _live_pods_without_host_port(
+    slices: Iterable[Object], instances: Iterable[str]
+) -> dict[tuple[str, str], PodWithoutHostPort]:
+    """Return the live pods of EndpointSlices that are not among the instances with these ids."""
+    with_instance = set(map(pod_and_namespace_of_id, instances))
+    return {
+        place: PodWithoutHostPort(
+            is_ready(endpoint), "" if PODS_UNREAD_FIELD in one else endpoint["addresses"][0]
+        )
+        for one in slices
+        for endpoint in one["endpoints"]
+        if (place := (pod_name_of_endpoint(endpoint), one["metadata"]["namespace"])) not in with_instance
+        and place[0]
+        and not is_terminating(endpoint)
+    }
 
 
 def _ports_without_host_port_field(endpoint_slice: Object) -> object:
@@ -503,15 +515,6 @@ def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: 
     packed = port if is_managed_by_kubernetes(endpoint_slice) else syncer.port
     chosen = choose_ports(endpoint_slice.get("ports"), packed, syncer.secure_port, "")
     return not isinstance(chosen, Problem)
-
-
-def _port_missing_problem(port: PortReference | None, service: str) -> Problem:
-    """Return the problem that no EndpointSlice has a port of the Service."""
-    return Problem(
-        SyncerCondition.NO_PORT,
-        f"Service {service} has a TCP port {port}, and none of its EndpointSlices has it",
-        f"give the pods the port {port}, or name in spec.port the one that callers use",
-    )
 
 
 def _describe_endpoints_without_port(
@@ -539,9 +542,11 @@ def _describe_missing_further_ports(
     lack a port.
     """
     lacking = [part.ports.missing_phrases for _, part in parts if part.ports is not None and part.instances]
-    named = dict.fromkeys(name for missing in lacking for name in missing)
-    every = {name: all(name in missing for missing in lacking) for name in named}
-    return [f"{name} of {'the' if every[name] else 'some'} endpoints of Service {service}" for name in named]
+    sentences = []
+    for name in dict.fromkeys(chain.from_iterable(lacking)):
+        which = "the" if all(name in missing for missing in lacking) else "some"
+        sentences.append(f"{name} of {which} endpoints of Service {service}")
+    return sentences
 
 
 def _slice_instances(
@@ -566,24 +571,21 @@ def _slice_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
-    mapped: list[tuple[Object, Instance]] = []
+    mapped_endpoints: list[Object] = []
+    instances_of_endpoints: list[Instance] = []
     known = before.instance_by_endpoint_id if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
         instance = known.get(id(endpoint))
         if instance is not None:
             if instance.status is Status.UP or instance.instance_id not in instances:
                 instances[instance.instance_id] = instance
-                mapped.append((endpoint, instance))
+                mapped_endpoints.append(endpoint)
+                instances_of_endpoints.append(instance)
             continue
         address = endpoint["addresses"][0]
         pod = pod_name_of_endpoint(endpoint)
-        name = pod or address
         instance_id = pod_instance_id(
-            name,
-            syncer.selector.namespace,
-            cluster.name,
-            syncer.application,
-            ports.plain.number,
+            pod or address, syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number
         )
         if is_terminating(endpoint):
             terminating_ids.add(instance_id)
@@ -595,7 +597,7 @@ def _slice_instances(
         try:
             # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
             check_instance_id(instance_id)
-            if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
+            if pod and labels_of_pod is not None:
                 of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
                 metadata: Mapping[str, str] = _build_metadata(
                     zone, {**service_metadata, **of_pod, **of_ports}, fixed_metadata
@@ -607,7 +609,8 @@ def _slice_instances(
                 metadata_by_zone[zone, ports.metadata] = metadata
             instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
-            mapped.append((endpoint, instance))
+            mapped_endpoints.append(endpoint)
+            instances_of_endpoints.append(instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return SliceMapping(
@@ -615,8 +618,8 @@ def _slice_instances(
         problems,
         frozenset(terminating_ids),
         ports,
-        tuple([endpoint for endpoint, _ in mapped]),
-        tuple([instance for _, instance in mapped]),
+        tuple(mapped_endpoints),
+        tuple(instances_of_endpoints),
     )
 
 
