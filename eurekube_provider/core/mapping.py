@@ -31,10 +31,9 @@ from eurekube_provider.core.identity import (
     cluster_part_of_id,
     id_without_cluster,
     label_to_metadata_key,
-    node_instance_id,
     pod_and_namespace_of_id,
     pod_instance_id,
-    service_instance_id,
+    service_part_of_id,
 )
 from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping, ZoneAndPorts
 from eurekube_provider.core.model import Instance, InstanceKey, Status
@@ -145,7 +144,7 @@ class DesiredInstances:
             for port in one.get("ports") or ()
             for number in ("port", HOST_PORT_FIELD)
         }
-        wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.other_services}
+        wholes = {service_part_of_id(service["metadata"]["name"]) for service, _ in self.other_services}
         found = set()
         for one in instances:
             name, _ = pod_and_namespace_of_id(one.instance_id)
@@ -635,41 +634,28 @@ def _service_instance(
         is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
     )
     has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
-    offered, registered = (service.get("spec") or {}).get("ports"), _registered_port_field(syncer)
-    ports = choose_ports(
-        offered, syncer.port, syncer.secure_port, f"Service {qualified_name(service)}", registered
-    )
-    places: tuple[tuple[str, Address], ...] | Problem
-    if syncer.needs_routes:
-        routed = routed_address(syncer, service, routes, cluster.domain)
-        places, ports = (routed, routed) if isinstance(routed, Problem) else ((("", routed[0]),), routed[1])
-        offered = None  # a host leads to one of the Service's ports alone
-    else:
-        places = _service_addresses(syncer, service, slices, cluster, nodes, ports)
-    problem = next((one for one in (places, ports) if isinstance(one, Problem)), None)
     name = service["metadata"]["name"]
-    if problem is not None and problem.reason != Reason.NODES_NOT_READ:
+    found = _places_and_ports(syncer, service, slices, cluster, nodes, routes)
+    if isinstance(found, Problem) and found.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
         status = Status.UP if has_ready_endpoint else Status.DOWN
-        place = (f"{name}.svc", syncer.selector.namespace)
+        place = (service_part_of_id(name), syncer.selector.namespace)
         return DesiredInstances(
-            problems=(problem,), has_endpoints=has_endpoints, status_without_address={place: status}
+            problems=(found,), has_endpoints=has_endpoints, status_without_address={place: status}
         )
     if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
         return DesiredInstances(has_endpoints=has_endpoints)
-    if isinstance(places, Problem) or isinstance(ports, Problem):
-        return DesiredInstances(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
-    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
+    if isinstance(found, Problem):
+        return DesiredInstances(problems=(found,), has_endpoints=has_endpoints)
+    places, ports = found
     names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
     service_metadata, unfit = _service_metadata(syncer, service)
     instances = []
     try:
         for number, (node, address) in enumerate(places):
             # The first has the Service's own id, whichever node that is: it stood there alone once.
-            instance_id = (
-                node_instance_id(name, node, *names) if number else service_instance_id(name, *names)
-            )
             marks = {NODE_KEY: node} if number else {}
+            instance_id = pod_instance_id(service_part_of_id(name, node if number else ""), *names)
             check_instance_id(instance_id)
             fixed_metadata = {**_fixed_metadata(syncer, cluster), **marks}
             metadata = _build_metadata("", {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
@@ -692,22 +678,40 @@ def _registered_port_field(syncer: Syncer) -> PortNumberField:
     return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
 
 
-def _service_addresses(
+def _places_and_ports(
     syncer: Syncer,
     service: Object,
     slices: Sequence[Object],
     cluster: Cluster,
     nodes: Iterable[Object] | None,
-    ports: Ports | Problem,
-) -> tuple[tuple[str, Address], ...] | Problem:
-    """List the addresses of a whole Service; with node ports each with the name of its node."""
+    routes: Routes | None,
+) -> tuple[Sequence[tuple[str, Address]], Ports] | Problem:
+    """Return the addresses of a whole Service, with node ports each with the name of its node, and its
+    ports.
+    """
+    if syncer.needs_routes:
+        routed = routed_address(syncer, service, routes, cluster.domain)
+        if isinstance(routed, Problem):
+            return routed
+        # A host leads to one of the Service's ports alone.
+        return [("", routed[0])], with_metadata_and_health_ports(routed[1], None, syncer)
+    where = f"Service {qualified_name(service)}"
+    offered, registered = (service.get("spec") or {}).get("ports"), _registered_port_field(syncer)
+    ports = choose_ports(offered, syncer.port, syncer.secure_port, where, registered)
+    places: Sequence[tuple[str, Address]] | Problem
     if syncer.address:
-        return (("", Address.of(syncer.address)),)
-    if syncer.advertise is Advertise.NODE_PORT:
-        return ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
-    numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
-    address = service_address(service, syncer.advertise, cluster.domain, numbers)
-    return address if isinstance(address, Problem) else (("", address),)
+        places = [("", Address.of(syncer.address))]
+    elif syncer.advertise is Advertise.NODE_PORT:
+        places = ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
+    else:
+        numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
+        address = service_address(service, syncer.advertise, cluster.domain, numbers)
+        places = address if isinstance(address, Problem) else [("", address)]
+    if isinstance(places, Problem):
+        return places
+    if isinstance(ports, Problem):
+        return ports
+    return places, with_metadata_and_health_ports(ports, offered, syncer, registered)
 
 
 def _build_instance(
