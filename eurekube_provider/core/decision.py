@@ -393,11 +393,10 @@ def decide(situation: SyncerSituation) -> Decision:
             situation.now,
             situation.unix_now,
         )
-        held = frozenset(map(id, brake.held_changes))
-        steps_by_registry = {
-            name: steps.without_held_changes(held) if held else steps
-            for name, steps in steps_by_registry.items()
-        }
+        if held := frozenset(map(id, brake.held_changes)):
+            steps_by_registry = {
+                name: steps.without_held_changes(held) for name, steps in steps_by_registry.items()
+            }
     waits = [brake.held_removals.seconds_until_next_decision] if brake.held_removals else []
     if situation.awaits_next_owners:
         waits.append(NEXT_OWNER_POLL_SECONDS)
@@ -505,22 +504,21 @@ class _StepsDraft:
         if keeps_all or self.rules.lets_leaving_instances_lapse:
             instances_to_lapse, leaving, moved = (*leaving, *moved), [], []
         evicts = is_home and situation.state is SyncerState.COMPLETE and situation.policy is Policy.SYNC
+        dead = situation.removable_dead_registrations if evicts else ()
         return RegistrySteps(
-            plan_takeover(under_former_cluster_names, situation.owner).changes
-            if under_former_cluster_names
-            else (),
-            plan_handover(handed_over).changes if handed_over else (),
-            restores,
-            tuple(change for change in registrations.changes if change.action is not Action.DEREGISTER),
-            plan((), leaving, situation.owner).changes if leaving else (),
-            plan((), moved, situation.owner).changes if moved else (),
-            tuple(removal_of_dead_registration(one) for one in situation.removable_dead_registrations)
-            if evicts
-            else (),
-            instances_to_lapse,
-            self._instances_to_renew(name),
-            registrations.refusals,
-            registrations.duplicates,
+            takeovers=plan_takeover(under_former_cluster_names, situation.owner),
+            handovers=plan_handover(handed_over),
+            restores=restores,
+            registrations=tuple(
+                [change for change in registrations.changes if change.action is not Action.DEREGISTER]
+            ),
+            removals=plan((), leaving, situation.owner).changes if leaving else (),
+            removals_after_move=plan((), moved, situation.owner).changes if moved else (),
+            dead_registration_removals=tuple(map(removal_of_dead_registration, dead)),
+            instances_to_lapse=instances_to_lapse,
+            instances_to_renew=self._instances_to_renew(name),
+            refusals=registrations.refusals,
+            duplicates=registrations.duplicates,
         )
 
     def _sort_into_handed_leaving_moved(
@@ -542,6 +540,9 @@ class _StepsDraft:
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
+        syncer, staying_out_of_service = situation.syncer, frozenset[str]()
+        if self.rules.registers and syncer and syncer.on_termination is OnTermination.OUT_OF_SERVICE:
+            staying_out_of_service = situation.desired.terminating_ids
         held = situation.instances_by_registry[name]
         at_home = {one.key for one in instances_at_home} if held and not is_home else set[InstanceKey]()
         is_here = is_home or name in situation.connections_to_same_eureka
@@ -555,7 +556,7 @@ class _StepsDraft:
             if (
                 removal_scope is RemovalScope.ADDRESS_TAKEN
                 or (is_wanted and may_be_here)
-                or (is_here and self._stays_out_of_service(one))
+                or (is_here and one.instance_id in staying_out_of_service)
             ):
                 continue
             if removal_scope is RemovalScope.ALL and (name, one.key) in situation.next_owners:
@@ -609,12 +610,6 @@ class _StepsDraft:
         held, wanted = self.situation.instances_by_registry[name], self.situation.desired.keys
         up = (one for one in held if one.key in wanted and one.status is Status.UP)
         return frozenset(map(_endpoint_without_cluster, up))
-
-    def _stays_out_of_service(self, one: Instance) -> bool:
-        """Return whether a terminating instance stays as OUT_OF_SERVICE until its endpoint is gone."""
-        syncer = self.situation.syncer
-        is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
-        return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating_ids
 
 
 def _endpoint_without_cluster(one: Instance) -> tuple[str, str, str]:

@@ -409,29 +409,20 @@ def with_current_leaving_mark(want: Instance, have: Instance) -> Instance:
     return _keep_leaving_mark(want, have) if _is_out_of_service_by_eurekube(have) else want
 
 
-def plan_handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
-    """Return a plan that gives instances to the syncer that wants them next.
+def plan_handover(pairs: Iterable[tuple[Instance, Instance]]) -> tuple[Change, ...]:
+    """Return the changes that give instances to the syncer that wants them next.
 
     :param pairs: each instance as it is wanted, and as it is registered.
     """
-    return Plan(tuple(Change(Action.UPDATE, _as_next_owner_wants(want, have), have) for want, have in pairs))
+    return tuple([Change(Action.UPDATE, _as_next_owner_wants(want, have), have) for want, have in pairs])
 
 
-def plan_takeover(former: Iterable[Instance], owner: str) -> Plan:
-    """Return a plan that makes ``owner`` the owner of instances it had under another name, otherwise
+def plan_takeover(former: Iterable[Instance], owner: str) -> tuple[Change, ...]:
+    """Return the changes that make ``owner`` the owner of instances it had under another name, otherwise
     unchanged: later plans change the rest.
     """
-    return Plan(
-        tuple(
-            Change(
-                Action.UPDATE,
-                replace(have, metadata={**have.metadata, OWNER_KEY: owner}),
-                have,
-                adopts=True,
-            )
-            for have in former
-        )
-    )
+    owned = ((replace(have, metadata={**have.metadata, OWNER_KEY: owner}), have) for have in former)
+    return tuple([Change(Action.UPDATE, want, have, adopts=True) for want, have in owned])
 
 
 def removal_of_dead_registration(dead: Instance) -> Change:
