@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.networks import Network, describe_ambiguous_address
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, endpoints_of
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -127,8 +127,7 @@ def collect_cluster_addresses(services: Iterable[Object], slices: Iterable[Objec
     }
     return frozenset(of_services).union(
         endpoint["addresses"][0]
-        for item in slices
-        for endpoint in item.get("endpoints") or ()
+        for endpoint in endpoints_of(slices)
         if (endpoint.get("targetRef") or {}).get("kind") == "Pod"
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
-from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified_name
+from eurekube_provider.core.objects import Object, conditions_of, endpoints_of, is_ready, qualified_name
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.core.wording import join_sentences
@@ -137,12 +137,7 @@ def ready_node_addresses(
     words = "no node of the cluster"
     if (service.get("spec") or {}).get("externalTrafficPolicy") == "Local":
         # Other nodes drop what arrives at the node port.
-        local = {
-            endpoint.get("nodeName")
-            for endpoint_slice in slices
-            for endpoint in endpoint_slice.get("endpoints") or ()
-            if is_ready(endpoint)
-        }
+        local = {endpoint.get("nodeName") for endpoint in filter(is_ready, endpoints_of(slices))}
         if local:  # else no call arrives anywhere, and what stands as DOWN needs an address all the same
             ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"

@@ -41,6 +41,7 @@ from eurekube_provider.core.networks import check_unambiguous_address
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
+    endpoints_of,
     is_external_name,
     is_managed_by_kubernetes,
     is_ready,
@@ -288,11 +289,7 @@ def _desired_of_external_name(service: Object) -> DesiredInstances:
 
 
 def _has_live_endpoints(slices: Iterable[Object]) -> bool:
-    return any(
-        not is_terminating(endpoint)
-        for endpoint_slice in slices
-        for endpoint in endpoint_slice.get("endpoints") or ()
-    )
+    return not all(map(is_terminating, endpoints_of(slices)))
 
 
 def keep_registered_ids(
@@ -630,9 +627,7 @@ def _service_instance(
     nodes: Iterable[Object] | None,
     routes: Routes | None,
 ) -> DesiredInstances:
-    has_ready_endpoint = any(
-        is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
-    )
+    has_ready_endpoint = any(map(is_ready, endpoints_of(slices)))
     has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
     name = service["metadata"]["name"]
     found = _places_and_ports(syncer, service, slices, cluster, nodes, routes)

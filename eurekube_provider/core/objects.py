@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -132,6 +132,11 @@ def pod_addresses(pod: Object) -> set[str]:
 def has_unshared_address(pod: Object, address: str) -> bool:
     """Return whether an address is a pod's own, and not shared with the pod's node."""
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
+
+
+def endpoints_of(slices: Iterable[Object]) -> Iterator[Object]:
+    """Yield the endpoints of EndpointSlices."""
+    return (endpoint for one in slices for endpoint in one.get("endpoints") or ())
 
 
 def endpoint_name(endpoint: Object) -> str:

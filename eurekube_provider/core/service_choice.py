@@ -13,6 +13,7 @@ from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
+    endpoints_of,
     is_external_name,
     is_headless,
     is_terminating,
@@ -179,10 +180,7 @@ def _pod_selector(service: Object) -> Mapping[str, str]:
 def _live_endpoint_names(slices: Iterable[Object]) -> frozenset[str]:
     """Return the names of the pods, or else the addresses, of endpoints that are not terminating."""
     return frozenset(
-        endpoint_name(endpoint)
-        for one in slices
-        for endpoint in one.get("endpoints") or ()
-        if not is_terminating(endpoint)
+        endpoint_name(endpoint) for endpoint in endpoints_of(slices) if not is_terminating(endpoint)
     )
 
 
