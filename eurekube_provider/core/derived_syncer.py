@@ -142,13 +142,10 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
     # An address is chosen for one mode.
     dropped = ("selector", "annotations", *(("advertise", "nodes") if "mode" in own else ()))
     inherited = {key: value for key, value in item["spec"].items() if key not in dropped}
-    application = _expand_template(str(inherited.get("application") or DEFAULT_APPLICATION_TEMPLATE), service)
-    spec = {
-        **inherited,
-        "selector": {"service": name},
-        "application": application,
-        **own,
-    }
+    template = str(inherited.get("application") or DEFAULT_APPLICATION_TEMPLATE)
+    application = template.replace("{service}", name)
+    application = application.replace("{namespace}", service["metadata"]["namespace"])
+    spec = {**inherited, "selector": {"service": name}, "application": application, **own}
     marks = inherited_metadata(item)
     made = {
         "apiVersion": API_VERSION,
@@ -231,11 +228,6 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
                 )
             found["mode"] = said
     return found
-
-
-def _expand_template(template: str, service: Object) -> str:
-    metadata = service["metadata"]
-    return template.replace("{service}", metadata["name"]).replace("{namespace}", metadata["namespace"])
 
 
 def _annotation_error(service: Object, annotation: str, sentence: str) -> ConfigurationError:
