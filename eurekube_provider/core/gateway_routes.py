@@ -75,7 +75,6 @@ def no_http_route_problem(target: TargetService) -> Problem:
 def _candidates_at_gateway(
     target: TargetService, route: Object, parent: Object, gateway: Object, routes: Routes, domain: str
 ) -> Iterator[RouteCandidate]:
-    """Yield one candidate for each listener of a Gateway that a route is attached to."""
     via = f"HTTPRoute {qualified_name(route)} at Gateway {qualified_name(gateway)}"
     address = alphabetically_first_nonlocal_address(
         one.get("value")
@@ -123,7 +122,6 @@ def _candidates_at_gateway(
 
 
 def _unknown_gateway_problem(place: str, routes: Routes) -> Problem:
-    """Return the problem that a Gateway is not known."""
     namespace, _, name = place.partition("/")
     if routes.was_namespace_read(namespace):
         return no_address_problem(
@@ -159,7 +157,6 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
 
 
 def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | None:
-    """Return the problem that a Gateway is not programmed or has no address; None where neither is so."""
     generation = gateway["metadata"].get("generation", 0)
     if not _has_condition_status(
         _conditions_by_type(gateway.get("status") or {}), "Programmed", "True", generation
@@ -220,7 +217,6 @@ def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | N
 
 
 def _gateway_addresses(gateway: Object) -> set[str]:
-    """Return the addresses in a Gateway's status."""
     written = (gateway.get("status") or {}).get("addresses") or ()
     return {str(one["value"]) for one in written if one.get("value")}
 
@@ -303,7 +299,6 @@ def _route_rules(route: Object) -> Iterable[Object]:
 
 
 def _gateway_references(route: Object) -> Iterator[Object]:
-    """Yield the references of a route to Gateways."""
     for one in (route.get("spec") or {}).get("parentRefs") or ():
         if (
             one.get("group", GATEWAY_API_GROUP) == GATEWAY_API_GROUP
@@ -370,7 +365,6 @@ def _host_specificity_sort_key(listener: Object) -> tuple[bool, int]:
 
 
 def _matches_every_request(rule: Object) -> bool:
-    """Return whether a rule matches each request."""
     return not rule.get("matches") or any(
         _path_type_and_value(match) == ("PathPrefix", "/")
         and not any(match.get(one) for one in ("headers", "queryParams", "method"))

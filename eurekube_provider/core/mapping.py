@@ -667,7 +667,6 @@ def _service_instance(
 
 
 def _registered_port_field(syncer: Syncer) -> PortNumberField:
-    """Return which number of a port is registered."""
     if syncer.mode is Mode.POD:
         return "hostPort" if syncer.needs_host_ports else "port"
     return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
@@ -764,7 +763,6 @@ def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
 def _build_metadata(
     zone: str, labels: Mapping[str, str], fixed_metadata: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all metadata of an instance, after checking their values and their total size."""
     metadata = {**({"zone": zone} if zone else {}), **labels, **fixed_metadata}
     check_metadata(metadata)
     return metadata

@@ -143,8 +143,6 @@ class Mirror:
 
 
 class _MirrorReader:
-    """A reader of one EurekaMirror's fields, with their checks."""
-
     def __init__(self, item: Object) -> None:
         self._metadata = item["metadata"]
         self._spec: Mapping[str, Any] = item.get("spec") or {}

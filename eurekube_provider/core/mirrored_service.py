@@ -72,7 +72,6 @@ def mirrored_service_body(
 
 
 def _spec_keys_annotation(mirror: Mirror) -> dict[str, str]:
-    """Return the annotation that lists the keys of the labels and annotations from the mirror's spec."""
     keys = {
         name: sorted(given)
         for name, given in (("labels", mirror.service_labels), ("annotations", mirror.service_annotations))

@@ -221,6 +221,5 @@ def _is_routable(text: str) -> bool:
 
 
 def _shared_addresses(desired: Iterable[Instance]) -> frozenset[str]:
-    """Return the addresses that two or more endpoints have."""
     counts = Counter(one.ip_address for one in desired)
     return frozenset(address for address, count in counts.items() if count > 1)

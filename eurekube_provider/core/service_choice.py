@@ -178,7 +178,6 @@ def _pod_selector(service: Object) -> Mapping[str, str]:
 
 
 def _live_endpoint_names(slices: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the pods, or else the addresses, of endpoints that are not terminating."""
     return frozenset(
         endpoint_name(endpoint) for endpoint in endpoints_of(slices) if not is_terminating(endpoint)
     )

@@ -133,7 +133,6 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         *,
         is_short_lived: bool = False,
     ) -> None:
-        """Update the counts after a key was added to a table or removed from it."""
         keys = self._keys.setdefault(syncer, _SyncerChanges())
         self._total_losses -= keys.loss_count
         counted = keys.left_keys if table is self._left else keys.arrived_keys

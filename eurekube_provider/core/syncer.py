@@ -375,7 +375,6 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 
 
 def _is_in_sync(syncer: Object) -> bool:
-    """Return whether the status has the condition Synced for the current generation."""
     generation = syncer["metadata"].get("generation")
     synced = conditions_of(syncer).get(SyncerCondition.SYNCED, {})
     is_current = generation is not None and synced.get("observedGeneration") == generation
@@ -396,8 +395,6 @@ def selector_of(item: Object | None) -> Selector | None:
 
 
 class _SyncerReader:
-    """A reader of one EurekaSyncer's fields, with their checks."""
-
     def __init__(self, syncer: Object) -> None:
         self._syncer, self._metadata = syncer, syncer["metadata"]
         self._spec: Mapping[str, Any] = syncer.get("spec") or {}
