@@ -30,9 +30,7 @@ unseen is kept for no longer than this time.
 """
 
 LOSS_WINDOW_SECONDS = 60.0
-"""Seconds over which the removals of all the operator's syncers are summed, less the arrivals at the same
-syncers.
-"""
+"""Seconds over which all syncers' removals are summed, less the arrivals at the same syncers."""
 
 MAX_LOSS_SHARE_OF_SYNCER = 0.5
 """The share of a syncer's instances that are UP, above which an unexplained loss is braked."""
@@ -259,9 +257,7 @@ def removes_majority_of_many(up: int, unexplained: int, arriving: int) -> bool:
 
 
 def counts_for_brake(instance: Instance) -> bool:
-    """Return whether the brake counts an instance: all but a Service's addresses at nodes, which come and
-    go.
-    """
+    """Return whether the brake counts an instance: all but those at further nodes, which come and go."""
     return NODE_KEY not in instance.metadata
 
 

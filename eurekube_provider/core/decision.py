@@ -57,9 +57,7 @@ NEXT_OWNER_POLL_SECONDS = 0.1
 """Seconds until the next decision while the desired instances of another syncer are not known."""
 
 REPLICATION_WAIT_SECONDS = 5.0
-"""Seconds until the next decision while servers may not have told each other of a change; usually they
-need half a second.
-"""
+"""Seconds until the next decision while servers tell each other of a change, mostly in half a second."""
 
 BLOCKED_RECHECK_SECONDS = 20.0
 """Seconds until the next decision for a syncer that is blocked by something whose end no event reports."""
@@ -257,9 +255,7 @@ class SyncerSituation:
 
     @property
     def instances_not_desired_up(self) -> list[Instance]:
-        """The syncer's instances that are not desired as UP: their removal may depend on whether their pods
-        ended.
-        """
+        """The instances that are not desired as UP: their removal may depend on whether their pods ended."""
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
         up = self.desired.keys - down
         return [one for one in self.all_instances if one.key not in up]
@@ -613,9 +609,7 @@ class _StepsDraft:
 
 
 def _endpoint_without_cluster(one: Instance) -> tuple[str, str, str]:
-    """Return the endpoint of an instance (application, id and IP address) without the cluster's name in
-    the id.
-    """
+    """Return the endpoint of an instance: application, id without the cluster's name, and IP address."""
     return one.application, id_without_cluster(one.instance_id), one.ip_address
 
 

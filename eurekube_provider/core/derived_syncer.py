@@ -32,9 +32,7 @@ SYNCER_KIND = "EurekaSyncer"
 API_VERSION = "eurekube.io/v1alpha1"
 
 DERIVED_FROM_LABEL = "eurekube.io/derived-from"
-"""The label of a derived syncer with the name of its namespace's syncer, for people; code goes by the owner
-reference.
-"""
+"""The label of a derived syncer with the name of its namespace's syncer, for people alone."""
 
 SYNC_ANNOTATION = "eurekube.io/sync"
 """The annotation of a Service: ``pod``, ``service`` or ``"true"`` to join, ``"false"`` to opt out."""
@@ -172,9 +170,7 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
 
 
 def inherited_metadata(item: Object) -> dict[str, dict[str, str]]:
-    """Return the labels and annotations of a syncer that its derived syncers inherit, by ``labels`` and
-    ``annotations``.
-    """
+    """Return the ``labels`` and ``annotations`` of a syncer that its derived syncers inherit."""
     metadata = item["metadata"]
     return {
         kind: {key: value for key, value in (metadata.get(kind) or {}).items() if key == inherited}

@@ -277,9 +277,7 @@ def _shared_host_problem(
 
 
 def _may_serve_host(route: Object, host: str, gateway: Object, listener: Object) -> bool:
-    """Return whether a route may serve a host at a listener; not where the listener takes routes of its own
-    namespace alone.
-    """
+    """Return whether a listener may take a route for a host, by its namespace, parents and host names."""
     source = ((listener.get("allowedRoutes") or {}).get("namespaces") or {}).get("from") or "Same"
     is_near = route["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     return (
@@ -357,9 +355,7 @@ def _includes_host(served: str, host: str) -> bool:
 
 
 def _host_specificity_sort_key(listener: Object) -> tuple[bool, int]:
-    """Return the sort key of a listener's host name: a name comes after a wildcard, a longer one after a
-    shorter one.
-    """
+    """Return the sort key of a listener's host name: wildcards first, then names, the longer ones later."""
     name = str(listener.get("hostname") or "")
     return bool(name) and not name.startswith("*"), len(name)
 
@@ -420,9 +416,7 @@ def _conditions_by_type(item: Object) -> dict[str, Mapping[str, Any]]:
 def _has_condition_status(
     conditions: Mapping[str, Mapping[str, Any]], name: str, status: str, generation: int | None = None
 ) -> bool:
-    """Return whether a condition has a status; with ``generation``, only if it was observed at that
-    generation or later.
-    """
+    """Return whether a condition has a status, observed at ``generation`` or later where that is given."""
     found = conditions.get(name, {})
     is_current = generation is None or found.get("observedGeneration", generation) >= generation
     return found.get("status") == status and is_current

@@ -37,9 +37,7 @@ space between them.
 """
 
 INCARNATION_KEY = "eurekube.incarnation"
-"""Metadata key: the mark of one creation of a stack's registration; a removal takes only the creation that
-it means.
-"""
+"""Metadata key: one creation of a stack's registration; a removal takes only the creation that it means."""
 
 NODE_KEY = "eurekube.node"
 """Metadata key: the node of an additional instance of a Service, which is registered at several nodes."""
@@ -198,16 +196,12 @@ def pod_and_namespace_of_id(instance_id: str) -> tuple[str, str]:
 
 
 def cluster_part_of_id(application: str, cluster: str) -> str:
-    """Return the part that all ids of an application have in common if they were made with this name of
-    the cluster.
-    """
+    """Return the part that all ids of an application have that were made with this name of the cluster."""
     return f".{cluster}:{application.lower()}:"
 
 
 def id_without_cluster(instance_id: str) -> str:
-    """Return an id without the cluster's name, so that ids of one endpoint under several names of the
-    cluster are equal.
-    """
+    """Return an id without the cluster's name, by which ids of one endpoint under several names are equal."""
     place, *rest = instance_id.rsplit(":", 2)
     return ":".join([place.rpartition(".")[0], *rest])
 

@@ -89,9 +89,7 @@ class LeaseNotes:
         )
 
     def with_watched_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
-        """Return the notes with these watched namespaces, or all if none is given; others become dropped
-        ones.
-        """
+        """Return the notes with these watched namespaces, for none with all; others become dropped ones."""
         before = dict.fromkeys((*self.watched_namespaces, *self.dropped_namespaces))
         dropped_namespaces = tuple(
             one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES)

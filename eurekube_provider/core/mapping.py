@@ -505,9 +505,7 @@ def _ports_without_host_port_field(endpoint_slice: Object) -> object:
 
 
 def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: Object) -> bool:
-    """Return whether the pods of an EndpointSlice have the port that callers use, with or without a host
-    port.
-    """
+    """Return whether an EndpointSlice has the port that callers use, with or without a host port."""
     packed = port if is_managed_by_kubernetes(endpoint_slice) else syncer.port
     chosen = choose_ports(endpoint_slice.get("ports"), packed, syncer.secure_port, "")
     return not isinstance(chosen, Problem)
@@ -534,9 +532,7 @@ def _describe_endpoints_without_port(
 def _describe_missing_further_ports(
     service: str, parts: Collection[tuple[Object, SliceMapping]]
 ) -> list[str]:
-    """Return sentences on the metadata and health checks that instances lack because their EndpointSlices
-    lack a port.
-    """
+    """Return sentences on metadata and health checks that are left out since EndpointSlices lack a port."""
     lacking = [part.ports.missing_phrases for _, part in parts if part.ports is not None and part.instances]
     sentences = []
     for name in dict.fromkeys(chain.from_iterable(lacking)):
@@ -680,9 +676,7 @@ def _places_and_ports(
     nodes: Iterable[Object] | None,
     routes: Routes | None,
 ) -> tuple[Sequence[tuple[str, Address]], Ports] | Problem:
-    """Return the addresses of a whole Service, with node ports each with the name of its node, and its
-    ports.
-    """
+    """Return the addresses of a whole Service, with node ports each after its node's name, and its ports."""
     if syncer.needs_routes:
         routed = routed_address(syncer, service, routes, cluster.domain)
         if isinstance(routed, Problem):
@@ -754,9 +748,7 @@ def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[
 
 
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
-    """Return the metadata that win over labels and zones: the spec's values, and Eurekube's own over
-    those.
-    """
+    """Return the metadata that win over labels and zones: the spec's, and Eurekube's own over those."""
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
@@ -769,9 +761,7 @@ def _build_metadata(
 
 
 def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
-    """Return the metadata from a Service's labels and annotations, and sentences on annotations that
-    cannot be metadata.
-    """
+    """Return the metadata from a Service's labels and annotations, and sentences on unfit annotations."""
     found = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     unfit = []
     annotations = service["metadata"].get("annotations") or {}

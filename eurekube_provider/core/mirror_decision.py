@@ -123,9 +123,7 @@ class MirrorSituation:
 
     @property
     def unlisted_ids(self) -> list[str]:
-        """The ids of instances that have endpoints and that Eureka does not list: Eureka is asked whether
-        they ended.
-        """
+        """The ids of instances with endpoints that Eureka does not list, and that it is asked about."""
         if self.is_eureka_silent:
             return []
         return find_unlisted_ids(
@@ -328,9 +326,7 @@ def _foreign_endpoint_problems(situation: MirrorSituation, verdict: GuardVerdict
 
 
 def _long_held_problems(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
-    """Return the problems of endpoints that the brake keeps beyond ``holdSeconds``, with what each waits
-    for.
-    """
+    """Return the problems of endpoints that the brake keeps beyond ``holdSeconds``: what each waits for."""
     application, found = situation.application, []
     if count := len(verdict.braked_ids):
         found.append(

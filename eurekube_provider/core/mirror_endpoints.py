@@ -127,9 +127,7 @@ def mirrored_endpoints(
     policy: AddressPolicy,
     host_lookups: Mapping[str, HostLookup],
 ) -> MappedEndpoints:
-    """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
-    others.
-    """
+    """Map an application's instances to endpoints; one that cannot be mirrored does not hinder the others."""
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
     listed_ids: set[str] = set()

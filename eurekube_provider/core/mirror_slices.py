@@ -169,9 +169,7 @@ def _place_endpoints(
 
 
 def slice_group(item: Object) -> EndpointGroup:
-    """Return a slice's address family and ports; a group that no mirror makes if somebody changed a port's
-    protocol.
-    """
+    """Return a slice's family and ports; a group that no mirror makes if a port's protocol was changed."""
     ports = tuple(
         (str(one.get("name") or ""), int(one.get("port") or 0), str(one.get("appProtocol") or ""))
         if one.get("protocol") in (None, "TCP")
@@ -182,16 +180,12 @@ def slice_group(item: Object) -> EndpointGroup:
 
 
 def slice_source(item: Object) -> str:
-    """Return the URLs of the servers that listed a slice's endpoints; empty where they are not written
-    down.
-    """
+    """Return the URLs of the servers that listed a slice's endpoints; empty where none are written down."""
     return str((item["metadata"].get("annotations") or {}).get(SOURCE_ANNOTATION) or "")
 
 
 def endpoints_in_slices(slices: Iterable[Object]) -> list[MirrorEndpoint]:
-    """Return the endpoints in the mirror's slices; an endpoint that somebody else wrote has no instance
-    id.
-    """
+    """Return the endpoints in the mirror's slices; one that somebody else wrote has no instance id."""
     return [
         MirrorEndpoint(
             group,
@@ -231,9 +225,7 @@ def _endpoint_body(one: MirrorEndpoint, *, has_zone_hints: bool) -> dict[str, An
 
 
 def _has_metadata(item: Object, slice_metadata: SliceMetadata) -> bool:
-    """Return whether a slice has the labels, annotations and owner that it should; further ones do not
-    matter.
-    """
+    """Return whether a slice has its labels, annotations and owner; further ones do not matter."""
     metadata = item["metadata"]
     return (
         dict(slice_metadata.labels).items() <= (metadata.get("labels") or {}).items()

@@ -81,9 +81,7 @@ def _spec_keys_annotation(mirror: Mirror) -> dict[str, str]:
 
 
 def _spec_keys_before(service: Object) -> Mapping[str, Collection[str]]:
-    """Return the keys of labels and annotations that the spec gave before, from an annotation that anyone
-    may have changed.
-    """
+    """Return the labels' and annotations' keys that the spec gave before; anyone may have edited them."""
     written = (service["metadata"].get("annotations") or {}).get(SPEC_KEYS_ANNOTATION)
     with suppress(ValueError, RecursionError):
         found = json.loads(written or "{}")
@@ -130,9 +128,7 @@ def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_cluster_ip_of_form(service: Object, form: MirrorForm) -> bool:
-    """Return whether a mirror's Service has a cluster IP, or none, as its form wants; this cannot be
-    changed later.
-    """
+    """Return whether a Service has a cluster IP, or none, as its form wants; that cannot be changed later."""
     is_headless = (service.get("spec") or {}).get("clusterIP") == "None"
     return is_headless is (form is MirrorForm.HEADLESS)
 

@@ -95,9 +95,7 @@ def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> Eureka
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """The data centre of an instance. A data centre other than ``MyOwn`` is read and kept, and never
-    written.
-    """
+    """The data centre of an instance; one other than ``MyOwn`` is read and kept, and never written."""
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -149,9 +147,7 @@ class Instance:
     key: InstanceKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Normalise the names, and refuse names with which the instance could be registered but never read
-        or removed.
-        """
+        """Normalise the names, and refuse those by which an instance could never be read or removed."""
         if (not self.application or "/" in self.application) and not self.unreadable:
             raise InvalidInstance("application", f"{self.application!r} must be a name without a slash")
         if (not self.instance_id or "/" in self.instance_id) and not self.unreadable:
@@ -190,9 +186,7 @@ class Instance:
 
     @property
     def is_leaving(self) -> bool:
-        """True if the instance has Eurekube's mark of a drain: Eurekube set OUT_OF_SERVICE, and not a
-        person.
-        """
+        """True if the instance has the mark of a drain: Eurekube, and no person, set OUT_OF_SERVICE."""
         return "eurekube.leaving" in self.metadata
 
     @property
@@ -222,16 +216,12 @@ class Instance:
 
     @property
     def written_at_ms(self) -> int:
-        """The time, in ms, when the contents were written, by their writer's clock; 0 where it is not
-        known.
-        """
+        """The time, in ms, when the contents were written, by the writer's clock; 0 where it is not known."""
         return self.last_dirty_timestamp_ms or 0
 
     @property
     def is_overridden(self) -> bool:
-        """True if a person (or a tool on their behalf) set an override, which hides the status that the
-        instance registered.
-        """
+        """True if a person, or a tool of theirs, set an override, which hides the registered status."""
         return self.overridden_status is not Status.UNKNOWN
 
     @property
@@ -260,9 +250,7 @@ _PARTS_OF_ONE_INSTANCE = (
 
 
 def share_equal_parts(instance: Instance, known: Instance | None) -> None:
-    """Have a new instance hold the objects of an equal field of a known version, so that they are in memory
-    once.
-    """
+    """Have a new instance hold a known version's objects in equal fields: they are in memory once."""
     if known is None or known is instance:
         return
     for name in _PARTS_OF_ONE_INSTANCE:

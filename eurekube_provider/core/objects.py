@@ -77,26 +77,20 @@ def parse_api_time(text: object) -> datetime | None:
 
 
 def mirror_allowed_to_attach(service: Object) -> str | None:
-    """Return the mirror that may add EndpointSlices to a Service, by the Service's annotation; None for
-    none.
-    """
+    """Return the mirror that may add EndpointSlices to a Service, by its annotation; None for none."""
     found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_MIRROR_ANNOTATION)
     return found
 
 
 def is_managed_by_kubernetes(endpoint_slice: Object) -> bool:
-    """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints to another
-    one.
-    """
+    """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints."""
     return (endpoint_slice["metadata"].get("labels") or {}).get(
         SLICE_MANAGED_BY_LABEL
     ) == KUBERNETES_SLICE_MANAGER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:
-    """Return the conditions in an object's status, by type, without those that its CRD's defaults put
-    there.
-    """
+    """Return the conditions in an object's status, by type, but for those of its CRD's defaults."""
     written = (item.get("status") or {}).get("conditions") or ()
     return {one["type"]: one for one in written if one.get("reason") != AWAITING_OPERATOR_REASON}
 
@@ -145,9 +139,7 @@ def endpoint_name(endpoint: Object) -> str:
 
 
 def is_external_name(service: Object) -> bool:
-    """Return whether a Service is only a DNS name (ExternalName): EndpointSlices left from an earlier type
-    do not count.
-    """
+    """Return whether a Service is only a DNS name: EndpointSlices of an earlier type do not count."""
     return (service.get("spec") or {}).get("type") == "ExternalName"
 
 

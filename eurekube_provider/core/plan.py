@@ -35,9 +35,7 @@ class Policy(StrEnum):
     """Register, update and deregister."""
 
     UPSERT_ONLY = "UpsertOnly"
-    """Register and update; an instance that is no longer desired is not removed, and lapses without
-    renewals.
-    """
+    """Register and update; what is no longer desired is not removed, and lapses without renewals."""
 
 
 class Action(StrEnum):
@@ -53,9 +51,7 @@ class Action(StrEnum):
 
 
 class RefusalReason(StrEnum):
-    """The reasons for which a desired instance is left alone; the names are those of the syncer's
-    conditions.
-    """
+    """The reasons for which a desired instance is left alone, named as the syncer's conditions."""
 
     CONFLICT = "Conflict"
     """Another owner has an instance under this id."""
@@ -129,9 +125,7 @@ def self_registration_remedy(actual: Instance) -> str:
 
 
 def describe_owner(actual: Instance) -> str:
-    """Return the end of a clause that names an instance's owner, such as ``belongs to ...``; safe to
-    print.
-    """
+    """Return the end of a clause that names an instance's owner, such as ``belongs to ...``; printable."""
     if actual.unreadable and not actual.owner:
         return f"cannot be read ({printable(actual.unreadable)})"
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
@@ -387,9 +381,7 @@ def _needs_no_status_change(want: Instance, have: Instance) -> bool:
 
 
 def _is_out_of_service_by_eurekube(have: Instance) -> bool:
-    """Return whether Eurekube's OUT_OF_SERVICE overrides the instance's status, which may be the next
-    pod's already.
-    """
+    """Return whether Eurekube's OUT_OF_SERVICE hides the status, which may be the next pod's already."""
     return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
@@ -437,9 +429,7 @@ def _as_next_owner_wants(want: Instance, have: Instance) -> Instance:
 
 
 def _call_address(instance: Instance) -> tuple[str, str, int]:
-    """Return the address at which callers of an application reach an instance: application, IP address and
-    port.
-    """
+    """Return the address at which callers reach an instance: application, IP address and port."""
     return (instance.application, instance.ip_address, instance.port.number)
 
 

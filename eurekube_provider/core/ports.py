@@ -136,9 +136,7 @@ def has_tcp_port(ports: Iterable[Object], wanted: PortReference | None) -> bool:
 
 
 def with_target_ports(ports: Iterable[Object]) -> list[Object]:
-    """Return a Service's ports with their target port in the pods, a number or a name, in place of their
-    number.
-    """
+    """Return a Service's ports with their target port, a number or a name, in place of their number."""
     return [{**item, "port": item.get("targetPort") or item.get("port")} for item in ports]
 
 

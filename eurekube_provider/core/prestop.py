@@ -22,9 +22,7 @@ DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
 """Kubernetes' default of a Deployment's ``progressDeadlineSeconds``."""
 
 SLEEP_COMMAND_PATTERN = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
-"""A ``sleep`` in a shell command, after the start or a separator, with the group ``times`` for its
-durations.
-"""
+"""A ``sleep`` in a shell command, at the start or after a separator; ``times`` are its durations."""
 
 _SLEEP_TIME_PATTERN = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -83,9 +81,7 @@ def early_ending_sidecars(pod_spec: Object) -> Sequence[Object]:
 
 
 def _keeps_serving_during_prestop(hook: Object) -> bool:
-    """Return whether a container with this preStop, or none, keeps serving while the preStop runs, until
-    SIGTERM.
-    """
+    """Return whether a container with this preStop, or none, serves while it runs, until SIGTERM."""
     command: Sequence[str] = (hook.get("exec") or {}).get("command") or ()
     is_sleep = len(command) > 1 and command[0].rpartition("/")[2] == "sleep"
     is_istio = len(command) > 1 and command[0].rpartition("/")[2] == "pilot-agent" and command[-1] == "drain"
@@ -99,9 +95,7 @@ def grace_period_seconds(pod_spec: Object) -> int:
 
 
 def prestop_sleep_seconds(container: Object) -> int:
-    """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 where it
-    does neither.
-    """
+    """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 for neither."""
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)

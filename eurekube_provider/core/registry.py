@@ -164,9 +164,7 @@ class RegistryServer:
 
     @property
     def is_in_or_near_self_preservation(self) -> bool | None:
-        """True if the server is in self-preservation, or would be with one renewal less; None where it is
-        not known.
-        """
+        """True if it is in self-preservation, or would be with one renewal less; None for unknown."""
         if self.renewals_last_minute is None or self.renewals_threshold is None:
             return None
         return self.renewals_last_minute <= self.renewals_threshold
@@ -245,9 +243,7 @@ class Registry(Protocol):
         """Return the names of the clusters whose syncers have instances."""
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
-        them.
-        """
+        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts."""
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read instances that another replica may have changed so recently that no list shows the change yet.
