@@ -20,7 +20,14 @@ from eurekube_provider.core.enforcement import (
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.model import Instance, InstanceKey, Status, same_contents_but_status
+from eurekube_provider.core.model import (
+    EurekaLease,
+    Instance,
+    InstanceKey,
+    Port,
+    Status,
+    same_contents_but_status,
+)
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 
@@ -362,10 +369,10 @@ def describe_differences(want: Instance, have: Instance) -> list[str]:
 
 def _format_value(value: object) -> object:
     """Return a field's value for people; ports and leases in short form."""
-    if hasattr(value, "number"):
-        return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]
-    if hasattr(value, "duration_seconds"):
-        return f"{value.renewal_interval_seconds}/{value.duration_seconds} s"  # type: ignore[attr-defined]
+    if isinstance(value, Port):
+        return f"{value.number}{'' if value.enabled else ' (disabled)'}"
+    if isinstance(value, EurekaLease):
+        return f"{value.renewal_interval_seconds}/{value.duration_seconds} s"
     return value or "(none)"
 
 

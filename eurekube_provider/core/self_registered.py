@@ -88,13 +88,13 @@ def find_self_registered_instances(
         at_place = [one for one in here if one.port.number == want.port.number]
         is_own = (pod, address) in own and address not in shared
         of_name = [*by_name.get(pod, ()), *by_name.get(f"{pod}/{namespace}", ())]
-        self_registered_by_key = [
+        candidates = [
             *at_place,
             *(one for one in here if is_own and one.status is Status.UP),
             *(one for one in of_name if one.status is Status.UP and _name_proves_pod(one, pod, address)),
         ]
-        if self_registered_by_key:
-            found[want.key] = self_registered_by_key[0]
+        if candidates:
+            found[want.key] = candidates[0]
     return found
 
 
