@@ -393,7 +393,7 @@ def _pod_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
-    parts: dict[str, tuple[Object, SliceMapping]] = {}
+    parts: dict[str, SliceMapping] = {}
     addressed, left_out = keep_first_address_family(service, slices)
     without_host_port: list[Object] = []
     for endpoint_slice in addressed:
@@ -401,8 +401,8 @@ def _pod_instances(
             without_host_port.append(endpoint_slice)
             continue
         name = endpoint_slice["metadata"]["name"]
-        known_slice, part = known.get(name, (None, EMPTY_SLICE_MAPPING))
-        if known_slice is not endpoint_slice:
+        part = known.get(name, EMPTY_SLICE_MAPPING)
+        if part.endpoint_slice is not endpoint_slice:
             part = _slice_instances(
                 syncer,
                 port if is_managed_by_kubernetes(endpoint_slice) else syncer.port,
@@ -415,7 +415,7 @@ def _pod_instances(
                 labels_of_pod,
                 part,
             )
-        parts[name] = (endpoint_slice, part)
+        parts[name] = part
         if part.ports is None and syncer.needs_host_ports and _slice_has_port(syncer, port, endpoint_slice):
             without_host_port.append(endpoint_slice)
         if instances.keys().isdisjoint(part.instances):
@@ -433,13 +433,12 @@ def _pod_instances(
     kept = _live_pods_without_host_port(without_host_port, instances) if without_host_port else {}
     if count := sum([not one.address for one in kept.values()]):
         left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
-    ports = [
-        _ports_without_host_port_field(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)
-    ]
+    packed = [part.endpoint_slice for part in parts.values() if is_managed_by_kubernetes(part.endpoint_slice)]
+    ports = list(map(_ports_without_host_port_field, packed))
     are_different = any(one != ports[0] for one in ports)
     others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
     lacks_port = len(others) < len(problems)
-    if lacks_port and any(part.ports for _, part in parts.values()):
+    if lacks_port and any(part.ports for part in parts.values()):
         # Of another application behind the Service, say.
         wanted = f"the TCP port {port}" if port is not None else "a TCP port"
         wanted = f"a hostPort for {wanted}" if syncer.needs_host_ports else wanted
@@ -511,29 +510,23 @@ def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: 
     return not isinstance(chosen, Problem)
 
 
-def _describe_endpoints_without_port(
-    service: str, wanted: str, parts: Collection[tuple[Object, SliceMapping]]
-) -> list[str]:
+def _describe_endpoints_without_port(service: str, wanted: str, parts: Collection[SliceMapping]) -> list[str]:
     """Return a sentence with the number of endpoints that lack the port which callers use; none if none
     does.
 
     :param wanted: the port, in words.
     """
-    served = {endpoint_name(endpoint) for one, part in parts if part.ports for endpoint in one["endpoints"]}
+    served = set(map(endpoint_name, endpoints_of(one.endpoint_slice for one in parts if one.ports)))
     count = sum(
         not is_terminating(endpoint) and endpoint_name(endpoint) not in served
-        for one, part in parts
-        if not part.ports
-        for endpoint in one["endpoints"]
+        for endpoint in endpoints_of(one.endpoint_slice for one in parts if not one.ports)
     )
     return [f"{format_count(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
 
 
-def _describe_missing_further_ports(
-    service: str, parts: Collection[tuple[Object, SliceMapping]]
-) -> list[str]:
+def _describe_missing_further_ports(service: str, parts: Collection[SliceMapping]) -> list[str]:
     """Return sentences on metadata and health checks that are left out since EndpointSlices lack a port."""
-    lacking = [part.ports.missing_phrases for _, part in parts if part.ports is not None and part.instances]
+    lacking = [one.ports.missing_phrases for one in parts if one.ports is not None and one.instances]
     sentences = []
     for name in dict.fromkeys(chain.from_iterable(lacking)):
         which = "the" if all(name in missing for missing in lacking) else "some"
@@ -557,7 +550,7 @@ def _slice_instances(
     offered, registered = endpoint_slice.get("ports"), _registered_port_field(syncer)
     ports = choose_ports(offered, port, syncer.secure_port, where, registered)
     if isinstance(ports, Problem):
-        return SliceMapping({}, {ports: None}, frozenset())
+        return SliceMapping(endpoint_slice, {}, {ports: None}, frozenset())
     ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
     of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
@@ -606,6 +599,7 @@ def _slice_instances(
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return SliceMapping(
+        endpoint_slice,
         instances,
         problems,
         frozenset(terminating_ids),

@@ -21,6 +21,7 @@ class SliceMapping:
     :param instances_of_endpoints: the instance of each of these endpoints, in the same order.
     """
 
+    endpoint_slice: Object
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating_ids: frozenset[str]
@@ -37,13 +38,13 @@ class SliceMapping:
         return dict(zip(ids, self.instances_of_endpoints, strict=True))
 
 
-EMPTY_SLICE_MAPPING = SliceMapping({}, {}, frozenset())
+EMPTY_SLICE_MAPPING = SliceMapping({}, {}, {}, frozenset())
 
 MAX_CACHED_ZONES = 64
 """The number of zones of a Service's endpoints up to which their metadata are cached."""
 
-SliceMappingsByName = Mapping[str, tuple[Object, SliceMapping]]
-"""By name of an EndpointSlice, the slice and its mapping."""
+SliceMappingsByName = Mapping[str, SliceMapping]
+"""The mappings of EndpointSlices, by the slices' names."""
 
 ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
 """A zone, and the metadata that are made from ports."""
