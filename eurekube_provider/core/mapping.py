@@ -35,7 +35,7 @@ from eurekube_provider.core.identity import (
     pod_instance_id,
     service_part_of_id,
 )
-from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping, ZoneAndPorts
+from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.networks import check_unambiguous_address
 from eurekube_provider.core.objects import (
@@ -390,6 +390,19 @@ def _pod_instances(
     known, before_by_zone = mapped.lookup(where, context) if mapped is not None else ({}, {})
     fixed_metadata = _fixed_metadata(syncer, cluster)
     metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
+
+    def metadata_of(pod: str, zone: str, ports: Ports) -> Mapping[str, str]:
+        if pod and labels_of_pod is not None:
+            of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+            return _build_metadata(
+                zone, {**service_metadata, **of_pod, **dict(ports.metadata)}, fixed_metadata
+            )
+        metadata = metadata_by_zone.get((zone, ports.metadata))
+        if metadata is None:
+            metadata = _build_metadata(zone, {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
+            metadata_by_zone[zone, ports.metadata] = metadata
+        return metadata
+
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
@@ -409,10 +422,7 @@ def _pod_instances(
                 endpoint_slice,
                 where,
                 cluster,
-                service_metadata,
-                fixed_metadata,
-                metadata_by_zone,
-                labels_of_pod,
+                metadata_of,
                 part,
             )
         parts[name] = part
@@ -540,10 +550,7 @@ def _slice_instances(
     endpoint_slice: Object,
     service: str,
     cluster: Cluster,
-    service_metadata: Mapping[str, str],
-    fixed_metadata: Mapping[str, str],
-    metadata_by_zone: dict[ZoneAndPorts, Mapping[str, str]],
-    labels_of_pod: FindLabelsOfPod | None,
+    metadata_of: Callable[[str, str, Ports], Mapping[str, str]],
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
@@ -552,7 +559,6 @@ def _slice_instances(
     if isinstance(ports, Problem):
         return SliceMapping(endpoint_slice, {}, {ports: None}, frozenset())
     ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
-    of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
@@ -578,20 +584,10 @@ def _slice_instances(
         ready = is_ready(endpoint)
         if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
             continue
-        zone = endpoint.get("zone") or ""
         try:
             # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
             check_instance_id(instance_id)
-            if pod and labels_of_pod is not None:
-                of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata: Mapping[str, str] = _build_metadata(
-                    zone, {**service_metadata, **of_pod, **of_ports}, fixed_metadata
-                )
-            elif (zone, ports.metadata) in metadata_by_zone:
-                metadata = metadata_by_zone[zone, ports.metadata]
-            else:
-                metadata = _build_metadata(zone, {**service_metadata, **of_ports}, fixed_metadata)
-                metadata_by_zone[zone, ports.metadata] = metadata
+            metadata = metadata_of(pod, endpoint.get("zone") or "", ports)
             instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
             mapped_endpoints.append(endpoint)

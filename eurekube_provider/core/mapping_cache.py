@@ -46,10 +46,7 @@ MAX_CACHED_ZONES = 64
 SliceMappingsByName = Mapping[str, SliceMapping]
 """The mappings of EndpointSlices, by the slices' names."""
 
-ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
-"""A zone, and the metadata that are made from ports."""
-
-MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
+MetadataByZone = Mapping[tuple[str, tuple[tuple[str, str], ...]], Mapping[str, str]]
 """Metadata of instances, by zone and by the metadata that are made from ports."""
 
 
