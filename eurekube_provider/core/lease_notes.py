@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -69,21 +69,17 @@ class LeaseNotes:
     cluster_name: str = ""
     previous_cluster_names: tuple[str, ...] = ()
     watched_namespaces: tuple[str, ...] = ()
-    server_notes: tuple[ServerNote, ...] = field(default=())
+    server_notes: tuple[ServerNote, ...] = ()
     dropped_namespaces: tuple[str, ...] = ()
     is_cluster_name_given: bool = False
-
-    @property
-    def all_cluster_names(self) -> tuple[str, ...]:
-        """All names that the cluster has had, the latest first."""
-        return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_cluster_names))))
 
     def with_cluster_name(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
         """Return the notes with ``name`` as the cluster's name, and its earlier names as previous ones.
 
         :param others: former names that a person gives.
         """
-        before = dict.fromkeys(one for one in (*self.all_cluster_names, *others) if one != name)
+        names = (self.cluster_name, *self.previous_cluster_names, *others)
+        before = dict.fromkeys(one for one in names if one not in ("", name))
         return replace(
             self, cluster_name=name, previous_cluster_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES]
         )

@@ -420,8 +420,14 @@ def plan_takeover(former: Iterable[Instance], owner: str) -> tuple[Change, ...]:
     """Return the changes that make ``owner`` the owner of instances it had under another name, otherwise
     unchanged: later plans change the rest.
     """
-    owned = ((replace(have, metadata={**have.metadata, OWNER_KEY: owner}), have) for have in former)
-    return tuple([Change(Action.UPDATE, want, have, adopts=True) for want, have in owned])
+    return tuple(
+        [
+            Change(
+                Action.UPDATE, replace(have, metadata={**have.metadata, OWNER_KEY: owner}), have, adopts=True
+            )
+            for have in former
+        ]
+    )
 
 
 def removal_of_dead_registration(dead: Instance) -> Change:

@@ -201,7 +201,7 @@ class Figures:
     failed_renewals: int = 0
     overdue_seconds: float = 0.0
     refused_instances: int = 0
-    renewed_for_stacks: Sequence[Instance] = field(default=())
+    renewed_for_stacks: Sequence[Instance] = ()
 
 
 class RegistryListener(Protocol):
