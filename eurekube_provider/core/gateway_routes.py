@@ -6,8 +6,7 @@ most specific one of its port, and the rules of all HTTPRoutes with that host ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from eurekube_provider.core.objects import Object, qualified_name
 from eurekube_provider.core.problem import Problem
@@ -144,10 +143,9 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
     ]
     generation = route["metadata"].get("generation", 0)
     for one in of_parent:
-        conditions = _conditions_by_type(one)
-        is_served = _has_condition_status(conditions, "Accepted", "True", generation)
-        is_whole = not _has_condition_status(conditions, "PartiallyInvalid", "True")
-        if is_served and is_whole and not _has_condition_status(conditions, "ResolvedRefs", "False"):
+        is_served = _has_condition_status(one, "Accepted", "True", generation)
+        is_whole = not _has_condition_status(one, "PartiallyInvalid", "True")
+        if is_served and is_whole and not _has_condition_status(one, "ResolvedRefs", "False"):
             return None
     return no_address_problem(
         f"Gateway {place} has not accepted HTTPRoute {qualified_name(route)} as it stands (conditions "
@@ -158,9 +156,7 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
 
 def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | None:
     generation = gateway["metadata"].get("generation", 0)
-    if not _has_condition_status(
-        _conditions_by_type(gateway.get("status") or {}), "Programmed", "True", generation
-    ):
+    if not _has_condition_status(gateway.get("status") or {}, "Programmed", "True", generation):
         missing = "is not Programmed as it stands"
     elif not address:
         missing = "has no address in its status"
@@ -202,12 +198,9 @@ def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | N
     """Return the problem that a Gateway does not serve a listener at this moment; None where it does."""
     via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     written = (gateway.get("status") or {}).get("listeners") or ()
-    conditions = next(
-        (_conditions_by_type(one) for one in written if one.get("name") == listener["name"]), {}
-    )
+    status: Object = next((one for one in written if one.get("name") == listener["name"]), {})
     if any(
-        _has_condition_status(conditions, each, "False")
-        for each in ("Accepted", "Programmed", "ResolvedRefs")
+        _has_condition_status(status, each, "False") for each in ("Accepted", "Programmed", "ResolvedRefs")
     ):
         return no_address_problem(
             f"the {via} is not served (conditions Accepted, Programmed and ResolvedRefs in its status)",
@@ -409,14 +402,8 @@ def _is_target_backend(backend: Object, namespace: str, target: TargetService) -
     )
 
 
-def _conditions_by_type(item: Object) -> dict[str, Mapping[str, Any]]:
-    return {one["type"]: one for one in item.get("conditions") or ()}
-
-
-def _has_condition_status(
-    conditions: Mapping[str, Mapping[str, Any]], name: str, status: str, generation: int | None = None
-) -> bool:
+def _has_condition_status(item: Object, name: str, status: str, generation: int | None = None) -> bool:
     """Return whether a condition has a status, observed at ``generation`` or later where that is given."""
-    found = conditions.get(name, {})
+    found: Object = next((one for one in item.get("conditions") or () if one["type"] == name), {})
     is_current = generation is None or found.get("observedGeneration", generation) >= generation
     return found.get("status") == status and is_current
