@@ -261,10 +261,6 @@ def _slice_body(
     *,
     has_zone_hints: bool,
 ) -> dict[str, Any]:
-    ports = [
-        {"name": port, "port": number, "protocol": "TCP"} | ({"appProtocol": above} if above else {})
-        for port, number, above in group.ports
-    ]
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -276,12 +272,18 @@ def _slice_body(
             "ownerReferences": [dict(slice_metadata.owner_reference)],
         },
         "addressType": group.family,
-        "ports": ports,
+        "ports": [port_body(*port) for port in group.ports],
         "endpoints": [
             _endpoint_body(one, has_zone_hints=has_zone_hints)
             for one in sorted(endpoints, key=lambda each: each.address)
         ],
     }
+
+
+def port_body(name: str, number: int, app_protocol: str) -> dict[str, Any]:
+    """Return a port of an EndpointSlice, or of a Service, as the API's JSON."""
+    body: dict[str, Any] = {"name": name, "port": number, "protocol": "TCP"}
+    return {**body, "appProtocol": app_protocol} if app_protocol else body
 
 
 def _take_free_slice_name(service: str, group: EndpointGroup, names: set[str]) -> str:

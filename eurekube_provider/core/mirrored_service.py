@@ -14,10 +14,9 @@ from eurekube_provider.core.mirror import (
     SPEC_KEYS_ANNOTATION,
     Mirror,
     MirrorForm,
-    ServicePort,
 )
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
-from eurekube_provider.core.mirror_slices import SliceMetadata
+from eurekube_provider.core.mirror_slices import SliceMetadata, port_body
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_SLICE_MANAGER,
@@ -38,12 +37,7 @@ def mirrored_service_ports(
     if not named and service is not None:
         named = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
     ours = [port for port in (mirror.port, mirror.secure_port) if port.name in named] or [mirror.port]
-    return [_port_body(one) for one in ours]
-
-
-def _port_body(port: ServicePort) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": port.name, "port": port.number, "protocol": "TCP"}
-    return {**found, "appProtocol": port.app_protocol} if port.app_protocol else found
+    return [port_body(one.name, one.number, one.app_protocol) for one in ours]
 
 
 def mirrored_service_body(
