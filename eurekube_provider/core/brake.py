@@ -212,7 +212,8 @@ def _describe_sibling_losses(
     recent_changes = siblings.recent_changes
     short_lived_keys = recent_changes.short_lived_keys | (left_keys & recent_changes.arrived_keys)
     gone, new = recent_changes.left_keys | left_keys, (recent_changes.arrived_keys | arrived_keys) - left_keys
-    lost = recent_changes.losses_of_other_syncers + count_losses(len(gone), len(new), len(short_lived_keys))
+    changes = RecentChanges(0, gone, new, short_lived_keys)
+    lost = recent_changes.losses_of_other_syncers + count_losses(changes)
     before = (
         siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_of_other_syncers
     )
