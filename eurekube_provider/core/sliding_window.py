@@ -113,9 +113,6 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         self._keys.clear()
         self._total_losses = 0
 
-    def __len__(self) -> int:
-        return len(self._left) + len(self._came)
-
     def _drop_change(self, table: dict[KeyT, tuple[float, SyncerT]], key: KeyT) -> None:
         before = table.pop(key, None)
         if before is not None:

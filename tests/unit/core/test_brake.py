@@ -187,7 +187,7 @@ def test_a_short_lived_instance_is_lost() -> None:
         4
     )  # the arrivals are forgotten before the losses
     assert window.recent_changes(63.5, "other") == RecentChanges()
-    assert len(window) == 0
+    assert window.recent_changes(63.5, "shop") == RecentChanges()
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
@@ -206,4 +206,4 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     )
     assert window.recent_changes(61.5, "other") == RecentChanges(2)
     assert window.recent_changes(62.5, "other") == RecentChanges()
-    assert len(window) == 0
+    assert window.recent_changes(62.5, "shrank") == RecentChanges()
