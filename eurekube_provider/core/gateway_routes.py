@@ -225,8 +225,6 @@ def _competing_listener_problem(
 ) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
     specific host name; None where they do not.
-
-    :param gateways_at_address: the Gateways at the same address.
     """
     ours = _host_specificity_sort_key(listener)
     for each in gateways_at_address:
@@ -246,8 +244,6 @@ def _shared_host_problem(
 ) -> Problem | None:
     """Return the problem that some path of a host leads elsewhere at a port; None where all lead to one
     Service.
-
-    :param gateways_at_address: the Gateways at the same address.
     """
     at_port = [
         (each, one)
