@@ -63,9 +63,8 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
     def __init__(self, seconds: float, *, counts_short_lived: bool = False) -> None:
         self._seconds = seconds
         self._counts_short_lived = counts_short_lived
-        self._left: dict[
-            KeyT, tuple[float, SyncerT]
-        ] = {}  # the oldest first; what is tried again counts once
+        # The oldest first; what is tried again counts once.
+        self._left: dict[KeyT, tuple[float, SyncerT]] = {}
         self._came: dict[KeyT, tuple[float, SyncerT]] = {}
         self._keys: dict[SyncerT, _SyncerChanges[KeyT]] = {}
         self._total_losses = 0  # the sum of what each syncer has lost
