@@ -1,5 +1,4 @@
-"""The brake holds removals back when a source suddenly shows nothing, so that no whole application
-disappears.
+"""The brake holds removals back when a source suddenly shows nothing: no whole application disappears.
 
 The brake judges only endpoints that vanished, or became unready, without having been seen terminating. A
 deleted pod is seen terminating before it goes; the pods of a broken source are not.
@@ -201,8 +200,7 @@ def judge_removals(
 def _describe_sibling_losses(
     siblings: SiblingTotals | None, left_keys: frozenset[InstanceKey], arrived_keys: frozenset[InstanceKey]
 ) -> str:
-    """Return a sentence if all or most instances of a namespace's syncers would go within a minute; else
-    an empty text.
+    """Return a sentence if all or most instances of a namespace's syncers would go in a minute; else empty.
 
     :param left_keys: the keys that would leave now, and ``arrived_keys`` those that would come, of the judged
         syncer.
@@ -228,8 +226,7 @@ def _describe_sibling_losses(
 
 
 def describe_suspicious_address_loss(before: int, leaving: int, unexplained: int, arriving: int) -> str:
-    """Return why a change of the addresses that a stack follows looks like a broken source; empty if it does
-    not.
+    """Return why a change of the addresses that a stack follows looks like a broken source; empty if not.
 
     :param before: the number of addresses for which the stack was last run.
     :param unexplained: the number of leaving addresses that were not seen terminating.

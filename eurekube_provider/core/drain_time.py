@@ -86,16 +86,14 @@ class Drain:
 
     @property
     def min_ready_seconds(self) -> int:
-        """Seconds for which a new pod must be ready before a rollout ends the next old one
-        (``minReadySeconds``).
+        """Seconds that a new pod must be ready before a rollout ends the next old one (``minReadySeconds``).
 
         A new instance takes the same way through the same caches as a removed one.
         """
         return self.prestop_seconds
 
     def grace_period_seconds(self, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS) -> int:
-        """Return ``terminationGracePeriodSeconds``; it includes the preStop, and a shorter one would cut it
-        off.
+        """Return ``terminationGracePeriodSeconds``, which includes the preStop: a shorter one cuts it off.
 
         :param shutdown_seconds: the time that the process itself needs after SIGTERM.
         :raises ConfigurationError: ``shutdown_seconds`` is less than 1: the process would be killed at once.

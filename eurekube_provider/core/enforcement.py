@@ -78,8 +78,7 @@ def registration_before_status_change(
 
 
 def status_to_register(wanted: Status | None, have: Instance | None) -> Status:
-    """Return the status to register with, so that a person's override stays and callers see no state in
-    between.
+    """Return the status to register with: a person's override stays, and callers see no state in between.
 
     A server accepts a registration's DOWN and STARTING even over an override. It ignores a registration to or
     from OUT_OF_SERVICE: that status is set by a request of its own afterwards.

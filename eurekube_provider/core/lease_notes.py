@@ -1,5 +1,4 @@
-"""Notes of an operator in its Lease: the names of its cluster, the watched namespaces, the state of Eureka
-servers.
+"""Notes of an operator in its Lease: its cluster's names, the watched namespaces, Eureka servers' states.
 
 The Lease outlives every process of the operator, and the leader writes it every few seconds anyway. From the
 notes the next process learns former names of the cluster, and people learn when a Eureka was last read. Pure.

@@ -218,8 +218,7 @@ def desired_instances(
 
 
 def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instance]) -> DesiredInstances:
-    """Return the desired instances where it is not clear which Service is meant: those like the registered
-    ones.
+    """Return the desired instances like the registered ones, where it is not clear which Service is meant.
 
     Nothing new is registered, but a pod that replaces a registered one is not new: without it, the next
     rolling update would leave no instance. So all endpoints of a Service are desired at the ports at which
@@ -295,8 +294,7 @@ def _has_live_endpoints(slices: Iterable[Object]) -> bool:
 def keep_registered_ids(
     desired: DesiredInstances, held: Iterable[Instance], cluster: str
 ) -> DesiredInstances:
-    """Return the desired instances under the ids that they have in Eureka, whatever the cluster's name was
-    then.
+    """Return the desired instances under their ids in Eureka, whatever the cluster's name was then.
 
     An instance keeps its id while its endpoint lives. Under a new id it would be registered twice for a
     while, or not at all.
@@ -347,8 +345,7 @@ def terminating_as_out_of_service(desired: DesiredInstances, actual: Iterable[In
 
 
 def registered_without_address(desired: DesiredInstances, actual: Iterable[Instance]) -> list[Instance]:
-    """Return registered instances of a Service, or of pods, whose address or port is not known, with the
-    present status.
+    """Return registered instances whose address or port is not known now, with the present status.
 
     Everything else in the instances is kept.
     """

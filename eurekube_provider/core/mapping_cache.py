@@ -61,8 +61,7 @@ class MappingCache:
         self._by_service: dict[str, tuple[object, SliceMappingsByName, MetadataByZone]] = {}
 
     def lookup(self, service: str, context: object) -> tuple[SliceMappingsByName, MetadataByZone]:
-        """Return the mappings of a Service's slices, by slice name, and the metadata of its instances, by
-        zone.
+        """Return the mappings of a Service's slices, by slice name, and its instances' metadata, by zone.
 
         Both are empty where the context has changed.
         """

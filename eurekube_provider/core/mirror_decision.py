@@ -75,8 +75,7 @@ class MirrorDecisionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorSituation:
-    """The facts about one application from which :func:`decide_mirrored_service` derives what its Service
-    shows.
+    """The facts about one application by which :func:`decide_mirrored_service` decides on its Service.
 
     Equal situations lead to equal decisions, unless the decision says that it was not final.
 

@@ -90,8 +90,7 @@ class MappedEndpoints:
 
 
 def is_excluded_from_mirror(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
-    """Return whether a mirror must leave an instance out because a syncer registered it, in this or another
-    cluster.
+    """Return whether a mirror leaves an instance out because a syncer, here or elsewhere, registered it.
 
     Instances that a stack registered, or that registered themselves, are mirrored; those of other clusters'
     syncers only with ``includeOtherClusters``. This cluster is known by its UID, too, since it may have had

@@ -128,8 +128,7 @@ def guard_endpoints(
 def verdict_while_eureka_silent(
     mapped: MappedEndpoints, shown: Iterable[MirrorEndpoint], source: str
 ) -> GuardVerdict:
-    """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had
-    besides.
+    """Return the endpoints while Eureka does not answer: the existing ones, and others of the last list.
 
     :param source: the servers that were read.
     """
@@ -153,8 +152,7 @@ def removes_too_many(unproved: int, ready: int) -> bool:
 def find_unlisted_ids(
     shown: Iterable[MirrorEndpoint], listed: Collection[str], source: str = ""
 ) -> list[str]:
-    """Return the ids of instances that have ready endpoints and that Eureka does not list: their end must be
-    proved.
+    """Return the ids of ready endpoints' instances that Eureka does not list: their end must be proved.
 
     :param source: the servers that are read: they can prove nothing of endpoints from another Eureka.
     """

@@ -1,5 +1,4 @@
-"""The EndpointSlices of a mirrored Service: a plan of writes that turns the existing slices into the wanted
-ones.
+"""The EndpointSlices of a mirrored Service: a plan of writes that turns existing into wanted ones.
 
 Each write of a slice is sent to every node of the cluster. So a slice is written at most once, and only if it
 changes; new endpoints go first into slices that change anyway (KEP-0752). A slice's name is made of the

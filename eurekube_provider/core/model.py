@@ -260,8 +260,7 @@ def share_equal_parts(instance: Instance, known: Instance | None) -> None:
 
 
 def same_contents_but_status(one: Instance, other: Instance) -> bool:
-    """Return whether two instances ask for the same, apart from the status and the fields that the server
-    computes.
+    """Return whether two instances ask for the same, but for the status and what the server computes.
 
     A plan compares every instance, so the fields are compared one by one for speed. Ports and leases are
     mostly the same objects, see :func:`shared_port`.
@@ -283,8 +282,7 @@ def same_contents_but_status(one: Instance, other: Instance) -> bool:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Return the version of an instance that was written last, of those that several servers hold; None for
-    no version.
+    """Return the version of an instance that was written last, of several servers' ones; None for none.
 
     Among equally new versions the one with an enforced status wins: servers that get a status at the same
     time may keep different ones, and the other status is then no person's.

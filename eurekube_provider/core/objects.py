@@ -96,8 +96,7 @@ def conditions_of(item: Object) -> dict[str, Object]:
 
 
 def is_ready(endpoint: Object) -> bool:
-    """Return whether Kubernetes says that an endpoint can be called and is not terminating; unknown means yes
-    (KEP-1672).
+    """Return whether Kubernetes calls an endpoint ready and not terminating; unknown means yes (KEP-1672).
 
     With ``publishNotReadyAddresses`` Kubernetes always says so: the Service's owner wants early calls.
     """

@@ -69,8 +69,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step: ``instance`` is the wanted instance (for DEREGISTER the removed one); ``actual`` the
-    registered one.
+    """One step: ``instance`` is wanted, or with DEREGISTER removed; ``actual`` is the registered one.
 
     :ivar adopts: True if ``actual`` belongs to another owner and is taken over.
     """

@@ -44,8 +44,7 @@ class PreStopHook(StrEnum):
 
 
 def serving_seconds_after_deletion(pod_spec: Object) -> int:
-    """Return the seconds for which a pod serves after its deletion began: until its first server gets
-    SIGTERM.
+    """Return for how many seconds a pod serves after its deletion began: until its first server's SIGTERM.
 
     A container that names no port counts only if none does. A preStop that does not sleep counts as 0, and a
     grace period that is shorter than a sleep cuts it off. A native sidecar counts if its own preStop may end
@@ -107,8 +106,7 @@ def prestop_sleep_seconds(container: Object) -> int:
 
 
 def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
-    """Return a Deployment's ``progressDeadlineSeconds``: as given, or ten minutes longer than
-    ``min_ready_seconds``.
+    """Return a Deployment's ``progressDeadlineSeconds``: as given, or ``min_ready_seconds`` and ten minutes.
 
     The API server refuses a deadline within which no pod can become available.
 

@@ -261,8 +261,7 @@ class Registry(Protocol):
         """
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
-        """Carry out a plan on behalf of ``owner``: verify each change, and renew the registered instances
-        from then on.
+        """Carry out a plan on behalf of ``owner``: verify each change, and renew from then on.
 
         Two plans of one owner must not be carried out at the same time.
 
@@ -279,8 +278,7 @@ class Registry(Protocol):
         """Return the instances of an owner that the registry lost when its servers restarted."""
 
     def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
-        """Stop tracking an owner's instances that the registry forgot: the owner's plan registers those that
-        it wants.
+        """Stop tracking an owner's forgotten instances: the owner's plan registers those that it wants.
 
         :param wanted: the instances that the owner wants; a person's override on any other ends, as with any
             removal.

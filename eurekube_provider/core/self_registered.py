@@ -60,8 +60,7 @@ class SelfRegistration:
 def find_self_registered_instances(
     desired: Sequence[Instance], unowned: Sequence[Instance], own: Collection[PodNameAndAddress]
 ) -> dict[InstanceKey, Instance]:
-    """Return the instances that pods registered themselves, by the key of the syncer's instance for the same
-    pod.
+    """Return the instances that pods registered themselves, by the key of the pod's desired instance.
 
     :param desired: the instances that the syncer wants. Endpoints without a pod, which may be machines, and
         whole Services are not in the result.

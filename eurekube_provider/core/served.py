@@ -68,8 +68,7 @@ def filter_instances_of_syncer(
 def not_served_problem(
     item: Object, there: Sequence[Instance], now: float, *, had_instances_there: bool
 ) -> Problem | None:
-    """Return the problem that no operator seems to serve a syncer; None where one does, or nothing speaks
-    against it.
+    """Return the problem that no operator seems to serve a syncer; None where nothing speaks for that.
 
     :param there: some of the syncer's instances in Eureka, as they were just read.
     :param now: Unix time.

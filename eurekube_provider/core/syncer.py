@@ -342,8 +342,7 @@ def is_being_deleted(syncer: Object) -> bool:
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:
-    """Return the names under which a custom resource has registered before, by its status, and may go on
-    registering.
+    """Return the names under which a custom resource has registered, by its status, and may go on.
 
     It keeps them also after all was scaled to zero for a while, or after Eureka lost its memory. A status
     that an older operator or CRD wrote names the application only; if the present spec is in sync, it was
