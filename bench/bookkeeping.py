@@ -19,6 +19,7 @@ from bench.reconciles import SyncerReconciles
 from eurekube_provider.core.brake import judge_removals
 from eurekube_provider.core.decision import SyncerSituation, SyncerState, decide
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_and_namespace_of_id, pod_instance_id
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.problem import Problem
@@ -154,7 +155,9 @@ class SyncerFleet:
             steps, now = plan(there[1:], there, _owner(name)), time.monotonic()
             history = known.history(("shop", name), _owner(name), now, is_released=False)
             known.record_judgement_if_current(
-                ("shop", name), now, judge_removals(steps, history, lambda _: False, now, time.time())
+                ("shop", name),
+                now,
+                judge_removals(steps.changes, history, (), DesiredInstances(), now, time.time()),
             )
 
     def decide_retention(self) -> None:

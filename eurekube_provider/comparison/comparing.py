@@ -18,6 +18,7 @@ from eurekube_provider.comparison.reported_state import (
 )
 from eurekube_provider.comparison.seen_remedies import ObservedReason, observed_problem
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
+from eurekube_provider.core.decision import plan_syncer_changes
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
@@ -29,7 +30,6 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.self_registered import find_self_registered_instances
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, Syncer, connection_name
-from eurekube_provider.core.syncer_plan import plan_syncer_changes
 from eurekube_provider.core.wording import format_list
 
 ALL_SERVICES_PLACEHOLDER = "*"

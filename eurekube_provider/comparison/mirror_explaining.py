@@ -235,7 +235,7 @@ class _MirrorExplainer:
         said = self._find_operator_message(instance)
         if said:
             return said
-        mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, lambda _: None)
+        mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, {})
         for problem in mapped.problems:
             if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has_true_condition(
                 MirrorCondition.UNRESOLVABLE

@@ -13,8 +13,7 @@ _HOST_NAME_ADDRESS_TYPE = "FQDN"
 
 
 def keep_first_address_family(service: Object, slices: Iterable[Object]) -> tuple[list[Object], list[str]]:
-    """Return a Service's EndpointSlices with each pod at one address: in the first family in which it has
-    one.
+    """Return a Service's EndpointSlices with each pod at one address: in the first family where it has one.
 
     The endpoints of one pod are one instance. Two endpoints without a pod may or may not be the same machine:
     all of them are taken from the first family that has any.

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.networks import Network, describe_ambiguous_address
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, endpoints_of
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -99,16 +99,14 @@ class AddressPolicy:
         ):
             if is_so:
                 return what
-        if str(address) in self.cluster_addresses or any(
-            _contains(one, address) for one in self.cluster_networks
-        ):
+        if str(address) in self.cluster_addresses or any(address in one for one in self.cluster_networks):
             return "is one of this cluster's own Services or pods: call that by its own name"
-        if not any(_contains(one, address) for one in self.allowed_networks):
+        if not any(address in one for one in self.allowed_networks):
             return (
                 "is in none of the networks that the operator's configuration allows "
                 f"({self.allowed_networks_option})"
             )
-        if mirror_networks and not any(_contains(one, address) for one in mirror_networks):
+        if mirror_networks and not any(address in one for one in mirror_networks):
             return "is in none of spec.allowedCIDRs"
         return ""
 
@@ -127,8 +125,7 @@ def collect_cluster_addresses(services: Iterable[Object], slices: Iterable[Objec
     }
     return frozenset(of_services).union(
         endpoint["addresses"][0]
-        for item in slices
-        for endpoint in item.get("endpoints") or ()
+        for endpoint in endpoints_of(slices)
         if (endpoint.get("targetRef") or {}).get("kind") == "Pod"
     )
 
@@ -139,7 +136,3 @@ def parse_ip_address(text: str) -> IpAddress | None:
         return ipaddress.ip_address(text.strip().removeprefix("[").removesuffix("]"))
     except ValueError:
         return None
-
-
-def _contains(network: Network, address: IpAddress) -> bool:
-    return network.version == address.version and address in network

@@ -1,4 +1,4 @@
-"""The one address at which callers reach a whole Service, for syncers in mode service."""
+"""The addresses at which callers reach a whole Service, for syncers in mode service."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
-from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified_name
+from eurekube_provider.core.objects import Object, conditions_of, endpoints_of, is_ready, qualified_name
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.core.wording import join_sentences
@@ -43,22 +43,15 @@ class Address:
 
 
 def service_address(
-    service: Object,
-    slices: Iterable[Object],
-    advertise: Advertise,
-    domain: str,
-    nodes: Iterable[Object] | None,
-    ports: Collection[int] = (),
+    service: Object, advertise: Advertise, domain: str, ports: Collection[int]
 ) -> Address | Problem:
-    """Choose the address that callers of ``service`` use; for node ports the first of
-    :func:`ready_node_addresses`.
+    """Choose the address that callers of ``service`` use; for node ports see :func:`ready_node_addresses`.
 
     For a Service of type LoadBalancer, ``Auto`` waits for the load balancer's address, or takes an external
     IP that a person gave. It never takes the cluster IP: callers would have to move once the load balancer
     has an address.
 
     :param domain: the cluster's DNS domain.
-    :param nodes: the cluster's nodes, None as long as they have not been read.
     :param ports: the ports that callers use; a load balancer that reports an error for one of them is
         skipped.
     """
@@ -66,9 +59,6 @@ def service_address(
         metadata = service["metadata"]
         host = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
         return Address(host, _find_service_address(service, Advertise.CLUSTER_IP) or host)
-    if advertise is Advertise.NODE_PORT:
-        found = ready_node_addresses(service, slices, nodes, max_nodes=1)
-        return found if isinstance(found, Problem) else found[0][1]
     awaits_balancer = (service.get("spec") or {}).get("type") == "LoadBalancer"
     order: Sequence[Advertise] = AUTO_ADVERTISE_ORDER if advertise is Advertise.AUTO else (advertise,)
     if advertise is Advertise.AUTO and awaits_balancer:
@@ -147,12 +137,7 @@ def ready_node_addresses(
     words = "no node of the cluster"
     if (service.get("spec") or {}).get("externalTrafficPolicy") == "Local":
         # Other nodes drop what arrives at the node port.
-        local = {
-            endpoint.get("nodeName")
-            for endpoint_slice in slices
-            for endpoint in endpoint_slice.get("endpoints") or ()
-            if is_ready(endpoint)
-        }
+        local = {endpoint.get("nodeName") for endpoint in filter(is_ready, endpoints_of(slices))}
         if local:  # else no call arrives anywhere, and what stands as DOWN needs an address all the same
             ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"

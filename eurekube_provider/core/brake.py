@@ -1,5 +1,4 @@
-"""The brake holds removals back when a source suddenly shows nothing, so that no whole application
-disappears.
+"""The brake holds removals back when a source suddenly shows nothing: no whole application disappears.
 
 The brake judges only endpoints that vanished, or became unready, without having been seen terminating. A
 deleted pod is seen terminating before it goes; the pods of a broken source are not.
@@ -7,14 +6,15 @@ deleted pod is seen terminating before it goes; the pods of a broken source are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.identity import NODE_KEY
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Status
-from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges, count_losses
 
@@ -29,9 +29,7 @@ unseen is kept for no longer than this time.
 """
 
 LOSS_WINDOW_SECONDS = 60.0
-"""Seconds over which the removals of all the operator's syncers are summed, less the arrivals at the same
-syncers.
-"""
+"""Seconds over which all syncers' removals are summed, less the arrivals at the same syncers."""
 
 MAX_LOSS_SHARE_OF_SYNCER = 0.5
 """The share of a syncer's instances that are UP, above which an unexplained loss is braked."""
@@ -52,10 +50,6 @@ Any value will do. The operator removes the annotation once it has obeyed.
 
 
 _NO_RECENT_CHANGES = RecentChanges()
-
-
-def _return_no_ids(_: Iterable[Instance]) -> Collection[str]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,46 +127,35 @@ class BrakeJudgement:
 
 
 def judge_removals(
-    plan: Plan,
+    changes: Sequence[Change],
     history: BrakeHistory,
-    seen_terminating: Callable[[str], bool],
+    terminating_ids: Collection[str],
+    desired: DesiredInstances,
     now: float,
     unix_now: float,
-    *,
-    are_slices_being_repacked: bool = False,
-    ids_of_other_services: Callable[[Iterable[Instance]], Collection[str]] = _return_no_ids,
 ) -> BrakeJudgement:
-    """Decide whether ``plan`` looks like the result of a broken source, and which changes must then wait.
+    """Decide whether changes look like the result of a broken source, and which of them must then wait.
 
-    :param seen_terminating: returns True for an instance id whose endpoint was seen terminating.
+    :param terminating_ids: ids of instances whose endpoints were seen terminating.
+    :param desired: what the syncer wants. Instances of other Services that its selector finds leave because
+        another Service is chosen, and not because anything happened to them.
     :param now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
-    :param are_slices_being_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
-        :class:`.mapping.DesiredInstances`.
-    :param ids_of_other_services: returns the ids of those among the instances that belong to a Service which
-        the selector finds and which is not the one meant. They leave because another Service is chosen, and
-        not because anything happened to them.
     """
-    arrived_keys = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
-    leaving = [change for change in plan.changes if removes_capacity(change)]
-    unexplained = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
+    arrived_keys = frozenset([change.instance.key for change in changes if adds_capacity(change)])
+    leaving = [change for change in changes if removes_capacity(change)]
+    unexplained = tuple([one for one in leaving if one.instance.instance_id not in terminating_ids])
     if not unexplained:
         return BrakeJudgement(arrived_keys=arrived_keys)
     left_keys = frozenset(change.instance.key for change in unexplained)
-    count, up, recent_changes, arriving = (
-        len(unexplained),
-        history.syncer_up_count,
-        history.recent_changes,
-        len(arrived_keys),
-    )
+    count, arriving = len(unexplained), len(arrived_keys)
+    up, recent_changes = history.syncer_up_count, history.recent_changes
     # A change that is retried counts once.
-    left_before, came_before = (
-        len(recent_changes.left_keys - left_keys),
-        len(recent_changes.arrived_keys - arrived_keys),
-    )
+    left_before = len(recent_changes.left_keys - left_keys)
+    came_before = len(recent_changes.arrived_keys - arrived_keys)
     gone = count + left_before + recent_changes.losses_of_other_syncers
     lost = recent_changes.losses_of_other_syncers + max(0, count + left_before - arriving - came_before)
     vanished = tuple(one for one in unexplained if one.action is Action.DEREGISTER)
-    ids = ids_of_other_services([one.instance for one in vanished])
+    ids = desired.ids_of_other_services([one.instance for one in vanished])
     aside = tuple(one for one in vanished if one.instance.instance_id in ids)
     seconds = BRAKE_HOLD_SECONDS
     if removes_all_of_several(up, len(leaving), arriving):
@@ -184,9 +167,9 @@ def judge_removals(
     elif gone >= MIN_REMOVALS_FOR_SHARES and lost > history.operator_up_count * MAX_LOSS_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {history.operator_up_count} instances would go within a minute"
     elif len(aside) > arriving + came_before:
-        unexplained, count = (vanished if are_slices_being_repacked else aside), len(aside)
+        unexplained, count = (vanished if desired.are_slices_being_repacked else aside), len(aside)
         reason = f"{count} of {up} instances would go, which are of other Services with the selected labels"
-    elif are_slices_being_repacked and vanished:
+    elif desired.are_slices_being_repacked and vanished:
         unexplained, count, seconds = vanished, len(vanished), REPACKED_SLICES_HOLD_SECONDS
         reason = f"{count} of {up} instances would go while EndpointSlices have different ports"
     else:
@@ -199,8 +182,10 @@ def judge_removals(
         return BrakeJudgement(left_keys=left_keys, arrived_keys=arrived_keys, is_released=history.is_released)
     others = tuple(
         change
-        for change in plan.of(Action.DEREGISTER)
-        if not removes_capacity(change) and not seen_terminating(change.instance.instance_id)
+        for change in changes
+        if change.action is Action.DEREGISTER
+        and not removes_capacity(change)
+        and change.instance.instance_id not in terminating_ids
     )
     problem = Problem(
         SyncerCondition.BRAKED,
@@ -215,8 +200,7 @@ def judge_removals(
 def _describe_sibling_losses(
     siblings: SiblingTotals | None, left_keys: frozenset[InstanceKey], arrived_keys: frozenset[InstanceKey]
 ) -> str:
-    """Return a sentence if all or most instances of a namespace's syncers would go within a minute; else
-    an empty text.
+    """Return a sentence if all or most instances of a namespace's syncers would go in a minute; else empty.
 
     :param left_keys: the keys that would leave now, and ``arrived_keys`` those that would come, of the judged
         syncer.
@@ -226,7 +210,8 @@ def _describe_sibling_losses(
     recent_changes = siblings.recent_changes
     short_lived_keys = recent_changes.short_lived_keys | (left_keys & recent_changes.arrived_keys)
     gone, new = recent_changes.left_keys | left_keys, (recent_changes.arrived_keys | arrived_keys) - left_keys
-    lost = recent_changes.losses_of_other_syncers + count_losses(len(gone), len(new), len(short_lived_keys))
+    changes = RecentChanges(0, gone, new, short_lived_keys)
+    lost = recent_changes.losses_of_other_syncers + count_losses(changes)
     before = (
         siblings.up_count + len(recent_changes.left_keys - left_keys) + recent_changes.losses_of_other_syncers
     )
@@ -241,8 +226,7 @@ def _describe_sibling_losses(
 
 
 def describe_suspicious_address_loss(before: int, leaving: int, unexplained: int, arriving: int) -> str:
-    """Return why a change of the addresses that a stack follows looks like a broken source; empty if it does
-    not.
+    """Return why a change of the addresses that a stack follows looks like a broken source; empty if not.
 
     :param before: the number of addresses for which the stack was last run.
     :param unexplained: the number of leaving addresses that were not seen terminating.
@@ -271,9 +255,7 @@ def removes_majority_of_many(up: int, unexplained: int, arriving: int) -> bool:
 
 
 def counts_for_brake(instance: Instance) -> bool:
-    """Return whether the brake counts an instance: all but a Service's addresses at nodes, which come and
-    go.
-    """
+    """Return whether the brake counts an instance: all but those at further nodes, which come and go."""
     return NODE_KEY not in instance.metadata
 
 

@@ -24,7 +24,7 @@ as they are in the way of the desired ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -32,7 +32,11 @@ from eurekube_provider.core.brake import BrakeHistory, BrakeJudgement, counts_fo
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import id_without_cluster
-from eurekube_provider.core.mapping import DesiredInstances, registered_without_address
+from eurekube_provider.core.mapping import (
+    DesiredInstances,
+    registered_without_address,
+    terminating_as_out_of_service,
+)
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import (
     Action,
@@ -48,15 +52,12 @@ from eurekube_provider.core.plan import (
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import OnTermination, Syncer
-from eurekube_provider.core.syncer_plan import plan_syncer_changes
 
 NEXT_OWNER_POLL_SECONDS = 0.1
 """Seconds until the next decision while the desired instances of another syncer are not known."""
 
 REPLICATION_WAIT_SECONDS = 5.0
-"""Seconds until the next decision while servers may not have told each other of a change; usually they
-need half a second.
-"""
+"""Seconds until the next decision while servers tell each other of a change, mostly in half a second."""
 
 BLOCKED_RECHECK_SECONDS = 20.0
 """Seconds until the next decision for a syncer that is blocked by something whose end no event reports."""
@@ -231,18 +232,6 @@ class SyncerSituation:
     unix_now: float = 0.0
 
     @property
-    def keys_kept_without_host_port(self) -> frozenset[InstanceKey]:
-        """The keys of instances that stay registered while the host port of their pods is not known."""
-        if not self.desired.pods_without_host_port:
-            return frozenset()
-        return frozenset(
-            one.key
-            for one in registered_without_address(
-                self.desired, self.instances_by_registry.get(self.home_registry, ())
-            )
-        )
-
-    @property
     def available_to_next_owners(self) -> dict[str, list[Instance]]:
         """The instances, by registry, that other syncers may take over: this syncer no longer desires them,
         and they were not seen terminating.
@@ -266,9 +255,7 @@ class SyncerSituation:
 
     @property
     def instances_not_desired_up(self) -> list[Instance]:
-        """The syncer's instances that are not desired as UP: their removal may depend on whether their pods
-        ended.
-        """
+        """The instances that are not desired as UP: their removal may depend on whether their pods ended."""
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
         up = self.desired.keys - down
         return [one for one in self.all_instances if one.key not in up]
@@ -380,10 +367,8 @@ def decide(situation: SyncerSituation) -> Decision:
     names = sorted(situation.instances_by_registry, key=lambda name: name != situation.home_registry)
     steps_by_registry = {name: draft.steps(name) for name in names}
     home_steps = steps_by_registry.get(situation.home_registry, _NO_STEPS)
-    home_differences, paused_change_count = (
-        Plan(home_steps.changes_for_brake, home_steps.refusals, home_steps.duplicates),
-        0,
-    )
+    home_differences = Plan(home_steps.changes_for_brake, home_steps.refusals, home_steps.duplicates)
+    paused_change_count = 0
     if situation.state is SyncerState.PAUSED and situation.syncer is not None:
         home_differences, paused_change_count = _plan_while_paused(situation, home_steps.restores)
         steps_by_registry[situation.home_registry] = replace(
@@ -391,30 +376,23 @@ def decide(situation: SyncerSituation) -> Decision:
         )
     brake = _NOT_BRAKED
     if rules.uses_brake:
-        handed_over = [
-            one.actual
-            for steps in steps_by_registry.values()
-            for one in steps.handovers
-            if one.actual is not None
-        ]
-        handed_over_up = sum(one.status is Status.UP and counts_for_brake(one) for one in handed_over)
+        handed_over = [one.actual for steps in steps_by_registry.values() for one in steps.handovers]
+        handed_over_up = sum(
+            one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
+        )
+        history = situation.brake_history
         brake = judge_removals(
-            Plan(tuple(change for steps in steps_by_registry.values() for change in steps.changes_for_brake)),
-            replace(
-                situation.brake_history,
-                syncer_up_count=situation.brake_history.syncer_up_count - handed_over_up,
-            ),
-            situation.terminating_ids.__contains__,
+            [change for steps in steps_by_registry.values() for change in steps.changes_for_brake],
+            replace(history, syncer_up_count=history.syncer_up_count - handed_over_up),
+            situation.terminating_ids,
+            situation.desired,
             situation.now,
             situation.unix_now,
-            are_slices_being_repacked=situation.desired.are_slices_being_repacked,
-            ids_of_other_services=situation.desired.ids_of_other_services,
         )
-        held = frozenset(map(id, brake.held_changes))
-        steps_by_registry = {
-            name: steps.without_held_changes(held) if held else steps
-            for name, steps in steps_by_registry.items()
-        }
+        if held := frozenset(map(id, brake.held_changes)):
+            steps_by_registry = {
+                name: steps.without_held_changes(held) for name, steps in steps_by_registry.items()
+            }
     waits = [brake.held_removals.seconds_until_next_decision] if brake.held_removals else []
     if situation.awaits_next_owners:
         waits.append(NEXT_OWNER_POLL_SECONDS)
@@ -522,22 +500,21 @@ class _StepsDraft:
         if keeps_all or self.rules.lets_leaving_instances_lapse:
             instances_to_lapse, leaving, moved = (*leaving, *moved), [], []
         evicts = is_home and situation.state is SyncerState.COMPLETE and situation.policy is Policy.SYNC
+        dead = situation.removable_dead_registrations if evicts else ()
         return RegistrySteps(
-            plan_takeover(under_former_cluster_names, situation.owner).changes
-            if under_former_cluster_names
-            else (),
-            plan_handover(handed_over).changes if handed_over else (),
-            restores,
-            tuple(change for change in registrations.changes if change.action is not Action.DEREGISTER),
-            plan((), leaving, situation.owner).changes if leaving else (),
-            plan((), moved, situation.owner).changes if moved else (),
-            tuple(removal_of_dead_registration(one) for one in situation.removable_dead_registrations)
-            if evicts
-            else (),
-            instances_to_lapse,
-            self._instances_to_renew(name),
-            registrations.refusals,
-            registrations.duplicates,
+            takeovers=plan_takeover(under_former_cluster_names, situation.owner),
+            handovers=plan_handover(handed_over),
+            restores=restores,
+            registrations=tuple(
+                [change for change in registrations.changes if change.action is not Action.DEREGISTER]
+            ),
+            removals=plan((), leaving, situation.owner).changes if leaving else (),
+            removals_after_move=plan((), moved, situation.owner).changes if moved else (),
+            dead_registration_removals=tuple(map(removal_of_dead_registration, dead)),
+            instances_to_lapse=instances_to_lapse,
+            instances_to_renew=self._instances_to_renew(name),
+            refusals=registrations.refusals,
+            duplicates=registrations.duplicates,
         )
 
     def _sort_into_handed_leaving_moved(
@@ -550,22 +527,23 @@ class _StepsDraft:
             stay.
         """
         situation, removal_scope = self.situation, self.rules.removal_scope
-        wanted = situation.desired.keys | situation.keys_kept_without_host_port
+        instances_at_home = situation.instances_by_registry.get(situation.home_registry, ())
+        wanted = situation.desired.keys
+        if situation.desired.pods_without_host_port:
+            kept = registered_without_address(situation.desired, instances_at_home)
+            wanted = wanted.union(one.key for one in kept)
         handed_over: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
-        instances_at_home = (
-            () if is_home else situation.instances_by_registry.get(situation.home_registry, ())
-        )
-        at_home = (
-            {one.key for one in instances_at_home}
-            if situation.instances_by_registry[name]
-            else set[InstanceKey]()
-        )
+        syncer, staying_out_of_service = situation.syncer, frozenset[str]()
+        if self.rules.registers and syncer and syncer.on_termination is OnTermination.OUT_OF_SERVICE:
+            staying_out_of_service = situation.desired.terminating_ids
+        held = situation.instances_by_registry[name]
+        at_home = {one.key for one in instances_at_home} if held and not is_home else set[InstanceKey]()
         is_here = is_home or name in situation.connections_to_same_eureka
         may_be_here = is_here or name in situation.connections_to_maybe_same_eureka
-        for one in situation.instances_by_registry[name] if removal_scope is not RemovalScope.NONE else ():
+        for one in held if removal_scope is not RemovalScope.NONE else ():
             is_wanted = one.key in wanted
             is_taken = one.instance_id in situation.address_taker_by_id
             if is_taken and removal_scope is not RemovalScope.ALL and not self.rules.registers:
@@ -574,7 +552,7 @@ class _StepsDraft:
             if (
                 removal_scope is RemovalScope.ADDRESS_TAKEN
                 or (is_wanted and may_be_here)
-                or (is_here and self._stays_out_of_service(one))
+                or (is_here and one.instance_id in staying_out_of_service)
             ):
                 continue
             if removal_scope is RemovalScope.ALL and (name, one.key) in situation.next_owners:
@@ -629,15 +607,42 @@ class _StepsDraft:
         up = (one for one in held if one.key in wanted and one.status is Status.UP)
         return frozenset(map(_endpoint_without_cluster, up))
 
-    def _stays_out_of_service(self, one: Instance) -> bool:
-        """Return whether a terminating instance stays as OUT_OF_SERVICE until its endpoint is gone."""
-        syncer = self.situation.syncer
-        is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
-        return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating_ids
-
 
 def _endpoint_without_cluster(one: Instance) -> tuple[str, str, str]:
-    """Return the endpoint of an instance (application, id and IP address) without the cluster's name in
-    the id.
-    """
+    """Return the endpoint of an instance: application, id without the cluster's name, and IP address."""
     return one.application, id_without_cluster(one.instance_id), one.ip_address
+
+
+def plan_syncer_changes(
+    syncer: Syncer,
+    desired: DesiredInstances,
+    there: Sequence[Instance],
+    application_instances: Iterable[Instance],
+    owner: str,
+    self_registered_by_key: Mapping[InstanceKey, Instance],
+) -> Plan:
+    """Return the changes for a syncer at the registry that it names.
+
+    The caller may hold changes back: removals although more may be desired than is known, or all while the
+    syncer is paused.
+
+    :param there: the owner's instances at the registry.
+    :param application_instances: all instances of the syncer's application at the registry, no matter who
+        owns them.
+    :param self_registered_by_key: instances that the syncer's pods registered themselves, see
+        :func:`.self_registered.find_self_registered_instances`.
+    """
+    instances = desired.instances
+    if desired.status_without_address or desired.pods_without_host_port:
+        instances = (*instances, *registered_without_address(desired, there))
+    if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
+        instances = (*instances, *terminating_as_out_of_service(desired, there))
+    name = syncer.application.upper()
+    elsewhere = [one for one in there if one.application != name]
+    return plan(
+        instances,
+        [*application_instances, *elsewhere],
+        owner,
+        syncer.policy,
+        self_registered_by_key=self_registered_by_key,
+    )

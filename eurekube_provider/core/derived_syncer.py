@@ -32,9 +32,7 @@ SYNCER_KIND = "EurekaSyncer"
 API_VERSION = "eurekube.io/v1alpha1"
 
 DERIVED_FROM_LABEL = "eurekube.io/derived-from"
-"""The label of a derived syncer with the name of its namespace's syncer, for people; code goes by the owner
-reference.
-"""
+"""The label of a derived syncer with the name of its namespace's syncer, for people alone."""
 
 SYNC_ANNOTATION = "eurekube.io/sync"
 """The annotation of a Service: ``pod``, ``service`` or ``"true"`` to join, ``"false"`` to opt out."""
@@ -142,13 +140,10 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
     # An address is chosen for one mode.
     dropped = ("selector", "annotations", *(("advertise", "nodes") if "mode" in own else ()))
     inherited = {key: value for key, value in item["spec"].items() if key not in dropped}
-    application = _expand_template(str(inherited.get("application") or DEFAULT_APPLICATION_TEMPLATE), service)
-    spec = {
-        **inherited,
-        "selector": {"service": name},
-        "application": application,
-        **own,
-    }
+    template = str(inherited.get("application") or DEFAULT_APPLICATION_TEMPLATE)
+    application = template.replace("{service}", name)
+    application = application.replace("{namespace}", service["metadata"]["namespace"])
+    spec = {**inherited, "selector": {"service": name}, "application": application, **own}
     marks = inherited_metadata(item)
     made = {
         "apiVersion": API_VERSION,
@@ -175,9 +170,7 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
 
 
 def inherited_metadata(item: Object) -> dict[str, dict[str, str]]:
-    """Return the labels and annotations of a syncer that its derived syncers inherit, by ``labels`` and
-    ``annotations``.
-    """
+    """Return the ``labels`` and ``annotations`` of a syncer that its derived syncers inherit."""
     metadata = item["metadata"]
     return {
         kind: {key: value for key, value in (metadata.get(kind) or {}).items() if key == inherited}
@@ -231,11 +224,6 @@ def _fields_from_annotations(spec: Mapping[str, Any], service: Object) -> dict[s
                 )
             found["mode"] = said
     return found
-
-
-def _expand_template(template: str, service: Object) -> str:
-    metadata = service["metadata"]
-    return template.replace("{service}", metadata["name"]).replace("{namespace}", metadata["namespace"])
 
 
 def _annotation_error(service: Object, annotation: str, sentence: str) -> ConfigurationError:

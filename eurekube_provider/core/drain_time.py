@@ -21,9 +21,7 @@ load balancer's cache adds 35 s.
 """
 
 CALLERS_RETURN_TO_SERVER_SECONDS = 300.0
-"""Seconds after which callers ask a server again that hung: their fetch interval may have doubled up to
-tenfold.
-"""
+"""Seconds after which callers ask a server again that hung: their interval may have doubled up to tenfold."""
 
 DEFAULT_SHUTDOWN_SECONDS = 30
 """Seconds that a process gets to end after SIGTERM: Kubernetes' default for a whole grace period."""
@@ -63,9 +61,7 @@ class Drain:
 
     @property
     def total_cache_seconds(self) -> float:
-        """Seconds: the greatest age that all caches between a server's registry and the callers can reach
-        together.
-        """
+        """Seconds: the greatest age of all caches between a server's registry and the callers together."""
         caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
         return math.fsum(caches)
 
@@ -90,16 +86,14 @@ class Drain:
 
     @property
     def min_ready_seconds(self) -> int:
-        """Seconds for which a new pod must be ready before a rollout ends the next old one
-        (``minReadySeconds``).
+        """Seconds that a new pod must be ready before a rollout ends the next old one (``minReadySeconds``).
 
         A new instance takes the same way through the same caches as a removed one.
         """
         return self.prestop_seconds
 
     def grace_period_seconds(self, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS) -> int:
-        """Return ``terminationGracePeriodSeconds``; it includes the preStop, and a shorter one would cut it
-        off.
+        """Return ``terminationGracePeriodSeconds``, which includes the preStop: a shorter one cuts it off.
 
         :param shutdown_seconds: the time that the process itself needs after SIGTERM.
         :raises ConfigurationError: ``shutdown_seconds`` is less than 1: the process would be killed at once.
@@ -112,6 +106,4 @@ class Drain:
 
 
 QUICK_CACHES_DRAIN = Drain(server_cache_seconds=3, client_fetch_seconds=5, load_balancer_cache_seconds=2)
-"""Settings of caches with which callers learn of a change within 10 s, at the price of more requests to
-Eureka.
-"""
+"""Settings of caches by which callers learn of changes within 10 s, for more requests to Eureka."""

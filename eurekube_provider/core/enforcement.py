@@ -40,9 +40,7 @@ def status_to_reach(enforce: Status | None, have: Instance | None) -> Status | N
 
 
 def enforced_status_being_lifted(have: Instance | None, status: Status | None) -> Status | None:
-    """Return the enforced status that an earlier run began to replace by UP, if the read server shows UP
-    already; else None.
-    """
+    """Return the enforced status that an earlier run began to lift, if the read server shows UP, or None."""
     former, _, later = have.enforced.partition(" ") if have is not None else ("", "", "")
     is_lifted = have is not None and status is Status.UP is have.status and later == Status.UP
     return Status(former) if is_lifted else None
@@ -80,8 +78,7 @@ def registration_before_status_change(
 
 
 def status_to_register(wanted: Status | None, have: Instance | None) -> Status:
-    """Return the status to register with, so that a person's override stays and callers see no state in
-    between.
+    """Return the status to register with: a person's override stays, and callers see no state in between.
 
     A server accepts a registration's DOWN and STARTING even over an override. It ignores a registration to or
     from OUT_OF_SERVICE: that status is set by a request of its own afterwards.
@@ -98,16 +95,12 @@ def status_to_register(wanted: Status | None, have: Instance | None) -> Status:
 
 
 def status_without_override(have: Instance) -> Status:
-    """Return the status that the instance registered, as far as it can be known: UP is assumed under an
-    override.
-    """
+    """Return the status that the instance registered, as far as it is known: under an override, UP."""
     return Status.UP if have.is_overridden else have.status
 
 
 def with_marks_at_absent_servers(want: Instance, enforce: Status | None, held: Instance) -> Instance:
-    """Return ``want`` with the marks of a drain or of an enforced status that a server which is away may
-    still hold.
-    """
+    """Return ``want`` with the marks of a drain or enforced status that a server which is away may hold."""
     marks = dict(want.metadata)
     if _may_be_out_of_service_elsewhere(enforce, held):
         marks[LEAVING_KEY] = held.metadata[LEAVING_KEY]

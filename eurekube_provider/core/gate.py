@@ -157,9 +157,7 @@ class GateView:
 
     @property
     def shown_by_all_since(self) -> float | None:
-        """The time since which all servers that answer have shown the pod; None where one does not, or
-        none answers.
-        """
+        """The time since which all servers that answer show the pod; None if one does not or none answers."""
         times = list(self.shown_since.values())
         if not times or None in times:
             return None
@@ -309,9 +307,7 @@ def _is_ready_but_for_gate(pod: Object) -> bool:
 
 
 def _conditions_required_beside_gate(pod: Object) -> list[Object]:
-    """Return the conditions of a pod's containers and of its other gates; an empty one for each that is
-    missing.
-    """
+    """Return the conditions of a pod's containers and of its other gates; an empty one for a missing one."""
     others = {one["conditionType"] for one in pod["spec"]["readinessGates"]} - {READINESS_GATE}
     conditions = conditions_of(pod)
     return [conditions.get(kind, {}) for kind in ("ContainersReady", *others)]

@@ -6,8 +6,7 @@ most specific one of its port, and the rules of all HTTPRoutes with that host ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from eurekube_provider.core.objects import Object, qualified_name
 from eurekube_provider.core.problem import Problem
@@ -75,7 +74,6 @@ def no_http_route_problem(target: TargetService) -> Problem:
 def _candidates_at_gateway(
     target: TargetService, route: Object, parent: Object, gateway: Object, routes: Routes, domain: str
 ) -> Iterator[RouteCandidate]:
-    """Yield one candidate for each listener of a Gateway that a route is attached to."""
     via = f"HTTPRoute {qualified_name(route)} at Gateway {qualified_name(gateway)}"
     address = alphabetically_first_nonlocal_address(
         one.get("value")
@@ -123,7 +121,6 @@ def _candidates_at_gateway(
 
 
 def _unknown_gateway_problem(place: str, routes: Routes) -> Problem:
-    """Return the problem that a Gateway is not known."""
     namespace, _, name = place.partition("/")
     if routes.was_namespace_read(namespace):
         return no_address_problem(
@@ -146,10 +143,9 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
     ]
     generation = route["metadata"].get("generation", 0)
     for one in of_parent:
-        conditions = _conditions_by_type(one)
-        is_served = _has_condition_status(conditions, "Accepted", "True", generation)
-        is_whole = not _has_condition_status(conditions, "PartiallyInvalid", "True")
-        if is_served and is_whole and not _has_condition_status(conditions, "ResolvedRefs", "False"):
+        is_served = _has_condition_status(one, "Accepted", "True", generation)
+        is_whole = not _has_condition_status(one, "PartiallyInvalid", "True")
+        if is_served and is_whole and not _has_condition_status(one, "ResolvedRefs", "False"):
             return None
     return no_address_problem(
         f"Gateway {place} has not accepted HTTPRoute {qualified_name(route)} as it stands (conditions "
@@ -159,11 +155,8 @@ def _unaccepted_route_problem(route: Object, parent: Object, place: str) -> Prob
 
 
 def _unprogrammed_gateway_problem(gateway: Object, address: str) -> Problem | None:
-    """Return the problem that a Gateway is not programmed or has no address; None where neither is so."""
     generation = gateway["metadata"].get("generation", 0)
-    if not _has_condition_status(
-        _conditions_by_type(gateway.get("status") or {}), "Programmed", "True", generation
-    ):
+    if not _has_condition_status(gateway.get("status") or {}, "Programmed", "True", generation):
         missing = "is not Programmed as it stands"
     elif not address:
         missing = "has no address in its status"
@@ -205,12 +198,9 @@ def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | N
     """Return the problem that a Gateway does not serve a listener at this moment; None where it does."""
     via = f"listener {listener['name']} of Gateway {qualified_name(gateway)}"
     written = (gateway.get("status") or {}).get("listeners") or ()
-    conditions = next(
-        (_conditions_by_type(one) for one in written if one.get("name") == listener["name"]), {}
-    )
+    status: Object = next((one for one in written if one.get("name") == listener["name"]), {})
     if any(
-        _has_condition_status(conditions, each, "False")
-        for each in ("Accepted", "Programmed", "ResolvedRefs")
+        _has_condition_status(status, each, "False") for each in ("Accepted", "Programmed", "ResolvedRefs")
     ):
         return no_address_problem(
             f"the {via} is not served (conditions Accepted, Programmed and ResolvedRefs in its status)",
@@ -220,7 +210,6 @@ def _unserved_listener_problem(gateway: Object, listener: Object) -> Problem | N
 
 
 def _gateway_addresses(gateway: Object) -> set[str]:
-    """Return the addresses in a Gateway's status."""
     written = (gateway.get("status") or {}).get("addresses") or ()
     return {str(one["value"]) for one in written if one.get("value")}
 
@@ -236,8 +225,6 @@ def _competing_listener_problem(
 ) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
     specific host name; None where they do not.
-
-    :param gateways_at_address: the Gateways at the same address.
     """
     ours = _host_specificity_sort_key(listener)
     for each in gateways_at_address:
@@ -257,8 +244,6 @@ def _shared_host_problem(
 ) -> Problem | None:
     """Return the problem that some path of a host leads elsewhere at a port; None where all lead to one
     Service.
-
-    :param gateways_at_address: the Gateways at the same address.
     """
     at_port = [
         (each, one)
@@ -281,9 +266,7 @@ def _shared_host_problem(
 
 
 def _may_serve_host(route: Object, host: str, gateway: Object, listener: Object) -> bool:
-    """Return whether a route may serve a host at a listener; not where the listener takes routes of its own
-    namespace alone.
-    """
+    """Return whether a listener may take a route for a host, by its namespace, parents and host names."""
     source = ((listener.get("allowedRoutes") or {}).get("namespaces") or {}).get("from") or "Same"
     is_near = route["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     return (
@@ -303,7 +286,6 @@ def _route_rules(route: Object) -> Iterable[Object]:
 
 
 def _gateway_references(route: Object) -> Iterator[Object]:
-    """Yield the references of a route to Gateways."""
     for one in (route.get("spec") or {}).get("parentRefs") or ():
         if (
             one.get("group", GATEWAY_API_GROUP) == GATEWAY_API_GROUP
@@ -362,15 +344,12 @@ def _includes_host(served: str, host: str) -> bool:
 
 
 def _host_specificity_sort_key(listener: Object) -> tuple[bool, int]:
-    """Return the sort key of a listener's host name: a name comes after a wildcard, a longer one after a
-    shorter one.
-    """
+    """Return the sort key of a listener's host name: wildcards first, then names, the longer ones later."""
     name = str(listener.get("hostname") or "")
     return bool(name) and not name.startswith("*"), len(name)
 
 
 def _matches_every_request(rule: Object) -> bool:
-    """Return whether a rule matches each request."""
     return not rule.get("matches") or any(
         _path_type_and_value(match) == ("PathPrefix", "/")
         and not any(match.get(one) for one in ("headers", "queryParams", "method"))
@@ -419,16 +398,8 @@ def _is_target_backend(backend: Object, namespace: str, target: TargetService) -
     )
 
 
-def _conditions_by_type(item: Object) -> dict[str, Mapping[str, Any]]:
-    return {one["type"]: one for one in item.get("conditions") or ()}
-
-
-def _has_condition_status(
-    conditions: Mapping[str, Mapping[str, Any]], name: str, status: str, generation: int | None = None
-) -> bool:
-    """Return whether a condition has a status; with ``generation``, only if it was observed at that
-    generation or later.
-    """
-    found = conditions.get(name, {})
+def _has_condition_status(item: Object, name: str, status: str, generation: int | None = None) -> bool:
+    """Return whether a condition has a status, observed at ``generation`` or later where that is given."""
+    found: Object = next((one for one in item.get("conditions") or () if one["type"] == name), {})
     is_current = generation is None or found.get("observedGeneration", generation) >= generation
     return found.get("status") == status and is_current

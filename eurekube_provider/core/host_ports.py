@@ -136,16 +136,12 @@ def _host_address_and_ports(
     first = next((one[0] for one in bound if one), None)
     if first is None or not (first or pod.host_addresses):
         return address, (0,) * len(numbers)
-    host = first or _first_of_family_or_first(pod.host_addresses, family)
+    host = first or _first_of_family(pod.host_addresses, family) or pod.host_addresses[0]
     return host, tuple(one[1] if one and one[0] == first else 0 for one in bound)
 
 
-def _first_of_family_or_first(addresses: tuple[str, ...], family: str) -> str:
-    return next((one for one in addresses if _is_of_family(one, family)), addresses[0])
-
-
-def _is_of_family(address: str, family: str) -> bool:
-    return (":" in address) == (family == "IPv6")
+def _first_of_family(addresses: tuple[str, ...], family: str) -> str:
+    return next((one for one in addresses if (":" in one) == (family == "IPv6")), "")
 
 
 def _container_host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
@@ -160,6 +156,6 @@ def _container_host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tupl
             if port.get("protocol", "TCP") == "TCP" and port.get("hostPort"):
                 bound = str(port.get("hostIP") or "")
                 if family := _FAMILY_OF_WILDCARD_HOST_IP.get(bound):
-                    bound = next((one for one in hosts if _is_of_family(one, family)), "nowhere")
+                    bound = _first_of_family(hosts, family) or "nowhere"
                 if not bound or bound in hosts:
                     yield int(port["containerPort"]), (bound, int(port["hostPort"]))

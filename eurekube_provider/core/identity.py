@@ -37,9 +37,7 @@ space between them.
 """
 
 INCARNATION_KEY = "eurekube.incarnation"
-"""Metadata key: the mark of one creation of a stack's registration; a removal takes only the creation that
-it means.
-"""
+"""Metadata key: one creation of a stack's registration; a removal takes only the creation that it means."""
 
 NODE_KEY = "eurekube.node"
 """Metadata key: the node of an additional instance of a Service, which is registered at several nodes."""
@@ -170,10 +168,21 @@ def check_cluster_name(name: str) -> str:
 def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, port: int) -> str:
     """Return the id of a pod's instance: ``<pod>.<namespace>.<cluster>:<application>:<port>``.
 
-    :param pod: the pod's name, or its address where the endpoint has no targetRef.
+    :param pod: the pod's name, or its address where the endpoint has no targetRef; or
+        :func:`service_part_of_id`.
     :param application: any case; the id carries it in lower case, as Spring's own ids do.
     """
     return f"{pod}.{namespace}.{cluster}:{application.lower()}:{port}"
+
+
+def service_part_of_id(service: str, node: str = "") -> str:
+    """Return what the id of a whole Service's instance has in place of a pod's name; ``.svc`` keeps it apart
+    from a pod of the same name.
+
+    :param node: the node of an additional instance. A namespace has no dots, so that the id is never another
+        Service's.
+    """
+    return f"{service}.svc.{node}" if node else f"{service}.svc"
 
 
 def pod_and_namespace_of_id(instance_id: str) -> tuple[str, str]:
@@ -187,16 +196,12 @@ def pod_and_namespace_of_id(instance_id: str) -> tuple[str, str]:
 
 
 def cluster_part_of_id(application: str, cluster: str) -> str:
-    """Return the part that all ids of an application have in common if they were made with this name of
-    the cluster.
-    """
+    """Return the part that all ids of an application have that were made with this name of the cluster."""
     return f".{cluster}:{application.lower()}:"
 
 
 def id_without_cluster(instance_id: str) -> str:
-    """Return an id without the cluster's name, so that ids of one endpoint under several names of the
-    cluster are equal.
-    """
+    """Return an id without the cluster's name, by which ids of one endpoint under several names are equal."""
     place, *rest = instance_id.rsplit(":", 2)
     return ":".join([place.rpartition(".")[0], *rest])
 
@@ -205,23 +210,6 @@ def id_with_cluster(instance_id: str, cluster: str) -> str:
     """Return the id that an endpoint has under another name of the cluster."""
     place, *rest = instance_id.rsplit(":", 2)
     return ":".join([f"{place.rpartition('.')[0]}.{cluster}", *rest])
-
-
-def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:
-    """Return the id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same
-    name.
-    """
-    return f"{service}.svc.{namespace}.{cluster}:{application.lower()}:{port}"
-
-
-def node_instance_id(
-    service: str, node: str, namespace: str, cluster: str, application: str, port: int
-) -> str:
-    """Return the id of a Service's additional instance at a node.
-
-    A namespace has no dots, so that the id is never another Service's.
-    """
-    return f"{service}.svc.{node}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
 def label_to_metadata_key(label: str) -> str:

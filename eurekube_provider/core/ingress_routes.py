@@ -124,9 +124,7 @@ def _has_tls(ingress: Object, host: str) -> bool:
 
 
 def _ingress_address(ingress: Object, port: int) -> str:
-    """Return the address in the status for a port; one that lists ports counts only if it lists this one,
-    without an error.
-    """
+    """Return the address in the status for a port; one that lists ports must list it, without an error."""
     given = ((ingress.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return alphabetically_first_nonlocal_address(
         one.get("ip") or one.get("hostname")

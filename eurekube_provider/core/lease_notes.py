@@ -1,5 +1,4 @@
-"""Notes of an operator in its Lease: the names of its cluster, the watched namespaces, the state of Eureka
-servers.
+"""Notes of an operator in its Lease: its cluster's names, the watched namespaces, Eureka servers' states.
 
 The Lease outlives every process of the operator, and the leader writes it every few seconds anyway. From the
 notes the next process learns former names of the cluster, and people learn when a Eureka was last read. Pure.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -69,29 +68,23 @@ class LeaseNotes:
     cluster_name: str = ""
     previous_cluster_names: tuple[str, ...] = ()
     watched_namespaces: tuple[str, ...] = ()
-    server_notes: tuple[ServerNote, ...] = field(default=())
+    server_notes: tuple[ServerNote, ...] = ()
     dropped_namespaces: tuple[str, ...] = ()
     is_cluster_name_given: bool = False
-
-    @property
-    def all_cluster_names(self) -> tuple[str, ...]:
-        """All names that the cluster has had, the latest first."""
-        return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_cluster_names))))
 
     def with_cluster_name(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
         """Return the notes with ``name`` as the cluster's name, and its earlier names as previous ones.
 
         :param others: former names that a person gives.
         """
-        before = dict.fromkeys(one for one in (*self.all_cluster_names, *others) if one != name)
+        names = (self.cluster_name, *self.previous_cluster_names, *others)
+        before = dict.fromkeys(one for one in names if one not in ("", name))
         return replace(
             self, cluster_name=name, previous_cluster_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES]
         )
 
     def with_watched_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
-        """Return the notes with these watched namespaces, or all if none is given; others become dropped
-        ones.
-        """
+        """Return the notes with these watched namespaces, for none with all; others become dropped ones."""
         before = dict.fromkeys((*self.watched_namespaces, *self.dropped_namespaces))
         dropped_namespaces = tuple(
             one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES)

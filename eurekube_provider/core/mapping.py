@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
@@ -30,17 +31,17 @@ from eurekube_provider.core.identity import (
     cluster_part_of_id,
     id_without_cluster,
     label_to_metadata_key,
-    node_instance_id,
     pod_and_namespace_of_id,
     pod_instance_id,
-    service_instance_id,
+    service_part_of_id,
 )
-from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping, ZoneAndPorts
+from eurekube_provider.core.mapping_cache import EMPTY_SLICE_MAPPING, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.networks import check_unambiguous_address
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
+    endpoints_of,
     is_external_name,
     is_managed_by_kubernetes,
     is_ready,
@@ -59,7 +60,7 @@ from eurekube_provider.core.ports import (
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
-from eurekube_provider.core.service_choice import choose_services
+from eurekube_provider.core.service_choice import ServiceAndSlices, choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, describe_unfit_metadata_value
 from eurekube_provider.core.wording import format_count
@@ -105,7 +106,7 @@ class DesiredInstances:
     left_out_endpoint_sentences: tuple[str, ...] = ()
     has_endpoints: bool = False
     status_without_address: Mapping[tuple[str, str], Status] = field(default_factory=dict)
-    other_services: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
+    other_services: tuple[ServiceAndSlices, ...] = field(default=(), compare=False)
     ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
     left_out_metadata_sentences: tuple[str, ...] = ()
     pods_without_host_port: Mapping[tuple[str, str], PodWithoutHostPort] = field(default_factory=dict)
@@ -144,7 +145,7 @@ class DesiredInstances:
             for port in one.get("ports") or ()
             for number in ("port", HOST_PORT_FIELD)
         }
-        wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.other_services}
+        wholes = {service_part_of_id(service["metadata"]["name"]) for service, _ in self.other_services}
         found = set()
         for one in instances:
             name, _ = pod_and_namespace_of_id(one.instance_id)
@@ -192,10 +193,9 @@ def desired_instances(
         slices, mapped = with_host_ports(slices, find_pod), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
-        mapped.keep_only_services(map(qualified_name, choice.meant_services))
+        mapped.keep_only_services([qualified_name(service) for service, _ in choice.meant])
     parts: list[DesiredInstances] = []
-    for service in choice.meant_services:
-        slices = choice.slices_of(service)
+    for service, slices in choice.meant:
         if is_external_name(service):
             parts.append(_desired_of_external_name(service))
         elif syncer.mode is Mode.POD:
@@ -203,24 +203,22 @@ def desired_instances(
         else:
             parts.append(_service_instance(syncer, service, slices, cluster, nodes, routes))
     if choice.problem is not None:
-        has_endpoints = _has_live_endpoints(choice.meant_slices)
-        pairs = zip(choice.meant_services, parts, strict=True)
-        by_width = sorted(pairs, key=lambda one: _candidate_sort_key(one[0], one[1].instances))
-        ambiguous_candidates = tuple(part.instances for _, part in by_width)
+        candidates = [
+            (publishes_not_ready_addresses(service), len(part.instances), part.instances)
+            for (service, _), part in zip(choice.meant, parts, strict=True)
+        ]
+        candidates.sort(key=lambda one: one[:2])
         return DesiredInstances(
-            problems=(choice.problem,), has_endpoints=has_endpoints, ambiguous_candidates=ambiguous_candidates
+            problems=(choice.problem,),
+            has_endpoints=_has_live_endpoints(choice.meant_slices),
+            ambiguous_candidates=tuple(instances for *_, instances in candidates),
         )
     desired = parts[0] if len(parts) == 1 else _merge_desired(parts)
-    if not choice.other_services:
-        return desired
-    return replace(
-        desired, other_services=tuple((one, choice.slices_of(one)) for one in choice.other_services)
-    )
+    return replace(desired, other_services=tuple(choice.others)) if choice.others else desired
 
 
 def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instance]) -> DesiredInstances:
-    """Return the desired instances where it is not clear which Service is meant: those like the registered
-    ones.
+    """Return the desired instances like the registered ones, where it is not clear which Service is meant.
 
     Nothing new is registered, but a pod that replaces a registered one is not new: without it, the next
     rolling update would leave no instance. So all endpoints of a Service are desired at the ports at which
@@ -243,13 +241,6 @@ def limited_to_registered_ports(desired: DesiredInstances, held: Iterable[Instan
             if one.port.number in numbers:
                 found.setdefault(one.instance_id, one)
     return replace(desired, instances=tuple(found.values()), ambiguous_candidates=())
-
-
-def _candidate_sort_key(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
-    """Return the sort key that puts Services with fewer instances first, and those that publish unready
-    endpoints last.
-    """
-    return publishes_not_ready_addresses(service), len(instances)
 
 
 def _merge_desired(parts: Sequence[DesiredInstances]) -> DesiredInstances:
@@ -297,18 +288,13 @@ def _desired_of_external_name(service: Object) -> DesiredInstances:
 
 
 def _has_live_endpoints(slices: Iterable[Object]) -> bool:
-    return any(
-        not is_terminating(endpoint)
-        for endpoint_slice in slices
-        for endpoint in endpoint_slice.get("endpoints") or ()
-    )
+    return not all(map(is_terminating, endpoints_of(slices)))
 
 
 def keep_registered_ids(
     desired: DesiredInstances, held: Iterable[Instance], cluster: str
 ) -> DesiredInstances:
-    """Return the desired instances under the ids that they have in Eureka, whatever the cluster's name was
-    then.
+    """Return the desired instances under their ids in Eureka, whatever the cluster's name was then.
 
     An instance keeps its id while its endpoint lives. Under a new id it would be registered twice for a
     while, or not at all.
@@ -359,8 +345,7 @@ def terminating_as_out_of_service(desired: DesiredInstances, actual: Iterable[In
 
 
 def registered_without_address(desired: DesiredInstances, actual: Iterable[Instance]) -> list[Instance]:
-    """Return registered instances of a Service, or of pods, whose address or port is not known, with the
-    present status.
+    """Return registered instances whose address or port is not known now, with the present status.
 
     Everything else in the instances is kept.
     """
@@ -393,18 +378,32 @@ def _pod_instances(
     mapped: MappingCache | None,
 ) -> DesiredInstances:
     service_metadata, unfit = _service_metadata(syncer, service)
-    reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
+    if syncer.metadata_from_pod_labels:
+        mapped = None  # labels may change without a change of the EndpointSlices
+    else:
+        labels_of_pod = None
     where, port = qualified_name(service), _preferred_port(syncer, service)
     context = (syncer, cluster, service_metadata, port)
-    known, before_by_zone = (
-        mapped.lookup(where, context) if mapped is not None and not reads_pods else ({}, {})
-    )
+    known, before_by_zone = mapped.lookup(where, context) if mapped is not None else ({}, {})
     fixed_metadata = _fixed_metadata(syncer, cluster)
     metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
+
+    def metadata_of(pod: str, zone: str, ports: Ports) -> Mapping[str, str]:
+        if pod and labels_of_pod is not None:
+            of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+            return _build_metadata(
+                zone, {**service_metadata, **of_pod, **dict(ports.metadata)}, fixed_metadata
+            )
+        metadata = metadata_by_zone.get((zone, ports.metadata))
+        if metadata is None:
+            metadata = _build_metadata(zone, {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
+            metadata_by_zone[zone, ports.metadata] = metadata
+        return metadata
+
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
-    parts: dict[str, tuple[Object, SliceMapping]] = {}
+    parts: dict[str, SliceMapping] = {}
     addressed, left_out = keep_first_address_family(service, slices)
     without_host_port: list[Object] = []
     for endpoint_slice in addressed:
@@ -412,24 +411,18 @@ def _pod_instances(
             without_host_port.append(endpoint_slice)
             continue
         name = endpoint_slice["metadata"]["name"]
-        before = known.get(name)
-        if before is not None and before[0] is endpoint_slice:
-            part = before[1]
-        else:
-            known_part = before[1] if before is not None else EMPTY_SLICE_MAPPING
+        part = known.get(name, EMPTY_SLICE_MAPPING)
+        if part.endpoint_slice is not endpoint_slice:
             part = _slice_instances(
                 syncer,
                 port if is_managed_by_kubernetes(endpoint_slice) else syncer.port,
                 endpoint_slice,
                 where,
                 cluster,
-                service_metadata,
-                fixed_metadata,
-                metadata_by_zone,
-                labels_of_pod,
-                known_part,
+                metadata_of,
+                part,
             )
-        parts[name] = (endpoint_slice, part)
+        parts[name] = part
         if part.ports is None and syncer.needs_host_ports and _slice_has_port(syncer, port, endpoint_slice):
             without_host_port.append(endpoint_slice)
         if instances.keys().isdisjoint(part.instances):
@@ -442,35 +435,29 @@ def _pod_instances(
         terminating_ids |= part.terminating_ids
     for instance_id in terminating_ids:
         instances.pop(instance_id, None)
-    if mapped is not None and not reads_pods:
+    if mapped is not None:
         mapped.store(where, context, parts, metadata_by_zone)
-    known_pods = {pod_and_namespace_of_id(one)[0] for one in instances}
-    kept = {
-        (pod_name_of_endpoint(endpoint), syncer.selector.namespace): PodWithoutHostPort(
-            is_ready(endpoint), "" if PODS_UNREAD_FIELD in one else endpoint["addresses"][0]
-        )
-        for one in without_host_port
-        for endpoint in one["endpoints"]
-        if pod_name_of_endpoint(endpoint)
-        and not is_terminating(endpoint)
-        and pod_name_of_endpoint(endpoint) not in known_pods
-    }
-    if count := sum(not one.address for one in kept.values()):
+    kept = _live_pods_without_host_port(without_host_port, instances) if without_host_port else {}
+    if count := sum([not one.address for one in kept.values()]):
         left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
-    ports = [
-        _ports_without_host_port_field(one) for one, _ in parts.values() if is_managed_by_kubernetes(one)
-    ]
+    packed = [part.endpoint_slice for part in parts.values() if is_managed_by_kubernetes(part.endpoint_slice)]
+    ports = list(map(_ports_without_host_port_field, packed))
     are_different = any(one != ports[0] for one in ports)
-    lacking = [one for one in problems if one.reason == SyncerCondition.NO_PORT]
     others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
-    if lacking and any(part.ports for _, part in parts.values()):
+    lacks_port = len(others) < len(problems)
+    if lacks_port and any(part.ports for part in parts.values()):
         # Of another application behind the Service, say.
         wanted = f"the TCP port {port}" if port is not None else "a TCP port"
         wanted = f"a hostPort for {wanted}" if syncer.needs_host_ports else wanted
         left_out += _describe_endpoints_without_port(where, wanted, parts.values())
         problems = dict.fromkeys(others)
-    elif lacking and port != syncer.port and not syncer.needs_host_ports:
-        problems = dict.fromkeys([_port_missing_problem(port, where), *others])
+    elif lacks_port and port != syncer.port and not syncer.needs_host_ports:
+        lacking = Problem(
+            SyncerCondition.NO_PORT,
+            f"Service {where} has a TCP port {port}, and none of its EndpointSlices has it",
+            f"give the pods the port {port}, or name in spec.port the one that callers use",
+        )
+        problems = dict.fromkeys([lacking, *others])
     return DesiredInstances(
         tuple(instances.values()),
         tuple(problems),
@@ -490,11 +477,29 @@ def _preferred_port(syncer: Syncer, service: Object) -> PortReference | None:
 
     An EndpointSlice has only the ports that its pods have, and its only port may be another one.
     """
-    if syncer.port is not None or syncer.secure_port is not None:
+    ports = (service.get("spec") or {}).get("ports") or ()
+    if syncer.port is not None or syncer.secure_port is not None or len(ports) < 2:
         return syncer.port
-    chosen = choose_port_objects((service.get("spec") or {}).get("ports"), None, None, "")
+    chosen = choose_port_objects(ports, None, None, "")
     is_http = not isinstance(chosen, Problem) and chosen[0] is not None and chosen[0].get("name") == "http"
-    return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
+    return "http" if is_http else None
+
+
+def _live_pods_without_host_port(
+    slices: Iterable[Object], instances: Iterable[str]
+) -> dict[tuple[str, str], PodWithoutHostPort]:
+    """Return the live pods of EndpointSlices that are not among the instances with these ids."""
+    with_instance = set(map(pod_and_namespace_of_id, instances))
+    return {
+        place: PodWithoutHostPort(
+            is_ready(endpoint), "" if PODS_UNREAD_FIELD in one else endpoint["addresses"][0]
+        )
+        for one in slices
+        for endpoint in one["endpoints"]
+        if (place := (pod_name_of_endpoint(endpoint), one["metadata"]["namespace"])) not in with_instance
+        and place[0]
+        and not is_terminating(endpoint)
+    }
 
 
 def _ports_without_host_port_field(endpoint_slice: Object) -> object:
@@ -506,51 +511,34 @@ def _ports_without_host_port_field(endpoint_slice: Object) -> object:
 
 
 def _slice_has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: Object) -> bool:
-    """Return whether the pods of an EndpointSlice have the port that callers use, with or without a host
-    port.
-    """
+    """Return whether an EndpointSlice has the port that callers use, with or without a host port."""
     packed = port if is_managed_by_kubernetes(endpoint_slice) else syncer.port
     chosen = choose_ports(endpoint_slice.get("ports"), packed, syncer.secure_port, "")
     return not isinstance(chosen, Problem)
 
 
-def _port_missing_problem(port: PortReference | None, service: str) -> Problem:
-    """Return the problem that no EndpointSlice has a port of the Service."""
-    return Problem(
-        SyncerCondition.NO_PORT,
-        f"Service {service} has a TCP port {port}, and none of its EndpointSlices has it",
-        f"give the pods the port {port}, or name in spec.port the one that callers use",
-    )
-
-
-def _describe_endpoints_without_port(
-    service: str, wanted: str, parts: Collection[tuple[Object, SliceMapping]]
-) -> list[str]:
+def _describe_endpoints_without_port(service: str, wanted: str, parts: Collection[SliceMapping]) -> list[str]:
     """Return a sentence with the number of endpoints that lack the port which callers use; none if none
     does.
 
     :param wanted: the port, in words.
     """
-    served = {endpoint_name(endpoint) for one, part in parts if part.ports for endpoint in one["endpoints"]}
+    served = set(map(endpoint_name, endpoints_of(one.endpoint_slice for one in parts if one.ports)))
     count = sum(
         not is_terminating(endpoint) and endpoint_name(endpoint) not in served
-        for one, part in parts
-        if not part.ports
-        for endpoint in one["endpoints"]
+        for endpoint in endpoints_of(one.endpoint_slice for one in parts if not one.ports)
     )
     return [f"{format_count(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
 
 
-def _describe_missing_further_ports(
-    service: str, parts: Collection[tuple[Object, SliceMapping]]
-) -> list[str]:
-    """Return sentences on the metadata and health checks that instances lack because their EndpointSlices
-    lack a port.
-    """
-    lacking = [part.ports.missing_phrases for _, part in parts if part.ports is not None and part.instances]
-    named = dict.fromkeys(name for missing in lacking for name in missing)
-    every = {name: all(name in missing for missing in lacking) for name in named}
-    return [f"{name} of {'the' if every[name] else 'some'} endpoints of Service {service}" for name in named]
+def _describe_missing_further_ports(service: str, parts: Collection[SliceMapping]) -> list[str]:
+    """Return sentences on metadata and health checks that are left out since EndpointSlices lack a port."""
+    lacking = [one.ports.missing_phrases for one in parts if one.ports is not None and one.instances]
+    sentences = []
+    for name in dict.fromkeys(chain.from_iterable(lacking)):
+        which = "the" if all(name in missing for missing in lacking) else "some"
+        sentences.append(f"{name} of {which} endpoints of Service {service}")
+    return sentences
 
 
 def _slice_instances(
@@ -559,40 +547,33 @@ def _slice_instances(
     endpoint_slice: Object,
     service: str,
     cluster: Cluster,
-    service_metadata: Mapping[str, str],
-    fixed_metadata: Mapping[str, str],
-    metadata_by_zone: dict[ZoneAndPorts, Mapping[str, str]],
-    labels_of_pod: FindLabelsOfPod | None,
+    metadata_of: Callable[[str, str, Ports], Mapping[str, str]],
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
     offered, registered = endpoint_slice.get("ports"), _registered_port_field(syncer)
     ports = choose_ports(offered, port, syncer.secure_port, where, registered)
     if isinstance(ports, Problem):
-        return SliceMapping({}, {ports: None}, frozenset())
+        return SliceMapping(endpoint_slice, {}, {ports: None}, frozenset())
     ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
-    of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
-    mapped: list[tuple[Object, Instance]] = []
+    mapped_endpoints: list[Object] = []
+    instances_of_endpoints: list[Instance] = []
     known = before.instance_by_endpoint_id if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
         instance = known.get(id(endpoint))
         if instance is not None:
             if instance.status is Status.UP or instance.instance_id not in instances:
                 instances[instance.instance_id] = instance
-                mapped.append((endpoint, instance))
+                mapped_endpoints.append(endpoint)
+                instances_of_endpoints.append(instance)
             continue
         address = endpoint["addresses"][0]
         pod = pod_name_of_endpoint(endpoint)
-        name = pod or address
         instance_id = pod_instance_id(
-            name,
-            syncer.selector.namespace,
-            cluster.name,
-            syncer.application,
-            ports.plain.number,
+            pod or address, syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number
         )
         if is_terminating(endpoint):
             terminating_ids.add(instance_id)
@@ -600,32 +581,24 @@ def _slice_instances(
         ready = is_ready(endpoint)
         if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
             continue
-        zone = endpoint.get("zone") or ""
         try:
             # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
             check_instance_id(instance_id)
-            if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
-                of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata: Mapping[str, str] = _build_metadata(
-                    zone, {**service_metadata, **of_pod, **of_ports}, fixed_metadata
-                )
-            elif (zone, ports.metadata) in metadata_by_zone:
-                metadata = metadata_by_zone[zone, ports.metadata]
-            else:
-                metadata = _build_metadata(zone, {**service_metadata, **of_ports}, fixed_metadata)
-                metadata_by_zone[zone, ports.metadata] = metadata
+            metadata = metadata_of(pod, endpoint.get("zone") or "", ports)
             instance = _build_instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
-            mapped.append((endpoint, instance))
+            mapped_endpoints.append(endpoint)
+            instances_of_endpoints.append(instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return SliceMapping(
+        endpoint_slice,
         instances,
         problems,
         frozenset(terminating_ids),
         ports,
-        tuple([endpoint for endpoint, _ in mapped]),
-        tuple([instance for _, instance in mapped]),
+        tuple(mapped_endpoints),
+        tuple(instances_of_endpoints),
     )
 
 
@@ -637,45 +610,30 @@ def _service_instance(
     nodes: Iterable[Object] | None,
     routes: Routes | None,
 ) -> DesiredInstances:
-    has_ready_endpoint = any(
-        is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
-    )
+    has_ready_endpoint = any(map(is_ready, endpoints_of(slices)))
     has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
-    offered, registered = (service.get("spec") or {}).get("ports"), _registered_port_field(syncer)
-    ports = choose_ports(
-        offered, syncer.port, syncer.secure_port, f"Service {qualified_name(service)}", registered
-    )
-    places: tuple[tuple[str, Address], ...] | Problem
-    if syncer.needs_routes:
-        routed = routed_address(syncer, service, routes, cluster.domain)
-        places, ports = (routed, routed) if isinstance(routed, Problem) else ((("", routed[0]),), routed[1])
-        offered = None  # a host leads to one of the Service's ports alone
-    else:
-        places = _service_addresses(syncer, service, slices, cluster, nodes, ports)
-    problem = next((one for one in (places, ports) if isinstance(one, Problem)), None)
     name = service["metadata"]["name"]
-    if problem is not None and problem.reason != Reason.NODES_NOT_READ:
+    found = _places_and_ports(syncer, service, slices, cluster, nodes, routes)
+    if isinstance(found, Problem) and found.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
         status = Status.UP if has_ready_endpoint else Status.DOWN
-        place = (f"{name}.svc", syncer.selector.namespace)
+        place = (service_part_of_id(name), syncer.selector.namespace)
         return DesiredInstances(
-            problems=(problem,), has_endpoints=has_endpoints, status_without_address={place: status}
+            problems=(found,), has_endpoints=has_endpoints, status_without_address={place: status}
         )
     if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
         return DesiredInstances(has_endpoints=has_endpoints)
-    if isinstance(places, Problem) or isinstance(ports, Problem):
-        return DesiredInstances(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
-    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
+    if isinstance(found, Problem):
+        return DesiredInstances(problems=(found,), has_endpoints=has_endpoints)
+    places, ports = found
     names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
     service_metadata, unfit = _service_metadata(syncer, service)
     instances = []
     try:
         for number, (node, address) in enumerate(places):
             # The first has the Service's own id, whichever node that is: it stood there alone once.
-            instance_id = (
-                node_instance_id(name, node, *names) if number else service_instance_id(name, *names)
-            )
             marks = {NODE_KEY: node} if number else {}
+            instance_id = pod_instance_id(service_part_of_id(name, node if number else ""), *names)
             check_instance_id(instance_id)
             fixed_metadata = {**_fixed_metadata(syncer, cluster), **marks}
             metadata = _build_metadata("", {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
@@ -692,28 +650,43 @@ def _service_instance(
 
 
 def _registered_port_field(syncer: Syncer) -> PortNumberField:
-    """Return which number of a port is registered."""
     if syncer.mode is Mode.POD:
         return "hostPort" if syncer.needs_host_ports else "port"
     return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
 
 
-def _service_addresses(
+def _places_and_ports(
     syncer: Syncer,
     service: Object,
     slices: Sequence[Object],
     cluster: Cluster,
     nodes: Iterable[Object] | None,
-    ports: Ports | Problem,
-) -> tuple[tuple[str, Address], ...] | Problem:
-    """List the addresses of a whole Service; with node ports each with the name of its node."""
+    routes: Routes | None,
+) -> tuple[Sequence[tuple[str, Address]], Ports] | Problem:
+    """Return the addresses of a whole Service, with node ports each after its node's name, and its ports."""
+    if syncer.needs_routes:
+        routed = routed_address(syncer, service, routes, cluster.domain)
+        if isinstance(routed, Problem):
+            return routed
+        # A host leads to one of the Service's ports alone.
+        return [("", routed[0])], with_metadata_and_health_ports(routed[1], None, syncer)
+    where = f"Service {qualified_name(service)}"
+    offered, registered = (service.get("spec") or {}).get("ports"), _registered_port_field(syncer)
+    ports = choose_ports(offered, syncer.port, syncer.secure_port, where, registered)
+    places: Sequence[tuple[str, Address]] | Problem
     if syncer.address:
-        return (("", Address.of(syncer.address)),)
-    if syncer.advertise is Advertise.NODE_PORT:
-        return ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
-    numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
-    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes, numbers)
-    return address if isinstance(address, Problem) else (("", address),)
+        places = [("", Address.of(syncer.address))]
+    elif syncer.advertise is Advertise.NODE_PORT:
+        places = ready_node_addresses(service, slices, nodes, max_nodes=syncer.node_count)
+    else:
+        numbers = frozenset() if isinstance(ports, Problem) else ports.enabled_numbers
+        address = service_address(service, syncer.advertise, cluster.domain, numbers)
+        places = address if isinstance(address, Problem) else [("", address)]
+    if isinstance(places, Problem):
+        return places
+    if isinstance(ports, Problem):
+        return ports
+    return places, with_metadata_and_health_ports(ports, offered, syncer, registered)
 
 
 def _build_instance(
@@ -762,25 +735,20 @@ def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[
 
 
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
-    """Return the metadata that win over labels and zones: the spec's values, and Eurekube's own over
-    those.
-    """
+    """Return the metadata that win over labels and zones: the spec's, and Eurekube's own over those."""
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
 def _build_metadata(
     zone: str, labels: Mapping[str, str], fixed_metadata: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all metadata of an instance, after checking their values and their total size."""
     metadata = {**({"zone": zone} if zone else {}), **labels, **fixed_metadata}
     check_metadata(metadata)
     return metadata
 
 
 def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
-    """Return the metadata from a Service's labels and annotations, and sentences on annotations that
-    cannot be metadata.
-    """
+    """Return the metadata from a Service's labels and annotations, and sentences on unfit annotations."""
     found = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     unfit = []
     annotations = service["metadata"].get("annotations") or {}

@@ -21,6 +21,7 @@ class SliceMapping:
     :param instances_of_endpoints: the instance of each of these endpoints, in the same order.
     """
 
+    endpoint_slice: Object
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating_ids: frozenset[str]
@@ -37,18 +38,15 @@ class SliceMapping:
         return dict(zip(ids, self.instances_of_endpoints, strict=True))
 
 
-EMPTY_SLICE_MAPPING = SliceMapping({}, {}, frozenset())
+EMPTY_SLICE_MAPPING = SliceMapping({}, {}, {}, frozenset())
 
 MAX_CACHED_ZONES = 64
 """The number of zones of a Service's endpoints up to which their metadata are cached."""
 
-SliceMappingsByName = Mapping[str, tuple[Object, SliceMapping]]
-"""By name of an EndpointSlice, the slice and its mapping."""
+SliceMappingsByName = Mapping[str, SliceMapping]
+"""The mappings of EndpointSlices, by the slices' names."""
 
-ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
-"""A zone, and the metadata that are made from ports."""
-
-MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
+MetadataByZone = Mapping[tuple[str, tuple[tuple[str, str], ...]], Mapping[str, str]]
 """Metadata of instances, by zone and by the metadata that are made from ports."""
 
 
@@ -63,8 +61,7 @@ class MappingCache:
         self._by_service: dict[str, tuple[object, SliceMappingsByName, MetadataByZone]] = {}
 
     def lookup(self, service: str, context: object) -> tuple[SliceMappingsByName, MetadataByZone]:
-        """Return the mappings of a Service's slices, by slice name, and the metadata of its instances, by
-        zone.
+        """Return the mappings of a Service's slices, by slice name, and its instances' metadata, by zone.
 
         Both are empty where the context has changed.
         """

@@ -26,14 +26,10 @@ APPLICATION_ANNOTATION = "eurekube.io/application"
 """The annotation, on objects that a mirror writes, with the Eureka application that they show."""
 
 SOURCE_ANNOTATION = "eurekube.io/source"
-"""The annotation, on a mirror's EndpointSlice, with the URLs of the Eureka servers from which its
-endpoints were read.
-"""
+"""The annotation, on a mirror's EndpointSlice, with the URLs of the servers that listed its endpoints."""
 
 SPEC_KEYS_ANNOTATION = "eurekube.io/given"
-"""The annotation, on a mirrored Service, with the keys of the labels and annotations that the mirror's
-spec adds, as JSON.
-"""
+"""The annotation, on a mirrored Service, with the labels' and annotations' keys from the spec, as JSON."""
 
 RESERVED_LABEL_PREFIX, MANAGED_BY_LABEL = "eurekube.io/", "app.kubernetes.io/managed-by"
 """The prefix and the key of labels and annotations that a mirror's spec may not set."""
@@ -143,8 +139,6 @@ class Mirror:
 
 
 class _MirrorReader:
-    """A reader of one EurekaMirror's fields, with their checks."""
-
     def __init__(self, item: Object) -> None:
         self._metadata = item["metadata"]
         self._spec: Mapping[str, Any] = item.get("spec") or {}

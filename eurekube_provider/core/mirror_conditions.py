@@ -91,11 +91,6 @@ class MirrorCondition(StatusCondition):
     report a failure. The reason is that of the condition that names the fault.
     """
 
-    @property
-    def is_advice(self) -> bool:
-        """True if the condition is advice only: the mirror is in sync all the same."""
-        return self is MirrorCondition.HOST_NAME_DIFFERS
-
 
 MIRROR_REMEDIES: Mapping[str, str] = {
     **{name: SYNCER_REMEDIES[name] for name in (Reason.KUBERNETES_ERROR, Reason.UNKNOWN_EUREKA)},
@@ -200,7 +195,8 @@ class MirrorReport:
         if self.failure is not None:
             return False, self.failure.with_remedy(MIRROR_REMEDIES)
         for kind in MirrorCondition:
-            if kind in self.problems and not kind.is_advice:
+            # That a host name differs is advice only: the mirror is in sync all the same.
+            if kind in self.problems and kind is not MirrorCondition.HOST_NAME_DIFFERS:
                 return False, self.problems[kind]
         message = f"{len(self.services)} Services show what Eureka holds"
         return True, Problem(MirrorReason.IN_SYNC, message)

@@ -28,6 +28,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredServiceCounts
 from eurekube_provider.core.mirror_endpoints import (
+    HostLookup,
     MirrorEndpoint,
     mirrored_endpoints,
     with_service_port_names,
@@ -35,7 +36,6 @@ from eurekube_provider.core.mirror_endpoints import (
 from eurekube_provider.core.mirror_guard import (
     MIRROR_BRAKE_SECONDS,
     GuardVerdict,
-    UnlistedFacts,
     find_unlisted_ids,
     guard_endpoints,
     verdict_while_eureka_silent,
@@ -74,24 +74,8 @@ class MirrorDecisionKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostLookup:
-    """The result of looking up a host name.
-
-    :ivar addresses: the addresses of the last successful lookup; None before the first.
-    :ivar failure: why the last lookup failed; empty where it succeeded.
-    """
-
-    addresses: tuple[str, ...] | None = None
-    failure: str = ""
-
-
-_NO_HOST_LOOKUP = HostLookup()
-
-
-@dataclass(frozen=True, slots=True)
 class MirrorSituation:
-    """The facts about one application from which :func:`decide_mirrored_service` derives what its Service
-    shows.
+    """The facts about one application by which :func:`decide_mirrored_service` decides on its Service.
 
     Equal situations lead to equal decisions, unless the decision says that it was not final.
 
@@ -138,9 +122,7 @@ class MirrorSituation:
 
     @property
     def unlisted_ids(self) -> list[str]:
-        """The ids of instances that have endpoints and that Eureka does not list: Eureka is asked whether
-        they ended.
-        """
+        """The ids of instances with endpoints that Eureka does not list, and that it is asked about."""
         if self.is_eureka_silent:
             return []
         return find_unlisted_ids(
@@ -257,27 +239,26 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
             situation.mirror,
             problem,
         )
-    host_lookups, unlisted = situation.host_lookups, situation.unlisted
+    unlisted = situation.unlisted
     mapped = mirrored_endpoints(
         mirror,
         [*situation.instances, *unlisted.registered],
         situation.cluster,
         situation.policy,
-        lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).addresses,
-        lambda host: host_lookups.get(host, _NO_HOST_LOOKUP).failure,
+        situation.host_lookups,
     )
     if situation.is_eureka_silent:
         verdict = verdict_while_eureka_silent(mapped, situation.current_endpoints, situation.source)
     else:
-        known = UnlistedFacts(
-            {instance_id for _, instance_id in unlisted.gone},
-            {instance_id for _, instance_id in unlisted.gone_by_absence},
-            situation.held_since_by_id,
-            situation.source,
-            situation.is_released,
-        )
         verdict = guard_endpoints(
-            mapped, situation.current_endpoints, known, situation.now, mirror.hold_seconds
+            mapped,
+            situation.current_endpoints,
+            unlisted,
+            situation.held_since_by_id,
+            situation.now,
+            mirror.hold_seconds,
+            situation.source,
+            is_released=situation.is_released,
         )
     problems = (
         *mapped.problems,
@@ -286,7 +267,7 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     )
     is_time_independent = not (
         problems
-        or host_lookups
+        or situation.host_lookups
         or unlisted.registered
         or verdict.held_since_by_id
         or situation.is_eureka_silent
@@ -344,9 +325,7 @@ def _foreign_endpoint_problems(situation: MirrorSituation, verdict: GuardVerdict
 
 
 def _long_held_problems(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
-    """Return the problems of endpoints that the brake keeps beyond ``holdSeconds``, with what each waits
-    for.
-    """
+    """Return the problems of endpoints that the brake keeps beyond ``holdSeconds``: what each waits for."""
     application, found = situation.application, []
     if count := len(verdict.braked_ids):
         found.append(

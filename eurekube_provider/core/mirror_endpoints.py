@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
-from eurekube_provider.core.mirror import Mirror, ServicePort
+from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
 
 TargetPort = tuple[str, int, str]
@@ -19,9 +19,6 @@ MAX_MIRRORED_ID_LENGTH = 1000
 """The longest id of an instance that is mirrored: a slice has a hundred ids, and must fit into the API
 server's store. A slice that does not fit would block every other change of its application.
 """
-
-ResolveHost = Callable[[str], tuple[str, ...] | None]
-"""A function that returns the addresses of a host name; None where the name was never resolved."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +57,21 @@ class MirrorEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLookup:
+    """The result of looking up a host name.
+
+    :ivar addresses: the addresses of the last successful lookup; None before the first.
+    :ivar failure: why the last lookup failed; empty where it succeeded.
+    """
+
+    addresses: tuple[str, ...] | None = None
+    failure: str = ""
+
+
+_NO_HOST_LOOKUP = HostLookup()
+
+
+@dataclass(frozen=True, slots=True)
 class MappedEndpoints:
     """The endpoints of an application's instances.
 
@@ -78,8 +90,7 @@ class MappedEndpoints:
 
 
 def is_excluded_from_mirror(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
-    """Return whether a mirror must leave an instance out because a syncer registered it, in this or another
-    cluster.
+    """Return whether a mirror leaves an instance out because a syncer, here or elsewhere, registered it.
 
     Instances that a stack registered, or that registered themselves, are mirrored; those of other clusters'
     syncers only with ``includeOtherClusters``. This cluster is known by its UID, too, since it may have had
@@ -113,15 +124,9 @@ def mirrored_endpoints(
     instances: Iterable[Instance],
     cluster: Cluster,
     policy: AddressPolicy,
-    resolve_host: ResolveHost,
-    describe_lookup_failure: Callable[[str], str] = lambda _: "",
+    host_lookups: Mapping[str, HostLookup],
 ) -> MappedEndpoints:
-    """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
-    others.
-
-    :param describe_lookup_failure: returns why the last lookup of a host name failed; empty where it
-        succeeded.
-    """
+    """Map an application's instances to endpoints; one that cannot be mirrored does not hinder the others."""
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
     listed_ids: set[str] = set()
@@ -150,10 +155,10 @@ def mirrored_endpoints(
             )
             continue
         host = instance.ip_address or instance.host_name
-        addresses = _judge_host_addresses(host, mirror, policy, resolve_host)
-        failure = describe_lookup_failure(host)
-        if addresses is None or failure:
-            why = f" ({failure})" if failure else ""
+        lookup = host_lookups.get(host, _NO_HOST_LOOKUP)
+        addresses = _judge_host_addresses(host, mirror, policy, lookup)
+        if addresses is None or lookup.failure:
+            why = f" ({lookup.failure})" if lookup.failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
             sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
             problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
@@ -187,11 +192,14 @@ def mirrored_endpoints(
     )
 
 
-def host_name_problem(instance: Instance, policy: AddressPolicy, resolve_host: ResolveHost) -> Problem | None:
+def host_name_problem(
+    instance: Instance, policy: AddressPolicy, resolve_host: Callable[[str], tuple[str, ...] | None]
+) -> Problem | None:
     """Return the problem that an instance's host name, which Spring's clients call, resolves to other
     addresses than the one that the mirror shows; None if it does not.
 
-    :param resolve_host: a name that was not resolved yet, or cannot be, is no problem here.
+    :param resolve_host: returns the addresses of a host name; None where it was never resolved, which is no
+        problem here.
     """
     shown = policy.judge_address(instance.ip_address) if instance.ip_address != instance.host_name else None
     if shown is None or not instance.host_name or policy.judge_address(instance.host_name) is not None:
@@ -219,29 +227,23 @@ def with_service_port_names(service_ports: Iterable[Mapping[str, object]], mirro
 
 
 def _instance_ports(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
-    plain, secure = (
-        _target_port_if_enabled(mirror.port, instance.port),
-        _target_port_if_enabled(mirror.secure_port, instance.secure_port),
+    pairs = ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
+    return tuple(
+        (port.name, given.number, port.app_protocol)
+        for port, given in pairs
+        if given.enabled and 1 <= given.number <= 65535
     )
-    return plain + secure
-
-
-def _target_port_if_enabled(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
-    if given.enabled and 1 <= given.number <= 65535:
-        return ((port.name, given.number, port.app_protocol),)
-    return ()
 
 
 def _judge_host_addresses(
-    host: str, mirror: Mirror, policy: AddressPolicy, resolve_host: ResolveHost
+    host: str, mirror: Mirror, policy: AddressPolicy, lookup: HostLookup
 ) -> list[JudgedAddress] | None:
     literal = policy.judge_address(host, mirror.allowed_networks)
     if literal is not None:
         return [literal]
-    names = resolve_host(host) if host else None
-    if names is None:
+    if lookup.addresses is None:
         return None
-    judgements = (policy.judge_address(name, mirror.allowed_networks) for name in names)
+    judgements = (policy.judge_address(one, mirror.allowed_networks) for one in lookup.addresses)
     return [address for address in judgements if address is not None]
 
 

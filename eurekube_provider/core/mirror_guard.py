@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.mirror_endpoints import MappedEndpoints, MirrorEndpoint
+from eurekube_provider.core.mirror_source import UnlistedInstances
 
 MIN_ENDPOINTS_FOR_MAJORITY = 10
 """The number of ready endpoints from which on a removal of most of them by absence alone is braked; with
@@ -27,24 +28,6 @@ MIRROR_BRAKE_SECONDS = 1800.0
 """Seconds for which braked endpoints are kept while the same Eureka is read without a gap: within that
 time its clients have registered again.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class UnlistedFacts:
-    """Facts on instances that have endpoints and that Eureka does not list.
-
-    :ivar gone_ids: the ids of instances that are proved to have left.
-    :ivar gone_by_absence_ids: the ids of those in ``gone_ids`` for which absence is the only proof.
-    :ivar held_since_by_id: :attr:`GuardVerdict.held_since_by_id` of the last decision.
-    :ivar source: the servers that are read; empty where they are not known.
-    :ivar is_released: True if a person released the removals.
-    """
-
-    gone_ids: Collection[str] = ()
-    gone_by_absence_ids: Collection[str] = ()
-    held_since_by_id: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
-    is_released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +55,25 @@ class GuardVerdict:
 def guard_endpoints(
     mapped: MappedEndpoints,
     shown: Iterable[MirrorEndpoint],
-    unlisted: UnlistedFacts,
+    unlisted: UnlistedInstances,
+    held_since: Mapping[str, float],
     now: float,
     hold_seconds: float,
+    source: str = "",
+    *,
+    is_released: bool = False,
 ) -> GuardVerdict:
     """Decide which existing endpoints stay beside those that Eureka lists.
 
-    :param now: by any clock that only grows, in seconds; ``unlisted.held_since_by_id`` is by the same clock.
+    :param unlisted: what the servers say of instances that have endpoints and that Eureka does not list.
+    :param held_since: :attr:`GuardVerdict.held_since_by_id` of the last decision.
+    :param now: by any clock that only grows, in seconds; ``held_since`` is by the same clock.
+    :param source: the servers that are read; empty where they are not known.
+    :param is_released: True if a person released the removals.
     """
     places = {(one.group, one.address): one for one in mapped.endpoints}
-    proved = set(unlisted.gone_ids).difference(unlisted.gone_by_absence_ids)
+    gone_by_absence_ids = {instance_id for _, instance_id in unlisted.gone_by_absence}
+    proved = {instance_id for _, instance_id in unlisted.gone} - gone_by_absence_ids
     unproved: list[MirrorEndpoint] = []
     foreign: list[MirrorEndpoint] = []
     for one in shown:
@@ -93,23 +85,22 @@ def guard_endpoints(
         elif one.instance_id and not (
             one.instance_id in mapped.listed_ids or one.instance_id in proved or not one.is_ready
         ):
-            (foreign if one.is_from_another_eureka(unlisted.source) else unproved).append(one)
+            (foreign if one.is_from_another_eureka(source) else unproved).append(one)
     ready = sum(one.is_ready for one in places.values())
     is_braked = bool(unproved) and removes_too_many(len(unproved), ready + len(unproved))
-    since = unlisted.held_since_by_id
     held_since_by_id: dict[str, float] = {}
     expired_ids: dict[str, None] = {}
     braked_ids: dict[str, None] = {}
     released_ids: dict[str, None] = {}
     for one in unproved:
         key = one.instance_id
-        began = since.get(key, now)
-        if is_braked and unlisted.is_released:
+        began = held_since.get(key, now)
+        if is_braked and is_released:
             released_ids[key] = None
             continue
         if is_braked and now - began < max(hold_seconds, MIRROR_BRAKE_SECONDS):
             braked_ids[key] = None
-        elif key in unlisted.gone_by_absence_ids and not is_braked:
+        elif key in gone_by_absence_ids and not is_braked:
             continue
         elif now - began >= hold_seconds:
             expired_ids[key] = None
@@ -118,7 +109,7 @@ def guard_endpoints(
         places[one.group, one.address] = replace(one, source="")
     other_source_by_id: dict[str, str] = {}
     for one in foreign:
-        if unlisted.is_released:
+        if is_released:
             released_ids[one.instance_id] = None
         else:
             other_source_by_id[one.instance_id] = one.source
@@ -137,8 +128,7 @@ def guard_endpoints(
 def verdict_while_eureka_silent(
     mapped: MappedEndpoints, shown: Iterable[MirrorEndpoint], source: str
 ) -> GuardVerdict:
-    """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had
-    besides.
+    """Return the endpoints while Eureka does not answer: the existing ones, and others of the last list.
 
     :param source: the servers that were read.
     """
@@ -162,8 +152,7 @@ def removes_too_many(unproved: int, ready: int) -> bool:
 def find_unlisted_ids(
     shown: Iterable[MirrorEndpoint], listed: Collection[str], source: str = ""
 ) -> list[str]:
-    """Return the ids of instances that have ready endpoints and that Eureka does not list: their end must be
-    proved.
+    """Return the ids of ready endpoints' instances that Eureka does not list: their end must be proved.
 
     :param source: the servers that are read: they can prove nothing of endpoints from another Eureka.
     """

@@ -43,15 +43,13 @@ def mirrored_service_name(template: str, application: str) -> str | None:
 
 
 def assign_service_names(
-    template: str,
-    applications: Iterable[str],
-    existing: Mapping[str, str] | None = None,
+    template: str, applications: Iterable[str], existing: Mapping[str, str]
 ) -> AssignedNames:
     """Return the name of each application's Service.
 
     :param existing: by name of an existing Service, the application that it shows, which keeps the name.
     """
-    taken = dict(existing or {})
+    taken = dict(existing)
     names: dict[str, str] = {}
     refused: dict[str, str] = {}
     unnameable: dict[str, str] = {}

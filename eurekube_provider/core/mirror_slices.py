@@ -1,5 +1,4 @@
-"""The EndpointSlices of a mirrored Service: a plan of writes that turns the existing slices into the wanted
-ones.
+"""The EndpointSlices of a mirrored Service: a plan of writes that turns existing into wanted ones.
 
 Each write of a slice is sent to every node of the cluster. So a slice is written at most once, and only if it
 changes; new endpoints go first into slices that change anyway (KEP-0752). A slice's name is made of the
@@ -42,10 +41,6 @@ class SliceMetadata:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owner_reference: Mapping[str, Any]
-
-    def with_source(self, source: str) -> SliceMetadata:
-        """Return the common metadata of slices whose endpoints came from these servers."""
-        return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,9 @@ def plan_slices(
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.endpoint_slice for one in slices_by_group.pop(None, [])]
     for (group, source), endpoints in sorted(by_group.items()):
-        marks = slice_metadata.with_source(source) if source else slice_metadata
+        marks = slice_metadata
+        if source:
+            marks = replace(marks, annotations={**marks.annotations, SOURCE_ANNOTATION: source})
         fillings = slices_by_group[group, source]
         rest = _place_endpoints(fillings, endpoints, marks, has_zone_hints=has_zone_hints)
         for filling in fillings:
@@ -152,9 +149,8 @@ def _place_endpoints(
                 one.is_changed = True
                 continue
             one.endpoints[address] = endpoint
-            one.is_changed |= _drop_empty_fields(stands) != _endpoint_body(
-                endpoint, has_zone_hints=has_zone_hints
-            )
+            written = {key: value for key, value in stands.items() if value}
+            one.is_changed |= written != _endpoint_body(endpoint, has_zone_hints=has_zone_hints)
     rest = sorted(left.values(), key=lambda each: each.address)
     for one in sorted(fillings, key=lambda each: not each.is_changed):
         # Slices that change anyway are filled first; one other slice is, if it takes all remaining endpoints.
@@ -172,9 +168,7 @@ def _place_endpoints(
 
 
 def slice_group(item: Object) -> EndpointGroup:
-    """Return a slice's address family and ports; a group that no mirror makes if somebody changed a port's
-    protocol.
-    """
+    """Return a slice's family and ports; a group that no mirror makes if a port's protocol was changed."""
     ports = tuple(
         (str(one.get("name") or ""), int(one.get("port") or 0), str(one.get("appProtocol") or ""))
         if one.get("protocol") in (None, "TCP")
@@ -185,16 +179,12 @@ def slice_group(item: Object) -> EndpointGroup:
 
 
 def slice_source(item: Object) -> str:
-    """Return the URLs of the servers that listed a slice's endpoints; empty where they are not written
-    down.
-    """
+    """Return the URLs of the servers that listed a slice's endpoints; empty where none are written down."""
     return str((item["metadata"].get("annotations") or {}).get(SOURCE_ANNOTATION) or "")
 
 
 def endpoints_in_slices(slices: Iterable[Object]) -> list[MirrorEndpoint]:
-    """Return the endpoints in the mirror's slices; an endpoint that somebody else wrote has no instance
-    id.
-    """
+    """Return the endpoints in the mirror's slices; one that somebody else wrote has no instance id."""
     return [
         MirrorEndpoint(
             group,
@@ -233,14 +223,8 @@ def _endpoint_body(one: MirrorEndpoint, *, has_zone_hints: bool) -> dict[str, An
     return body
 
 
-def _drop_empty_fields(stands: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in stands.items() if value}
-
-
 def _has_metadata(item: Object, slice_metadata: SliceMetadata) -> bool:
-    """Return whether a slice has the labels, annotations and owner that it should; further ones do not
-    matter.
-    """
+    """Return whether a slice has its labels, annotations and owner; further ones do not matter."""
     metadata = item["metadata"]
     return (
         dict(slice_metadata.labels).items() <= (metadata.get("labels") or {}).items()
@@ -276,10 +260,6 @@ def _slice_body(
     *,
     has_zone_hints: bool,
 ) -> dict[str, Any]:
-    ports = [
-        {"name": port, "port": number, "protocol": "TCP"} | ({"appProtocol": above} if above else {})
-        for port, number, above in group.ports
-    ]
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -291,12 +271,18 @@ def _slice_body(
             "ownerReferences": [dict(slice_metadata.owner_reference)],
         },
         "addressType": group.family,
-        "ports": ports,
+        "ports": [port_body(*port) for port in group.ports],
         "endpoints": [
             _endpoint_body(one, has_zone_hints=has_zone_hints)
             for one in sorted(endpoints, key=lambda each: each.address)
         ],
     }
+
+
+def port_body(name: str, number: int, app_protocol: str) -> dict[str, Any]:
+    """Return a port of an EndpointSlice, or of a Service, as the API's JSON."""
+    body: dict[str, Any] = {"name": name, "port": number, "protocol": "TCP"}
+    return {**body, "appProtocol": app_protocol} if app_protocol else body
 
 
 def _take_free_slice_name(service: str, group: EndpointGroup, names: set[str]) -> str:

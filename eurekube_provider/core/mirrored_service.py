@@ -14,10 +14,9 @@ from eurekube_provider.core.mirror import (
     SPEC_KEYS_ANNOTATION,
     Mirror,
     MirrorForm,
-    ServicePort,
 )
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
-from eurekube_provider.core.mirror_slices import SliceMetadata
+from eurekube_provider.core.mirror_slices import SliceMetadata, port_body
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_SLICE_MANAGER,
@@ -38,12 +37,7 @@ def mirrored_service_ports(
     if not named and service is not None:
         named = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
     ours = [port for port in (mirror.port, mirror.secure_port) if port.name in named] or [mirror.port]
-    return [_port_body(one) for one in ours]
-
-
-def _port_body(port: ServicePort) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": port.name, "port": port.number, "protocol": "TCP"}
-    return {**found, "appProtocol": port.app_protocol} if port.app_protocol else found
+    return [port_body(one.name, one.number, one.app_protocol) for one in ours]
 
 
 def mirrored_service_body(
@@ -72,7 +66,6 @@ def mirrored_service_body(
 
 
 def _spec_keys_annotation(mirror: Mirror) -> dict[str, str]:
-    """Return the annotation that lists the keys of the labels and annotations from the mirror's spec."""
     keys = {
         name: sorted(given)
         for name, given in (("labels", mirror.service_labels), ("annotations", mirror.service_annotations))
@@ -82,9 +75,7 @@ def _spec_keys_annotation(mirror: Mirror) -> dict[str, str]:
 
 
 def _spec_keys_before(service: Object) -> Mapping[str, Collection[str]]:
-    """Return the keys of labels and annotations that the spec gave before, from an annotation that anyone
-    may have changed.
-    """
+    """Return the labels' and annotations' keys that the spec gave before; anyone may have edited them."""
     written = (service["metadata"].get("annotations") or {}).get(SPEC_KEYS_ANNOTATION)
     with suppress(ValueError, RecursionError):
         found = json.loads(written or "{}")
@@ -131,9 +122,7 @@ def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_cluster_ip_of_form(service: Object, form: MirrorForm) -> bool:
-    """Return whether a mirror's Service has a cluster IP, or none, as its form wants; this cannot be
-    changed later.
-    """
+    """Return whether a Service has a cluster IP, or none, as its form wants; that cannot be changed later."""
     is_headless = (service.get("spec") or {}).get("clusterIP") == "None"
     return is_headless is (form is MirrorForm.HEADLESS)
 
@@ -156,13 +145,12 @@ def build_slice_metadata(
     return SliceMetadata(mirror.namespace, service, labels, annotations, owner)
 
 
-def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:
+def owner_reference(item: Object) -> dict[str, Any]:
     """Return an owner reference to ``item``: Kubernetes removes the owned object once its owner is gone."""
     metadata = item["metadata"]
-    found = {
+    return {
         "apiVersion": item.get("apiVersion") or "v1",
         "kind": item.get("kind") or "Service",
         "name": metadata["name"],
         "uid": metadata["uid"],
     }
-    return {**found, "controller": True} if is_controller else found

@@ -1,8 +1,6 @@
 """The model of an instance: one Eureka ``InstanceInfo`` as a value.
 
-The model knows neither JSON nor Kubernetes. Equality is field by field;
-:meth:`Instance.without_server_fields` leaves out what the server computes, so that two instances can be
-compared for what somebody asked for.
+The model knows neither JSON nor Kubernetes.
 
 Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``LeaseInfo`` of Netflix/eureka.
 """
@@ -10,7 +8,7 @@ Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``Le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -97,9 +95,7 @@ def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> Eureka
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """The data centre of an instance. A data centre other than ``MyOwn`` is read and kept, and never
-    written.
-    """
+    """The data centre of an instance; one other than ``MyOwn`` is read and kept, and never written."""
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -151,9 +147,7 @@ class Instance:
     key: InstanceKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Normalise the names, and refuse names with which the instance could be registered but never read
-        or removed.
-        """
+        """Normalise the names, and refuse those by which an instance could never be read or removed."""
         if (not self.application or "/" in self.application) and not self.unreadable:
             raise InvalidInstance("application", f"{self.application!r} must be a name without a slash")
         if (not self.instance_id or "/" in self.instance_id) and not self.unreadable:
@@ -192,9 +186,7 @@ class Instance:
 
     @property
     def is_leaving(self) -> bool:
-        """True if the instance has Eurekube's mark of a drain: Eurekube set OUT_OF_SERVICE, and not a
-        person.
-        """
+        """True if the instance has the mark of a drain: Eurekube, and no person, set OUT_OF_SERVICE."""
         return "eurekube.leaving" in self.metadata
 
     @property
@@ -224,16 +216,12 @@ class Instance:
 
     @property
     def written_at_ms(self) -> int:
-        """The time, in ms, when the contents were written, by their writer's clock; 0 where it is not
-        known.
-        """
+        """The time, in ms, when the contents were written, by the writer's clock; 0 where it is not known."""
         return self.last_dirty_timestamp_ms or 0
 
     @property
     def is_overridden(self) -> bool:
-        """True if a person (or a tool on their behalf) set an override, which hides the status that the
-        instance registered.
-        """
+        """True if a person, or a tool of theirs, set an override, which hides the registered status."""
         return self.overridden_status is not Status.UNKNOWN
 
     @property
@@ -245,16 +233,6 @@ class Instance:
         Netflix/eureka.
         """
         return self.status is Status.OUT_OF_SERVICE and not (self.is_overridden or self.owner)
-
-    def without_server_fields(self) -> Instance:
-        """Return a copy without the fields that the server computes: two equal copies ask for the same."""
-        return replace(
-            self,
-            overridden_status=Status.UNKNOWN,
-            last_dirty_timestamp_ms=None,
-            last_updated_timestamp_ms=None,
-            unknown_fields=EMPTY_MAPPING,
-        )
 
 
 _PARTS_OF_ONE_INSTANCE = (
@@ -272,9 +250,7 @@ _PARTS_OF_ONE_INSTANCE = (
 
 
 def share_equal_parts(instance: Instance, known: Instance | None) -> None:
-    """Have a new instance hold the objects of an equal field of a known version, so that they are in memory
-    once.
-    """
+    """Have a new instance hold a known version's objects in equal fields: they are in memory once."""
     if known is None or known is instance:
         return
     for name in _PARTS_OF_ONE_INSTANCE:
@@ -284,8 +260,7 @@ def share_equal_parts(instance: Instance, known: Instance | None) -> None:
 
 
 def same_contents_but_status(one: Instance, other: Instance) -> bool:
-    """Return whether two instances ask for the same, apart from the status and the fields that the server
-    computes.
+    """Return whether two instances ask for the same, but for the status and what the server computes.
 
     A plan compares every instance, so the fields are compared one by one for speed. Ports and leases are
     mostly the same objects, see :func:`shared_port`.
@@ -307,8 +282,7 @@ def same_contents_but_status(one: Instance, other: Instance) -> bool:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Return the version of an instance that was written last, of those that several servers hold; None for
-    no version.
+    """Return the version of an instance that was written last, of several servers' ones; None for none.
 
     Among equally new versions the one with an enforced status wins: servers that get a status at the same
     time may keep different ones, and the other status is then no person's.

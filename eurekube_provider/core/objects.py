@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -77,33 +77,26 @@ def parse_api_time(text: object) -> datetime | None:
 
 
 def mirror_allowed_to_attach(service: Object) -> str | None:
-    """Return the mirror that may add EndpointSlices to a Service, by the Service's annotation; None for
-    none.
-    """
+    """Return the mirror that may add EndpointSlices to a Service, by its annotation; None for none."""
     found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_MIRROR_ANNOTATION)
     return found
 
 
 def is_managed_by_kubernetes(endpoint_slice: Object) -> bool:
-    """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints to another
-    one.
-    """
+    """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints."""
     return (endpoint_slice["metadata"].get("labels") or {}).get(
         SLICE_MANAGED_BY_LABEL
     ) == KUBERNETES_SLICE_MANAGER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:
-    """Return the conditions in an object's status, by type, without those that its CRD's defaults put
-    there.
-    """
+    """Return the conditions in an object's status, by type, but for those of its CRD's defaults."""
     written = (item.get("status") or {}).get("conditions") or ()
     return {one["type"]: one for one in written if one.get("reason") != AWAITING_OPERATOR_REASON}
 
 
 def is_ready(endpoint: Object) -> bool:
-    """Return whether Kubernetes says that an endpoint can be called and is not terminating; unknown means yes
-    (KEP-1672).
+    """Return whether Kubernetes calls an endpoint ready and not terminating; unknown means yes (KEP-1672).
 
     With ``publishNotReadyAddresses`` Kubernetes always says so: the Service's owner wants early calls.
     """
@@ -134,15 +127,18 @@ def has_unshared_address(pod: Object, address: str) -> bool:
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
 
 
+def endpoints_of(slices: Iterable[Object]) -> Iterator[Object]:
+    """Yield the endpoints of EndpointSlices."""
+    return (endpoint for one in slices for endpoint in one.get("endpoints") or ())
+
+
 def endpoint_name(endpoint: Object) -> str:
     """Return the name of an endpoint's pod, else its address."""
     return pod_name_of_endpoint(endpoint) or str(endpoint["addresses"][0])
 
 
 def is_external_name(service: Object) -> bool:
-    """Return whether a Service is only a DNS name (ExternalName): EndpointSlices left from an earlier type
-    do not count.
-    """
+    """Return whether a Service is only a DNS name: EndpointSlices of an earlier type do not count."""
     return (service.get("spec") or {}).get("type") == "ExternalName"
 
 

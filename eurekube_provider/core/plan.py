@@ -20,7 +20,14 @@ from eurekube_provider.core.enforcement import (
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
-from eurekube_provider.core.model import Instance, InstanceKey, Status, same_contents_but_status
+from eurekube_provider.core.model import (
+    EurekaLease,
+    Instance,
+    InstanceKey,
+    Port,
+    Status,
+    same_contents_but_status,
+)
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 
@@ -35,9 +42,7 @@ class Policy(StrEnum):
     """Register, update and deregister."""
 
     UPSERT_ONLY = "UpsertOnly"
-    """Register and update; an instance that is no longer desired is not removed, and lapses without
-    renewals.
-    """
+    """Register and update; what is no longer desired is not removed, and lapses without renewals."""
 
 
 class Action(StrEnum):
@@ -53,9 +58,7 @@ class Action(StrEnum):
 
 
 class RefusalReason(StrEnum):
-    """The reasons for which a desired instance is left alone; the names are those of the syncer's
-    conditions.
-    """
+    """The reasons for which a desired instance is left alone, named as the syncer's conditions."""
 
     CONFLICT = "Conflict"
     """Another owner has an instance under this id."""
@@ -66,8 +69,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step: ``instance`` is the wanted instance (for DEREGISTER the removed one); ``actual`` the
-    registered one.
+    """One step: ``instance`` is wanted, or with DEREGISTER removed; ``actual`` is the registered one.
 
     :ivar adopts: True if ``actual`` belongs to another owner and is taken over.
     """
@@ -129,9 +131,7 @@ def self_registration_remedy(actual: Instance) -> str:
 
 
 def describe_owner(actual: Instance) -> str:
-    """Return the end of a clause that names an instance's owner, such as ``belongs to ...``; safe to
-    print.
-    """
+    """Return the end of a clause that names an instance's owner, such as ``belongs to ...``; printable."""
     if actual.unreadable and not actual.owner:
         return f"cannot be read ({printable(actual.unreadable)})"
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
@@ -368,10 +368,10 @@ def describe_differences(want: Instance, have: Instance) -> list[str]:
 
 def _format_value(value: object) -> object:
     """Return a field's value for people; ports and leases in short form."""
-    if hasattr(value, "number"):
-        return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]
-    if hasattr(value, "duration_seconds"):
-        return f"{value.renewal_interval_seconds}/{value.duration_seconds} s"  # type: ignore[attr-defined]
+    if isinstance(value, Port):
+        return f"{value.number}{'' if value.enabled else ' (disabled)'}"
+    if isinstance(value, EurekaLease):
+        return f"{value.renewal_interval_seconds}/{value.duration_seconds} s"
     return value or "(none)"
 
 
@@ -387,9 +387,7 @@ def _needs_no_status_change(want: Instance, have: Instance) -> bool:
 
 
 def _is_out_of_service_by_eurekube(have: Instance) -> bool:
-    """Return whether Eurekube's OUT_OF_SERVICE overrides the instance's status, which may be the next
-    pod's already.
-    """
+    """Return whether Eurekube's OUT_OF_SERVICE hides the status, which may be the next pod's already."""
     return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
@@ -409,28 +407,25 @@ def with_current_leaving_mark(want: Instance, have: Instance) -> Instance:
     return _keep_leaving_mark(want, have) if _is_out_of_service_by_eurekube(have) else want
 
 
-def plan_handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
-    """Return a plan that gives instances to the syncer that wants them next.
+def plan_handover(pairs: Iterable[tuple[Instance, Instance]]) -> tuple[Change, ...]:
+    """Return the changes that give instances to the syncer that wants them next.
 
     :param pairs: each instance as it is wanted, and as it is registered.
     """
-    return Plan(tuple(Change(Action.UPDATE, _as_next_owner_wants(want, have), have) for want, have in pairs))
+    return tuple([Change(Action.UPDATE, _as_next_owner_wants(want, have), have) for want, have in pairs])
 
 
-def plan_takeover(former: Iterable[Instance], owner: str) -> Plan:
-    """Return a plan that makes ``owner`` the owner of instances it had under another name, otherwise
+def plan_takeover(former: Iterable[Instance], owner: str) -> tuple[Change, ...]:
+    """Return the changes that make ``owner`` the owner of instances it had under another name, otherwise
     unchanged: later plans change the rest.
     """
-    return Plan(
-        tuple(
+    return tuple(
+        [
             Change(
-                Action.UPDATE,
-                replace(have, metadata={**have.metadata, OWNER_KEY: owner}),
-                have,
-                adopts=True,
+                Action.UPDATE, replace(have, metadata={**have.metadata, OWNER_KEY: owner}), have, adopts=True
             )
             for have in former
-        )
+        ]
     )
 
 
@@ -446,9 +441,7 @@ def _as_next_owner_wants(want: Instance, have: Instance) -> Instance:
 
 
 def _call_address(instance: Instance) -> tuple[str, str, int]:
-    """Return the address at which callers of an application reach an instance: application, IP address and
-    port.
-    """
+    """Return the address at which callers reach an instance: application, IP address and port."""
     return (instance.application, instance.ip_address, instance.port.number)
 
 

@@ -63,13 +63,13 @@ def choose_ports(
         return chosen
     if secure_port is not None and port is None and chosen[0] is not None and not chosen[0].get(number_field):
         chosen = None, chosen[1]  # nobody asked for it
-    numbers: list[int] = []
     for item in chosen:
-        found = _port_number(item, number_field, where) if item is not None else 0
-        if isinstance(found, Problem):
-            return found
-        numbers.append(found)
-    plain, secure = numbers
+        if item is not None and not item.get(number_field):
+            return Problem(
+                SyncerCondition.NO_PORT,
+                f"{where}: port {item['port']} has no {number_field}; {_MISSING_NUMBER_HINTS[number_field]}",
+            )
+    plain, secure = [0 if item is None else int(item[number_field]) for item in chosen]
     if not secure:
         return Ports(shared_port(plain, enabled=True))
     if not plain or chosen[0] is chosen[1]:
@@ -136,9 +136,7 @@ def has_tcp_port(ports: Iterable[Object], wanted: PortReference | None) -> bool:
 
 
 def with_target_ports(ports: Iterable[Object]) -> list[Object]:
-    """Return a Service's ports with their target port in the pods, a number or a name, in place of their
-    number.
-    """
+    """Return a Service's ports with their target port, a number or a name, in place of their number."""
     return [{**item, "port": item.get("targetPort") or item.get("port")} for item in ports]
 
 
@@ -183,15 +181,6 @@ _MISSING_NUMBER_HINTS = {
     "nodePort": "only Services of type NodePort or LoadBalancer do",
     "hostPort": "the pods' containers must give one, at an address that callers can reach",
 }
-
-
-def _port_number(item: Object, field: PortNumberField, where: str) -> int | Problem:
-    if not item.get(field):
-        return Problem(
-            SyncerCondition.NO_PORT,
-            f"{where}: port {item['port']} has no {field}; {_MISSING_NUMBER_HINTS[field]}",
-        )
-    return int(item[field])
 
 
 def _format_ports(tcp: list[Object]) -> str:

@@ -22,9 +22,7 @@ DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
 """Kubernetes' default of a Deployment's ``progressDeadlineSeconds``."""
 
 SLEEP_COMMAND_PATTERN = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
-"""A ``sleep`` in a shell command, after the start or a separator, with the group ``times`` for its
-durations.
-"""
+"""A ``sleep`` in a shell command, at the start or after a separator; ``times`` are its durations."""
 
 _SLEEP_TIME_PATTERN = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -46,8 +44,7 @@ class PreStopHook(StrEnum):
 
 
 def serving_seconds_after_deletion(pod_spec: Object) -> int:
-    """Return the seconds for which a pod serves after its deletion began: until its first server gets
-    SIGTERM.
+    """Return for how many seconds a pod serves after its deletion began: until its first server's SIGTERM.
 
     A container that names no port counts only if none does. A preStop that does not sleep counts as 0, and a
     grace period that is shorter than a sleep cuts it off. A native sidecar counts if its own preStop may end
@@ -83,9 +80,7 @@ def early_ending_sidecars(pod_spec: Object) -> Sequence[Object]:
 
 
 def _keeps_serving_during_prestop(hook: Object) -> bool:
-    """Return whether a container with this preStop, or none, keeps serving while the preStop runs, until
-    SIGTERM.
-    """
+    """Return whether a container with this preStop, or none, serves while it runs, until SIGTERM."""
     command: Sequence[str] = (hook.get("exec") or {}).get("command") or ()
     is_sleep = len(command) > 1 and command[0].rpartition("/")[2] == "sleep"
     is_istio = len(command) > 1 and command[0].rpartition("/")[2] == "pilot-agent" and command[-1] == "drain"
@@ -99,9 +94,7 @@ def grace_period_seconds(pod_spec: Object) -> int:
 
 
 def prestop_sleep_seconds(container: Object) -> int:
-    """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 where it
-    does neither.
-    """
+    """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 for neither."""
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
@@ -113,8 +106,7 @@ def prestop_sleep_seconds(container: Object) -> int:
 
 
 def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
-    """Return a Deployment's ``progressDeadlineSeconds``: as given, or ten minutes longer than
-    ``min_ready_seconds``.
+    """Return a Deployment's ``progressDeadlineSeconds``: as given, or ``min_ready_seconds`` and ten minutes.
 
     The API server refuses a deadline within which no pod can become available.
 

@@ -17,9 +17,7 @@ REDACTION_PLACEHOLDER = "[secret]"
 
 _SECRET_VARIABLE_PATTERN = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 _MIN_SECRET_LENGTH = 6
-"""The number of characters below which a secret's value is not hidden: short values are in many texts by
-chance.
-"""
+"""The fewest characters of a secret that is hidden: shorter values are in many texts by chance."""
 
 _URL_USER_INFO_PATTERN = re.compile(r"(?<=://)[^\s/@]*@")
 _AUTHORIZATION_PATTERN = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE)

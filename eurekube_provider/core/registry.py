@@ -164,9 +164,7 @@ class RegistryServer:
 
     @property
     def is_in_or_near_self_preservation(self) -> bool | None:
-        """True if the server is in self-preservation, or would be with one renewal less; None where it is
-        not known.
-        """
+        """True if it is in self-preservation, or would be with one renewal less; None for unknown."""
         if self.renewals_last_minute is None or self.renewals_threshold is None:
             return None
         return self.renewals_last_minute <= self.renewals_threshold
@@ -203,7 +201,7 @@ class Figures:
     failed_renewals: int = 0
     overdue_seconds: float = 0.0
     refused_instances: int = 0
-    renewed_for_stacks: Sequence[Instance] = field(default=())
+    renewed_for_stacks: Sequence[Instance] = ()
 
 
 class RegistryListener(Protocol):
@@ -245,9 +243,7 @@ class Registry(Protocol):
         """Return the names of the clusters whose syncers have instances."""
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
-        them.
-        """
+        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts."""
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read instances that another replica may have changed so recently that no list shows the change yet.
@@ -265,8 +261,7 @@ class Registry(Protocol):
         """
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
-        """Carry out a plan on behalf of ``owner``: verify each change, and renew the registered instances
-        from then on.
+        """Carry out a plan on behalf of ``owner``: verify each change, and renew from then on.
 
         Two plans of one owner must not be carried out at the same time.
 
@@ -283,8 +278,7 @@ class Registry(Protocol):
         """Return the instances of an owner that the registry lost when its servers restarted."""
 
     def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
-        """Stop tracking an owner's instances that the registry forgot: the owner's plan registers those that
-        it wants.
+        """Stop tracking an owner's forgotten instances: the owner's plan registers those that it wants.
 
         :param wanted: the instances that the owner wants; a person's override on any other ends, as with any
             removal.

@@ -84,9 +84,7 @@ class RouteCandidate:
 
     @property
     def address_and_ports(self) -> tuple[Address, Ports]:
-        """The address and the ports under which the Service is registered; callers use https alone if there
-        is any.
-        """
+        """The address and ports under which the Service is registered; https alone if there is any."""
         ports = Ports(shared_port(self.port, enabled=True))
         if self.is_secure:
             ports = Ports(shared_port(self.port, enabled=False), shared_port(self.port, enabled=True))

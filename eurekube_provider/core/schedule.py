@@ -60,18 +60,14 @@ class Schedule:
         return self.last_change_at is not None
 
     def debounce_ends_at(self, limits: RunLimits) -> float | None:
-        """Return the time at which the debounce ends and the digests are compared; None while no
-        comparison is pending.
-        """
+        """Return when the debounce ends and the digests are compared; None while no comparison is pending."""
         if self.running_digest is not None or self.first_change_at is None or self.last_change_at is None:
             return None
         quiet = limits.debounce_seconds
         return min(self.last_change_at + quiet, self.first_change_at + quiet * MAX_DEBOUNCE_FACTOR)
 
     def run_due_at(self, limits: RunLimits) -> float | None:
-        """Return the time at which to run, if the comparison finds a difference; None while none is
-        pending.
-        """
+        """Return when to run, if the comparison finds a difference; None while none is pending."""
         debounced = self.debounce_ends_at(limits)
         if debounced is None:
             return None

@@ -25,14 +25,10 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import format_list
 
 MAX_REGISTRATIONS_IN_STATUS = 100
-"""The number of registrations that a syncer's status keeps; beyond it, those of living pods are left out
-first.
-"""
+"""The most registrations in a syncer's status; beyond that, those of living pods are left out first."""
 
 PodNameAndAddress = tuple[str, str]
-"""A pod's name and address; the name alone is not enough, since the next pod of a StatefulSet has the
-same.
-"""
+"""A pod's name and address: the next pod of a StatefulSet has the same name."""
 
 RENEWAL_TIME_SKEW_SECONDS = 15.0
 """Seconds by which one renewal's times may differ between servers: their clocks differ, and they get it
@@ -40,9 +36,7 @@ one after the other. The next renewal comes later than that.
 """
 
 _GENERATED_POD_NAME_PATTERN = re.compile(r"-(?!\d+\Z)[bcdfghjklmnpqrstvwxz2456789]{5}\Z")
-"""The end of a pod's name that Kubernetes generated; digits alone do not match, since they may be a
-StatefulSet's number.
-"""
+"""The end of a pod's name that Kubernetes made; digits alone may be a StatefulSet's number."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,8 +60,7 @@ class SelfRegistration:
 def find_self_registered_instances(
     desired: Sequence[Instance], unowned: Sequence[Instance], own: Collection[PodNameAndAddress]
 ) -> dict[InstanceKey, Instance]:
-    """Return the instances that pods registered themselves, by the key of the syncer's instance for the same
-    pod.
+    """Return the instances that pods registered themselves, by the key of the pod's desired instance.
 
     :param desired: the instances that the syncer wants. Endpoints without a pod, which may be machines, and
         whole Services are not in the result.
@@ -94,13 +87,13 @@ def find_self_registered_instances(
         at_place = [one for one in here if one.port.number == want.port.number]
         is_own = (pod, address) in own and address not in shared
         of_name = [*by_name.get(pod, ()), *by_name.get(f"{pod}/{namespace}", ())]
-        self_registered_by_key = [
+        candidates = [
             *at_place,
             *(one for one in here if is_own and one.status is Status.UP),
             *(one for one in of_name if one.status is Status.UP and _name_proves_pod(one, pod, address)),
         ]
-        if self_registered_by_key:
-            found[want.key] = self_registered_by_key[0]
+        if candidates:
+            found[want.key] = candidates[0]
     return found
 
 
@@ -121,9 +114,7 @@ def merge_self_registrations(
     desired: Iterable[Instance],
     unowned: Sequence[Instance],
 ) -> tuple[SelfRegistration, ...]:
-    """Return the self-registrations that are known now, and earlier ones whose instances are still
-    registered.
-    """
+    """Return the self-registrations known now, and earlier ones whose instances are still registered."""
     addresses = {one.key: one.ip_address for one in desired if one.key in self_registered_by_key}
     pods = {key: pod_and_namespace_of_id(key[1])[0] for key in self_registered_by_key}
     found = {
@@ -221,6 +212,5 @@ def _is_routable(text: str) -> bool:
 
 
 def _shared_addresses(desired: Iterable[Instance]) -> frozenset[str]:
-    """Return the addresses that two or more endpoints have."""
     counts = Counter(one.ip_address for one in desired)
     return frozenset(address for address, count in counts.items() if count > 1)

@@ -18,14 +18,10 @@ from eurekube_provider.core.syncer import is_being_deleted
 from eurekube_provider.core.wording import format_count
 
 UNRENEWED_LIMIT_SECONDS = 90
-"""Seconds without a renewal after which an instance counts as not served: the default duration of a Eureka
-lease.
-"""
+"""Seconds without a renewal after which an instance counts as not served: a lease's default duration."""
 
 MAX_INSTANCES_READ_UNCACHED = 2
-"""The number of a syncer's instances that are read past the servers' caches to see whether somebody renews
-them.
-"""
+"""How many of a syncer's instances are read past caches to see whether somebody renews them."""
 
 NOT_SERVED_REMEDY = (
     "add the namespace to --watch-namespace of an operator, or start one that watches it; delete the syncer"
@@ -72,8 +68,7 @@ def filter_instances_of_syncer(
 def not_served_problem(
     item: Object, there: Sequence[Instance], now: float, *, had_instances_there: bool
 ) -> Problem | None:
-    """Return the problem that no operator seems to serve a syncer; None where one does, or nothing speaks
-    against it.
+    """Return the problem that no operator seems to serve a syncer; None where nothing speaks for that.
 
     :param there: some of the syncer's instances in Eureka, as they were just read.
     :param now: Unix time.

@@ -13,6 +13,7 @@ from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.objects import (
     Object,
     endpoint_name,
+    endpoints_of,
     is_external_name,
     is_headless,
     is_terminating,
@@ -35,31 +36,28 @@ _MAX_NAMES_IN_MESSAGE = 5
 SlicesByService = Mapping[str, Sequence[Object]]
 """EndpointSlices by the name of their Service."""
 
+ServiceAndSlices = tuple[Object, Sequence[Object]]
+"""A Service and its EndpointSlices."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceChoice:
     """The Services that a syncer's selector finds, divided into meant and other ones.
 
-    :ivar meant_services: the Services that the syncer means, by name; all of them if it is not clear which
-        ones it means.
-    :ivar other_services: the Services that it does not mean, by name.
-    :ivar slices: the EndpointSlices of both, by the Service's name.
+    :ivar meant: the Services that the syncer means, by name, each with its EndpointSlices; all of them if it
+        is not clear which ones it means.
+    :ivar others: the Services that it does not mean, in the same way.
     :ivar problem: why it is not clear which Service is meant; None where it is clear.
     """
 
-    meant_services: Sequence[Object]
-    other_services: Sequence[Object]
-    slices: SlicesByService
+    meant: Sequence[ServiceAndSlices]
+    others: Sequence[ServiceAndSlices] = ()
     problem: Problem | None = None
-
-    def slices_of(self, service: Object) -> Sequence[Object]:
-        """Return the EndpointSlices of one of the Services."""
-        return self.slices[_service_name(service)]
 
     @property
     def meant_slices(self) -> list[Object]:
         """The EndpointSlices of the Services that are meant."""
-        return [one for service in self.meant_services for one in self.slices_of(service)]
+        return [one for _, slices in self.meant for one in slices]
 
 
 def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable[Object]) -> ServiceChoice:
@@ -75,11 +73,11 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
         if name in by_service:
             by_service[name].append(one)
     meant = _choose_by_name_and_ports(syncer, selected, by_service)
+    pairs = {name: (one, by_service[name]) for name, one in selected.items()}
     if isinstance(meant, Problem):
-        return ServiceChoice(tuple(selected.values()), (), by_service, meant)
-    names = set(map(_service_name, meant))
-    other_services = tuple(one for name, one in selected.items() if name not in names)
-    return ServiceChoice(meant, other_services, by_service)
+        return ServiceChoice(tuple(pairs.values()), problem=meant)
+    meant_pairs = [pairs.pop(_service_name(one)) for one in meant]
+    return ServiceChoice(meant_pairs, tuple(pairs.values()))
 
 
 def _choose_by_name_and_ports(
@@ -180,12 +178,8 @@ def _pod_selector(service: Object) -> Mapping[str, str]:
 
 
 def _live_endpoint_names(slices: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the pods, or else the addresses, of endpoints that are not terminating."""
     return frozenset(
-        endpoint_name(endpoint)
-        for one in slices
-        for endpoint in one.get("endpoints") or ()
-        if not is_terminating(endpoint)
+        endpoint_name(endpoint) for endpoint in endpoints_of(slices) if not is_terminating(endpoint)
     )
 
 

@@ -35,11 +35,6 @@ class RecentChanges:
     short_lived_keys: frozenset[Any] = frozenset()
 
 
-def count_losses(departures: int, arrivals: int, short_lived_keys: int = 0) -> int:
-    """Return how many instances a syncer lost: arrivals replace those that left, but for short-lived ones."""
-    return short_lived_keys + max(0, departures - short_lived_keys - arrivals)
-
-
 @dataclass(slots=True)
 class _SyncerChanges(Generic[KeyT]):
     """The changes of one syncer within the window; the fields are those of :class:`RecentChanges`."""
@@ -48,10 +43,11 @@ class _SyncerChanges(Generic[KeyT]):
     arrived_keys: set[KeyT] = field(default_factory=set)
     short_lived_keys: set[KeyT] = field(default_factory=set)
 
-    @property
-    def loss_count(self) -> int:
-        """The number of instances that the syncer has lost."""
-        return count_losses(len(self.left_keys), len(self.arrived_keys), len(self.short_lived_keys))
+
+def count_losses(changes: RecentChanges | _SyncerChanges[Any]) -> int:
+    """Return how many instances a syncer lost: arrivals replace those that left, but for short-lived ones."""
+    short_lived = len(changes.short_lived_keys)
+    return short_lived + max(0, len(changes.left_keys) - short_lived - len(changes.arrived_keys))
 
 
 class SlidingChangeWindow(Generic[SyncerT, KeyT]):
@@ -67,9 +63,8 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
     def __init__(self, seconds: float, *, counts_short_lived: bool = False) -> None:
         self._seconds = seconds
         self._counts_short_lived = counts_short_lived
-        self._left: dict[
-            KeyT, tuple[float, SyncerT]
-        ] = {}  # the oldest first; what is tried again counts once
+        # The oldest first; what is tried again counts once.
+        self._left: dict[KeyT, tuple[float, SyncerT]] = {}
         self._came: dict[KeyT, tuple[float, SyncerT]] = {}
         self._keys: dict[SyncerT, _SyncerChanges[KeyT]] = {}
         self._total_losses = 0  # the sum of what each syncer has lost
@@ -104,7 +99,7 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
                 self._drop_change(table, oldest)
         keys = self._keys.get(syncer, _SyncerChanges[KeyT]())
         return RecentChanges(
-            self._total_losses - keys.loss_count,
+            self._total_losses - count_losses(keys),
             frozenset(keys.left_keys),
             frozenset(keys.arrived_keys),
             frozenset(keys.short_lived_keys),
@@ -116,9 +111,6 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         self._came.clear()
         self._keys.clear()
         self._total_losses = 0
-
-    def __len__(self) -> int:
-        return len(self._left) + len(self._came)
 
     def _drop_change(self, table: dict[KeyT, tuple[float, SyncerT]], key: KeyT) -> None:
         before = table.pop(key, None)
@@ -133,13 +125,12 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         *,
         is_short_lived: bool = False,
     ) -> None:
-        """Update the counts after a key was added to a table or removed from it."""
         keys = self._keys.setdefault(syncer, _SyncerChanges())
-        self._total_losses -= keys.loss_count
+        self._total_losses -= count_losses(keys)
         counted = keys.left_keys if table is self._left else keys.arrived_keys
         (counted.add if key in table else counted.discard)(key)
         if table is self._left:
             (keys.short_lived_keys.add if is_short_lived else keys.short_lived_keys.discard)(key)
-        self._total_losses += keys.loss_count
+        self._total_losses += count_losses(keys)
         if not (keys.left_keys or keys.arrived_keys):
             del self._keys[syncer]

@@ -79,17 +79,13 @@ class StackRefresh:
         )
 
     def digest(self, addresses: AddressesByService) -> str:
-        """Return a hash of the addresses, the action and the target: two equal hashes ask for the same
-        run.
-        """
+        """Return a hash of addresses, action and target: two equal hashes ask for the same run."""
         described = [self.target, str(self.action), sorted((name, *each) for name, each in addresses.items())]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
 
 ReadyEndpoints = Mapping[tuple[str, str], tuple[str, str]]
-"""By Service and ``host:port`` of each ready endpoint, the namespace and the name of its pod, or else its
-address.
-"""
+"""By Service and ``host:port`` of each ready endpoint, its pod's namespace and name, or else its address."""
 
 
 def find_ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> ReadyEndpoints:

@@ -29,25 +29,19 @@ from eurekube_provider.core.reservations import lookup_names
 from eurekube_provider.core.text import check_metadata, describe_unfit_name, describe_unreadable_text
 
 DEFAULT_CONNECTION_NAME = "default"
-"""The name of the connection that ``--eureka-url`` describes, and of the connection of a syncer that names
-none.
-"""
+"""The name of the connection of ``--eureka-url``, and of that of a syncer that names none."""
 
 FINALIZER = "eurekube.io/deregister"
 """The finalizer that keeps a deleted syncer until its instances are out of Eureka."""
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
-"""The annotation, with any value, that releases a deleted syncer at once, even if its instances stay in
-Eureka.
-"""
+"""The annotation, with any value, that releases a deleted syncer at once, whatever stays in Eureka."""
 
 READINESS_GATE = "eurekube.io/callers-know"
 """The readiness gate, and its condition, of pods that become ready once callers know them."""
 
 FAIL_OVER_SECONDS = 15 + 2
-"""Seconds until a standby replica writes in place of one that died: the duration of its Lease, and one
-retry.
-"""
+"""Seconds until a standby writes in place of a replica that died: its Lease's duration, and one retry."""
 
 _DEFAULT_LEASE = EurekaLease()
 
@@ -69,9 +63,7 @@ opens the port at the first node alone would at once lose the other nodes' share
 """
 
 COMPUTED_SECONDS_WORD = "Computed"
-"""The value, in place of a number of seconds, for the time that the operator computes from its callers'
-caches.
-"""
+"""The value, in place of seconds, for the time that the operator computes from callers' caches."""
 
 PortReference = int | str
 """A port's number, or its name."""
@@ -90,9 +82,7 @@ class Mode(StrEnum):
 
 
 class Advertise(StrEnum):
-    """The kinds of addresses under which a Service can be registered, in mode service, or its pods, in mode
-    pod.
-    """
+    """The kinds of addresses at which Services, or in mode pod their pods, can be registered."""
 
     AUTO = "Auto"
     """The first of load balancer, external IP and cluster IP that the Service has."""
@@ -327,9 +317,7 @@ class Syncer:
 
     @property
     def shortest_safe_lease_seconds(self) -> int:
-        """The shortest ``durationSeconds`` with which the syncer's instances outlive a take-over by
-        another replica.
-        """
+        """The shortest ``durationSeconds`` with which instances outlive a take-over by another replica."""
         return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
 
 
@@ -354,8 +342,7 @@ def is_being_deleted(syncer: Object) -> bool:
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:
-    """Return the names under which a custom resource has registered before, by its status, and may go on
-    registering.
+    """Return the names under which a custom resource has registered, by its status, and may go on.
 
     It keeps them also after all was scaled to zero for a while, or after Eureka lost its memory. A status
     that an older operator or CRD wrote names the application only; if the present spec is in sync, it was
@@ -375,7 +362,6 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 
 
 def _is_in_sync(syncer: Object) -> bool:
-    """Return whether the status has the condition Synced for the current generation."""
     generation = syncer["metadata"].get("generation")
     synced = conditions_of(syncer).get(SyncerCondition.SYNCED, {})
     is_current = generation is not None and synced.get("observedGeneration") == generation
@@ -396,8 +382,6 @@ def selector_of(item: Object | None) -> Selector | None:
 
 
 class _SyncerReader:
-    """A reader of one EurekaSyncer's fields, with their checks."""
-
     def __init__(self, syncer: Object) -> None:
         self._syncer, self._metadata = syncer, syncer["metadata"]
         self._spec: Mapping[str, Any] = syncer.get("spec") or {}

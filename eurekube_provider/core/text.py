@@ -16,9 +16,7 @@ from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import RESERVED_METADATA_PREFIX
 
 MAX_METADATA_BYTES = 4096
-"""The most bytes, in UTF-8, of all metadata keys and values of one instance; each server and each client
-holds all of them.
-"""
+"""The most bytes, in UTF-8, of one instance's metadata; each server and each client holds all of them."""
 
 MAX_METADATA_VALUE_LENGTH = 1024
 """The most characters of one metadata value."""
@@ -65,9 +63,7 @@ def describe_unfit_metadata_value(value: str) -> str:
 
 
 def describe_unfit_name(name: str) -> str:
-    """Return why ``name`` may not be the name of an application or the id of an instance; empty where it
-    may.
-    """
+    """Return why ``name`` may be no application's name and no instance's id; empty where it may."""
     found = _CONTROL_CHARACTERS_PATTERN.search(name)
     if found is not None:
         return _describe_unaddressable_part(found[0])
@@ -104,9 +100,7 @@ def _describe_overlong_name(name: str) -> str:
 
 
 def describe_oversized_metadata(metadata: Mapping[str, str]) -> str:
-    """Return why metadata are too large for one instance; empty where they are not. Eurekube's own keys do
-    not count.
-    """
+    """Return why metadata are too large for one instance; empty if not. Eurekube's own do not count."""
     size = sum(
         len(f"{key}{value}".encode("utf-8", "surrogatepass"))
         for key, value in metadata.items()

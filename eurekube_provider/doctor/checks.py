@@ -75,8 +75,7 @@ def check_snapshot(
         choice = choose_services(syncer, *index.services_and_slices(syncer.selector))
         found += syncers.service_findings(syncer, choice, held)
         selected = [
-            _SelectedService(one, choice.slices_of(one), workloads.find_by_service(one))
-            for one in choice.meant_services
+            _SelectedService(one, slices, workloads.find_by_service(one)) for one, slices in choice.meant
         ]
         of_syncer = _syncer_findings(snapshot, item, syncer, selected, self_registered.get(syncer.eureka, {}))
         found += [_without_derived_syncer_patch(item, one) for one in of_syncer]

@@ -78,15 +78,15 @@ def service_findings(
     wanted = set(_endpoint_addresses_and_ports(choice.meant_slices))
     other_services = {
         place: str(one["metadata"]["name"])
-        for one in choice.other_services
-        for place in _endpoint_addresses_and_ports(choice.slices_of(one))
+        for one, slices in choice.others
+        for place in _endpoint_addresses_and_ports(slices)
     }
     strange = [
         one for one in instances if (one.ip_address, one.port.number) in other_services.keys() - wanted
     ]
     if strange:
         meant_names = format_list(
-            [str(one["metadata"]["name"]) for one in choice.meant_services], _MAX_LISTED_NAMES
+            [str(one["metadata"]["name"]) for one, _ in choice.meant], _MAX_LISTED_NAMES
         )
         names = format_list(
             sorted({other_services[one.ip_address, one.port.number] for one in strange}), _MAX_LISTED_NAMES

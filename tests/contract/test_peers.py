@@ -32,6 +32,7 @@ from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
 from tests.eureka_servers import Servers, clock
 from tests.recording_notes import RecordingNotes
+from tests.server_fields import without_server_fields
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
@@ -227,8 +228,8 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
         assert foreign.instance_id in str(failure.error)
         assert (owner or "not registered by Eurekube") in str(failure.error)
         assert record.notes == [("found", foreign.instance_id)]
-    assert [one and one.without_server_fields() for one in held(peers, foreign)] == [
-        foreign.without_server_fields()
+    assert [one and without_server_fields(one) for one in held(peers, foreign)] == [
+        without_server_fields(foreign)
     ] * 3
 
 

@@ -149,7 +149,7 @@ def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eurekube_provider.core.mirror_decision.find_unlisted_ids", lambda *_: [])
     monkeypatch.setattr(
         "eurekube_provider.core.mirror_decision.guard_endpoints",
-        lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),
+        lambda mapped, *_, **__: GuardVerdict(mapped.endpoints, {}),
     )
     edit = mirror_edit("a machine comes")
     places = MirrorsExplored(edit, {}).run().numbers

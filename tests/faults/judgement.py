@@ -13,6 +13,7 @@ from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from tests.faults.excuse import Allowance, Explains, Span, allowance
 from tests.faults.expected import Expected, Key
+from tests.server_fields import without_server_fields
 
 Held = Mapping[Key, Instance]
 
@@ -131,5 +132,5 @@ def changed_others(held: Held, planted: Held) -> set[Key]:
     return {
         key
         for key, one in planted.items()
-        if key in held and held[key].without_server_fields() != one.without_server_fields()
+        if key in held and without_server_fields(held[key]) != without_server_fields(one)
     }

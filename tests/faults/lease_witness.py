@@ -18,6 +18,7 @@ import requests
 from eurekube_provider.core.model import Instance
 from lab.peering import SERVER_COUNT, PeeredEurekas
 from tests.faults.expected import Key
+from tests.server_fields import without_server_fields
 
 
 class LeaseWitness:
@@ -126,6 +127,6 @@ class LeaseWitness:
                 if held[key].status != "OUT_OF_SERVICE":
                     self.complaints.append(f"{key[1]} was {held[key].status} on {name}")
             for key, planted in self._foreign.items():
-                if key in held and held[key].without_server_fields() != planted.without_server_fields():
+                if key in held and without_server_fields(held[key]) != without_server_fields(planted):
                     self.complaints.append(f"{key[1]} of somebody else was changed on {name}")
             self._seen[number] = set(held)

@@ -18,13 +18,12 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, mirrored_application
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_decision import (
-    HostLookup,
     MirrorDecision,
     MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_endpoints import HostLookup, MirrorEndpoint, host_names_to_resolve
 from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.mirrored_service import owner_reference
@@ -109,7 +108,7 @@ class ApplicationReconciler:
             round_.policy,
             application,
             name,
-            owner_reference(round_.mirror_object, is_controller=False),
+            owner_reference(round_.mirror_object),
             instances,
             service,
             round_.slices.get(name, []),
@@ -174,7 +173,7 @@ class ApplicationReconciler:
             owner = situation.owner_reference
         else:
             if decision.must_write_slices_first and situation.service is not None:
-                reference = owner_reference(situation.service, is_controller=False)
+                reference = owner_reference(situation.service)
                 room = SlicePlan(decision.slice_plan(situation, reference).creations)
             self._writer.write_slices(room)
             service = self._services.ensure_service(
@@ -182,7 +181,7 @@ class ApplicationReconciler:
             )
             if service is None:
                 return
-            owner = owner_reference(service, is_controller=False)
+            owner = owner_reference(service)
         plan = decision.slice_plan(situation, owner)
         if room:
             plan = replace(plan, creations=())

@@ -15,6 +15,7 @@ from eurekube_provider.core.brake import (
     BrakeHistory,
     BrakeJudgement,
 )
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Change, Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingChangeWindow
@@ -33,9 +34,9 @@ def judge_removals(
 ) -> BrakeJudgement:
     """Return the brake's judgement on a plan without a hold from before."""
     history = BrakeHistory(up, of_all, recent_changes)
-    return brake.judge_removals(
-        steps, history, seen_terminating, 0.0, 0.0, are_slices_being_repacked=are_slices_being_repacked
-    )
+    terminating_ids = set(filter(seen_terminating, [one.instance.instance_id for one in steps.changes]))
+    desired = DesiredInstances(are_slices_being_repacked=are_slices_being_repacked)
+    return brake.judge_removals(steps.changes, history, terminating_ids, desired, 0.0, 0.0)
 
 
 def changes_not_held(steps: Plan, judgement: BrakeJudgement) -> list[Change]:
@@ -186,7 +187,7 @@ def test_a_short_lived_instance_is_lost() -> None:
         4
     )  # the arrivals are forgotten before the losses
     assert window.recent_changes(63.5, "other") == RecentChanges()
-    assert len(window) == 0
+    assert window.recent_changes(63.5, "shop") == RecentChanges()
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
@@ -205,4 +206,4 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     )
     assert window.recent_changes(61.5, "other") == RecentChanges(2)
     assert window.recent_changes(62.5, "other") == RecentChanges()
-    assert len(window) == 0
+    assert window.recent_changes(62.5, "shrank") == RecentChanges()

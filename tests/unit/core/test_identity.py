@@ -21,11 +21,10 @@ from eurekube_provider.core.identity import (
     default_cluster_name,
     id_without_cluster,
     label_to_metadata_key,
-    node_instance_id,
     parse_owner,
     pod_and_namespace_of_id,
     pod_instance_id,
-    service_instance_id,
+    service_part_of_id,
 )
 from tests.unit.strategies import names
 
@@ -53,15 +52,13 @@ def test_instance_ids_are_frozen() -> None:
     """Pods and Services have ids of this form, with the application in lower case."""
     assert pod_instance_id("rating-1", "shop", "eks", "RATING", 8080) == "rating-1.shop.eks:rating:8080"
     assert pod_instance_id("10.0.0.1", "shop", "eks", "rating", 80) == "10.0.0.1.shop.eks:rating:80"
-    assert service_instance_id("rating", "shop", "eks", "Rating", 80) == "rating.svc.shop.eks:rating:80"
-    at_node = node_instance_id("rating", "n1.dc", "shop", "eks", "Rating", 80)
+    whole, at_node = (
+        pod_instance_id(service_part_of_id("rating", node), "shop", "eks", "Rating", 80)
+        for node in ("", "n1.dc")
+    )
+    assert whole == "rating.svc.shop.eks:rating:80"
     assert at_node == "rating.svc.n1.dc.shop.eks:rating:80"
     assert pod_and_namespace_of_id(at_node) == ("rating.svc.n1.dc", "shop")
-
-
-def test_pod_and_service_of_one_name_differ() -> None:
-    """A pod and a Service of the same name have different instance ids."""
-    assert pod_instance_id("a", "b", "c", "d", 1) != service_instance_id("a", "b", "c", "d", 1)
 
 
 def test_default_cluster_name_is_frozen() -> None:

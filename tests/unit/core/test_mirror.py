@@ -89,7 +89,7 @@ def test_names_are_dns_labels(template: str, application: str, name: str | None)
 
 def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
     """If one Service merged both applications, calls for the first would reach the second."""
-    found = assign_service_names("{application}", ["A_B", "A-B", "C"])
+    found = assign_service_names("{application}", ["A_B", "A-B", "C"], {})
     assert found.names == {"A-B": "a-b", "C": "c"}
     assert list(found.refusal_sentences) == ["A_B"]
     assert "A_B and A-B would both be the Service a-b" in found.refusal_sentences["A_B"]
@@ -106,7 +106,7 @@ def test_who_has_a_name_keeps_it() -> None:
 @given(st.sets(st.text(alphabet="AB-_.9", min_size=1, max_size=4)))
 def test_no_two_applications_have_one_service(applications: set[str]) -> None:
     """Each application gets a Service name of its own, or is refused with a reason."""
-    found = assign_service_names("{application}", applications)
+    found = assign_service_names("{application}", applications, {})
     assert len(set(found.names.values())) == len(found.names)
     groups = (found.names, found.refusal_sentences, found.unnameable_sentences)
     assert sorted(application for group in groups for application in group) == sorted(applications)

@@ -16,13 +16,17 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_decision import (
-    HostLookup,
     MirrorDecision,
     MirrorDecisionKind,
     MirrorSituation,
     decide_mirrored_service,
 )
-from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint, host_names_to_resolve
+from eurekube_provider.core.mirror_endpoints import (
+    EndpointGroup,
+    HostLookup,
+    MirrorEndpoint,
+    host_names_to_resolve,
+)
 from eurekube_provider.core.mirror_guard import MIRROR_BRAKE_SECONDS
 from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices, plan_slices
 from eurekube_provider.core.mirror_source import UnlistedInstances
@@ -390,7 +394,7 @@ def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
     service: Any = copy.deepcopy(first.service)
     if service:
         service["metadata"]["uid"] = "uid-new"
-    owner = OWNER if service is None else owner_reference(service, is_controller=False)
+    owner = OWNER if service is None else owner_reference(service)
     slices = written(first.slice_plan(found, owner), found.slices)
     second = replace(
         found,

@@ -22,6 +22,7 @@ from eurekube_provider.core.mirror_conditions import (
 )
 from eurekube_provider.core.mirror_endpoints import (
     EndpointGroup,
+    HostLookup,
     MappedEndpoints,
     MirrorEndpoint,
     mirrored_endpoints,
@@ -29,11 +30,11 @@ from eurekube_provider.core.mirror_endpoints import (
 )
 from eurekube_provider.core.mirror_guard import (
     MIRROR_BRAKE_SECONDS,
-    UnlistedFacts,
     find_unlisted_ids,
     guard_endpoints,
     removes_too_many,
 )
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.networks import describe_ambiguous_address, parse_networks
 from eurekube_provider.core.problem import Problem
@@ -54,7 +55,8 @@ def mapped(
     *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
 ) -> MappedEndpoints:
     """Map these instances to the mirror's endpoints."""
-    return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
+    lookups = {host: HostLookup(addresses) for host, addresses in (names or {}).items()}
+    return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, lookups)
 
 
 @pytest.mark.parametrize("status", Status)
@@ -188,41 +190,44 @@ def shown(number: int, **more: Any) -> MirrorEndpoint:
     return MirrorEndpoint(HTTP, f"192.0.2.{number}", f"vm-{number}", **{"is_ready": True, **more})
 
 
+def gone(*numbers: int) -> UnlistedInstances:
+    """Return servers' answers by which these instances are proved to have left."""
+    return UnlistedInstances(gone=frozenset(("RATING", f"vm-{one}") for one in numbers))
+
+
 def test_what_vanishes_waits_for_its_proof() -> None:
     """The endpoint of a vanished instance is held, and goes at once when its end is proved."""
     listed = mapped(instance(1))
-    verdict = guard_endpoints(listed, [shown(1), shown(2)], UnlistedFacts(), 100.0, 300.0)
+    verdict = guard_endpoints(listed, [shown(1), shown(2)], gone(), {}, 100.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1", "vm-2"]
     assert (verdict.held_since_by_id, verdict.expired_ids) == ({"vm-2": 100.0}, ())
-    verdict = guard_endpoints(
-        listed, [shown(1), shown(2)], UnlistedFacts({"vm-2"}, (), verdict.held_since_by_id), 101.0, 300.0
-    )
+    verdict = guard_endpoints(listed, [shown(1), shown(2)], gone(2), verdict.held_since_by_id, 101.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1"]
     assert (verdict.held_since_by_id, verdict.expired_ids) == ({}, ())
 
 
 def test_nothing_waits_for_ever() -> None:
     """A held endpoint goes after the hold time, and is named as expired."""
-    since = UnlistedFacts(held_since_by_id={"vm-1": 100.0})
+    nothing, since = gone(), {"vm-1": 100.0}
     there, listed = [shown(1), shown(2)], mapped(instance(2))
-    verdict = guard_endpoints(listed, there, since, 399.9, 300.0)
+    verdict = guard_endpoints(listed, there, nothing, since, 399.9, 300.0)
     assert verdict.held_since_by_id == {"vm-1": 100.0}
-    verdict = guard_endpoints(listed, there, since, 400.0, 300.0)
+    verdict = guard_endpoints(listed, there, nothing, since, 400.0, 300.0)
     assert ([one.instance_id for one in verdict.endpoints], verdict.held_since_by_id) == (["vm-2"], {})
     assert verdict.expired_ids == ("vm-1",)
 
 
 def test_what_is_not_called_need_not_wait() -> None:
     """An unready endpoint goes without proof; a listed instance that is DOWN becomes unready at once."""
-    assert guard_endpoints(mapped(), [shown(1, is_ready=False)], UnlistedFacts(), 0.0, 300.0).endpoints == ()
+    assert guard_endpoints(mapped(), [shown(1, is_ready=False)], gone(), {}, 0.0, 300.0).endpoints == ()
     down = mapped(instance(1, status=Status.DOWN))
-    (endpoint,) = guard_endpoints(down, [shown(1)], UnlistedFacts(), 0.0, 300.0).endpoints
+    (endpoint,) = guard_endpoints(down, [shown(1)], gone(), {}, 0.0, 300.0).endpoints
     assert not endpoint.is_ready
 
 
 def test_an_instance_that_moved_leaves_its_old_address() -> None:
     """A listed instance's former address goes without a wait."""
-    verdict = guard_endpoints(mapped(instance(1, "192.0.2.99")), [shown(1)], UnlistedFacts(), 0.0, 300.0)
+    verdict = guard_endpoints(mapped(instance(1, "192.0.2.99")), [shown(1)], gone(), {}, 0.0, 300.0)
     assert [one.address for one in verdict.endpoints] == ["192.0.2.99"]
 
 
@@ -230,7 +235,7 @@ def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
     """The addresses are taken from the slices, so that they survive a restart; the status is Eureka's."""
     for status in (Status.UP, Status.DOWN):
         listed = mapped(instance(1, "vm-1.example.com", status=status))
-        (endpoint,) = guard_endpoints(listed, [shown(1)], UnlistedFacts(), 0.0, 300.0).endpoints
+        (endpoint,) = guard_endpoints(listed, [shown(1)], gone(), {}, 0.0, 300.0).endpoints
         assert (endpoint.address, endpoint.is_ready) == ("192.0.2.1", status is Status.UP)
 
 
@@ -245,23 +250,22 @@ _numbers = st.sets(st.integers(1, 12))
 
 @given(_numbers, _numbers, _numbers, st.lists(st.integers(0, 1000), min_size=1, max_size=8))
 def test_nothing_is_removed_without_proof_before_its_time(
-    standing: set[int], listed: set[int], gone: set[int], steps: list[int]
+    standing: set[int], listed: set[int], ended: set[int], steps: list[int]
 ) -> None:
     """Repeated reconciles keep an unproved endpoint for the hold time, or longer if most instances are
     missing, and no longer.
     """
-    gone -= listed
+    ended -= listed
     there = [shown(number) for number in sorted(standing)]
     held: Mapping[str, float] = {}
     began, now = 0.0, 0.0
     for step in steps:
         now += step
-        unlisted = UnlistedFacts({f"vm-{one}" for one in gone}, (), held)
-        verdict = guard_endpoints(mapped(*map(instance, listed)), there, unlisted, now, 300.0)
+        verdict = guard_endpoints(mapped(*map(instance, listed)), there, gone(*ended), held, now, 300.0)
         ids = {one.instance_id for one in verdict.endpoints}
         assert ids >= {f"vm-{one}" for one in listed}
-        assert not ids & {f"vm-{one}" for one in gone}
-        unproved = {f"vm-{one}" for one in standing - listed - gone}
+        assert not ids & {f"vm-{one}" for one in ended}
+        unproved = {f"vm-{one}" for one in standing - listed - ended}
         if step == steps[0] and now == step:
             began = now
         is_braked = removes_too_many(len(unproved), len(unproved | {f"vm-{one}" for one in listed}))

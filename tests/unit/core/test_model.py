@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
-from tests.unit.strategies import instances
 
 RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
 
@@ -62,13 +60,3 @@ def test_owner_and_renewer_come_from_metadata() -> None:
     owned = replace(RATING, metadata={"eurekube.owner": "cluster/a/b/c", "eurekube.renewer": "eurekube"})
     assert (owned.owner, owned.renewer) == ("cluster/a/b/c", "eurekube")
     assert (RATING.owner, RATING.renewer) == (None, None)
-
-
-@given(instances)
-def test_wanted_leaves_out_what_the_server_computes(instance: Instance) -> None:
-    """Two instances that differ only in the server's own fields are equal in what they ask for."""
-    seen = replace(
-        instance, overridden_status=Status.DOWN, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2
-    )
-    assert seen.without_server_fields() == instance.without_server_fields()
-    assert seen.is_overridden

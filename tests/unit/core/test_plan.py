@@ -295,7 +295,7 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
     mark = {LEAVING_KEY: "true"} if is_ours else {}
     have = replace(RATING, metadata={"eurekube.owner": OURS, **mark}, **out)  # type: ignore[arg-type]
     want = replace(RATING, metadata={"eurekube.owner": THEIRS})
-    (change,) = plan_handover([(want, have)]).changes
+    (change,) = plan_handover([(want, have)])
     assert (change.action, change.actual) == (Action.UPDATE, have)
     passed = change.instance
     assert (passed.owner, passed.is_leaving) == (THEIRS, is_ours)

@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import (
     Cluster,
     label_to_metadata_key,
 )
-from eurekube_provider.core.mapping import desired_instances, terminating_as_out_of_service
+from eurekube_provider.core.mapping import DesiredInstances, desired_instances, terminating_as_out_of_service
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, plan
@@ -346,7 +346,7 @@ def test_cluster_dns() -> None:
     is, too.
     """
     headless = service(ports=[HTTP], clusterIP="None")
-    found = service_address(headless, [], Advertise.CLUSTER_DNS, "corp.example", None)
+    found = service_address(headless, Advertise.CLUSTER_DNS, "corp.example", ())
     assert found == Address("rating.shop.svc.corp.example", "rating.shop.svc.corp.example")
     domain = Cluster("eks", "uid", "corp.example")
     syncer = Syncer(
@@ -372,9 +372,9 @@ def test_cluster_dns() -> None:
 )
 def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
     """The first ready node by name is used, with its external address before the internal one."""
-    found = service_address(service(), [], Advertise.NODE_PORT, "x", nodes)
-    assert isinstance(found, Address)
-    assert found.ip_address == expected
+    found = ready_node_addresses(service(), [], nodes, max_nodes=1)
+    assert not isinstance(found, Problem)
+    assert [address.ip_address for _, address in found] == [expected]
 
 
 def test_a_local_node_port_is_where_an_endpoint_is() -> None:
@@ -386,10 +386,10 @@ def test_a_local_node_port_is_where_an_endpoint_is() -> None:
             {**endpoint("10.0.0.1", ready=False), "nodeName": "a"}, {**endpoint("10.0.0.2"), "nodeName": "b"}
         )
     ]
-    found = service_address(described, slices, Advertise.NODE_PORT, "x", nodes)
-    assert found == Address("10.64.0.2", "10.64.0.2")
+    found = ready_node_addresses(described, slices, nodes, max_nodes=1)
+    assert found == (("b", Address("10.64.0.2", "10.64.0.2")),)
     gone = [endpoint_slice({**endpoint("10.0.0.2"), "nodeName": "c"})]
-    nowhere = service_address(described, gone, Advertise.NODE_PORT, "x", nodes)
+    nowhere = ready_node_addresses(described, gone, nodes, max_nodes=1)
     assert isinstance(nowhere, Problem)
     assert "externalTrafficPolicy Local" in nowhere.message
 
@@ -459,12 +459,8 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
         view.store_written_and_return_previous(instance)
     steps = plan(unready, ready, OWNER)
     assert (len(steps.changes), view.count_up_instances(owner=OWNER)) == (3, 1)
-    assert (
-        judge_removals(
-            steps, BrakeHistory(view.count_up_instances(owner=OWNER), 1), lambda _: False, 0.0, 0.0
-        ).held_removals
-        is None
-    )
+    history = BrakeHistory(view.count_up_instances(owner=OWNER), 1)
+    assert judge_removals(steps.changes, history, (), DesiredInstances(), 0.0, 0.0).held_removals is None
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:

@@ -11,6 +11,7 @@ import pytest
 from bench.registry import OWNER, make_instances
 from eurekube_provider.core.brake import judge_removals
 from eurekube_provider.core.identity import Cluster, parse_owner
+from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.eureka.table import InstanceTable
@@ -47,7 +48,7 @@ def holds(
 ) -> bool:
     """Return True if the brake holds a part of a plan back; no endpoint was seen terminating."""
     history = known.history(key, owner, now, is_released=is_released, parent=parent)
-    braked = judge_removals(steps, history, lambda _: False, now, now)
+    braked = judge_removals(steps.changes, history, (), DesiredInstances(), now, now)
     known.record_judgement_if_current(key, now, braked)
     return braked.held_removals is not None
 
@@ -222,7 +223,8 @@ def test_siblings_that_are_judged_at_once_do_not_slip_through() -> None:
             key, owner = ("shop", f"s-{number}"), f"cluster/bench/shop/s-{number}"
             history = crowd.known.history(key, owner, 0.0, is_released=False, parent=parent)
             steps = plan([], crowd.there[number], owner)
-            judged.append((number, key, history, judge_removals(steps, history, lambda _: False, 0.0, 0.0)))
+            braked = judge_removals(steps.changes, history, (), DesiredInstances(), 0.0, 0.0)
+            judged.append((number, key, history, braked))
         waiting = []
         for number, key, history, braked in judged:
             if not crowd.known.record_judgement_if_current(key, 0.0, braked, history.siblings):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from eurekube_provider.core.address_policy import AddressPolicy
+from eurekube_provider.core.decision import plan_syncer_changes
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
@@ -26,7 +27,6 @@ from eurekube_provider.core.objects import (
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.registry import Figures, Healthy, RegistryCondition
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.syncer_plan import plan_syncer_changes
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.virtual_clock import Clock
