@@ -80,7 +80,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with ConvertToProgramError(f"EurekaApplication {name!r}: "):
-            args = args_or_keywords(args, keywords, "")
+            args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaApplication", name, opts, "get_application")
         given = properties_with_configuration(name, args)
         instances = given.get("instances")

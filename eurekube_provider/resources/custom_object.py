@@ -9,7 +9,7 @@ import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from eurekube_provider.resources.arguments import args_or_keywords, as_arguments
+from eurekube_provider.resources.arguments import args_or_keywords, as_arguments, as_dictionary
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator_component.pod_arguments import (
     check_text_map,
@@ -17,6 +17,8 @@ from eurekube_provider.resources.operator_component.pod_arguments import (
     without_none,
 )
 from eurekube_provider.resources.program import ConvertToProgramError, refuse_aliases_of_native_component
+
+_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 
 
 class CustomObjectArguments(Protocol):
@@ -39,11 +41,17 @@ def read_object_arguments(
     :raises ProgramError: an argument cannot be used.
     """
     with ConvertToProgramError(f"{kind} {name!r}: "):
-        read = as_arguments(type_, args_or_keywords(args, keywords, ""))
+        read = as_arguments(type_, args_or_keywords(args, keywords))
         check_text_map("annotations", read.annotations)
         check_text_map("labels", read.labels)
         refuse_reserved_labels("labels", read.labels)
     return read
+
+
+def spec_arguments(args: CustomObjectArguments) -> dict[str, Any]:
+    """Return the given arguments that belong into the ``spec`` of the object."""
+    given = without_none(as_dictionary(args))
+    return {name: value for name, value in given.items() if name not in _ARGUMENTS_NOT_IN_SPEC}
 
 
 class CustomObject(pulumi.ComponentResource):

@@ -69,7 +69,7 @@ class RegistrationProvider(ResourceProvider):
         is_update = given.pop(IN_UPDATE_KEY, None) is not None
         checked = self._registration_resource.check(from_pulumi_properties(_olds), given, is_update=is_update)
         return CheckResult(
-            to_pulumi_properties(checked.properties),
+            _to_pulumi_value(checked.properties),
             [
                 CheckFailure("", f"{each.property}: {each.reason_without_value()}")
                 for each in checked.problems
@@ -145,11 +145,6 @@ def from_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
     return {key: _from_pulumi_value(value) for key, value in properties.items() if not key.startswith("__")}
 
 
-def to_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
-    """Return this project's properties in Pulumi's form, each unknown value as Pulumi's marker."""
-    return {key: _to_pulumi_value(value) for key, value in properties.items()}
-
-
 def _from_pulumi_value(value: Any) -> Any:
     if is_secret(value):
         return _from_pulumi_value(value["value"])
@@ -161,6 +156,7 @@ def _from_pulumi_value(value: Any) -> Any:
 
 
 def _to_pulumi_value(value: Any) -> Any:
+    """Return a value in Pulumi's form: what is unknown in it as Pulumi's marker."""
     if isinstance(value, Mapping):
         return {key: _to_pulumi_value(item) for key, item in value.items()}
     return rpc.UNKNOWN if value is UNKNOWN else value

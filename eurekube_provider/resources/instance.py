@@ -73,7 +73,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with ConvertToProgramError(f"EurekaInstance {name!r}: "):
-            args = args_or_keywords(args, keywords, "")
+            args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaInstance", name, opts, "get_instance")
         given = {
             key: value

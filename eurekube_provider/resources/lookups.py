@@ -130,17 +130,9 @@ def _ask_as_output(arguments: pulumi.Input[Any], ask: Callable[[Any], T]) -> pul
     output.
     """
     if is_offline_preview():
-        return _unknown_output()
+        unknown: Any = pulumi.output.UNKNOWN
+        return pulumi.Output.from_input(unknown)
     return pulumi.Output.from_input(arguments).apply(ConvertToProgramError()(ask))
-
-
-def _unknown_output() -> pulumi.Output[Any]:
-    """Return an output whose value is not known in this preview."""
-
-    async def return_false() -> bool:
-        return False
-
-    return pulumi.Output(set(), return_false(), return_false())
 
 
 def _peers(connection: str | None) -> Peers:

@@ -5,19 +5,18 @@ cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
 TextInput = pulumi.Input[str]
 
-_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
 _CRD_KEY_BY_ARGUMENT = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
 
@@ -157,13 +156,7 @@ class EurekaMirror(CustomObject):
 
 def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaMirror: the given arguments, under the names of the CRD."""
-    said = {
-        item.name: getattr(args, item.name)
-        for item in fields(args)
-        if item.name not in _ARGUMENTS_NOT_IN_SPEC
-    }
     return {
         _CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value
-        for name, value in said.items()
-        if value is not None
+        for name, value in spec_arguments(args).items()
     }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
@@ -18,7 +18,6 @@ _WAIT_FOR_ANNOTATION = "pulumi.com/waitFor"
 _WAIT_FOR_READY_ANNOTATIONS = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
-_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 _SELECTOR_KEY_BY_ARGUMENT = {
     "selector_namespace": "namespace",
     "app": "app",
@@ -251,12 +250,7 @@ class EurekaSyncer(CustomObject):
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaSyncer: the given arguments, under the names of the CRD."""
-    said = {
-        item.name: getattr(args, item.name)
-        for item in fields(args)
-        if item.name not in _ARGUMENTS_NOT_IN_SPEC
-    }
-    said = {name: value for name, value in said.items() if value is not None}
+    said = spec_arguments(args)
     selector = {key: said.pop(name) for name, key in _SELECTOR_KEY_BY_ARGUMENT.items() if name in said}
     groups = {
         group: {camel_case(name): said.pop(name) for name in names if name in said}

@@ -26,8 +26,8 @@ from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.resources.arguments import args_or_keywords
 from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.crds import make_operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
 from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
@@ -36,7 +36,6 @@ from eurekube_provider.resources.operator_component.monitoring import (
     prometheus_rule_spec,
     service_monitor_spec,
 )
-from eurekube_provider.resources.operator_component.namespace import make_or_read_namespace
 from eurekube_provider.resources.operator_component.network import operator_network_policy_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
@@ -55,11 +54,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     names_of_pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
-from eurekube_provider.resources.program import (
-    ConvertToProgramError,
-    refuse_aliases_of_native_component,
-    runs_without_engine,
-)
+from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -102,21 +97,13 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Any,
     ) -> None:
-        with ConvertToProgramError("EurekubeOperator: "):
-            args = parse_operator_args(args_or_keywords(args, keywords, ""))
+        args = parse_operator_args(args, keywords)
         refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
         crds = make_operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
-        namespace = make_or_read_namespace(
-            f"{name}-namespace",
-            args,
-            self._labels,
-            self,
-            asked_by=self.TYPE.rpartition(":")[2],
-            argument=self.CREATE_NAMESPACE_ARGUMENT_NAME,
-        )
+        namespace = self._make_or_read_namespace(f"{name}-namespace")
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._object_metadata(
@@ -141,10 +128,8 @@ class EurekubeOperator(pulumi.ComponentResource):
             needed.append(secret)
         needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
-            data, metadata = (
-                {CONFIG_FILE_NAME: config_file_text(args.config_file_content)},
-                self._object_metadata(CONFIG_OBJECTS_NAME),
-            )
+            data = {CONFIG_FILE_NAME: config_file_text(args.config_file_content)}
+            metadata = self._object_metadata(CONFIG_OBJECTS_NAME)
             needed.append(
                 self._make_object(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data)
             )
@@ -192,6 +177,25 @@ class EurekubeOperator(pulumi.ComponentResource):
                 "service_account": self.service_account,
                 "operator_name": self.operator_name,
             }
+        )
+
+    def _make_or_read_namespace(self, title: str) -> Namespace:
+        """Return the operator's namespace, made by this component or an existing one.
+
+        An existing namespace is read under the same resource name: a namespace that this component made
+        before then leaves the state without being removed.
+        """
+        options = pulumi.ResourceOptions(parent=self)
+        if not self._args.create_namespace:
+            return Namespace.get(title, self._args.namespace, opts=options)
+        argument = self.CREATE_NAMESPACE_ARGUMENT_NAME
+        return make_new_namespace(
+            title,
+            self._args.namespace,
+            {**self._labels, "pod-security.kubernetes.io/enforce": "restricted"},
+            options,
+            asked_by=self.TYPE.rpartition(":")[2],
+            remedy=f"set {argument} to false for one that others made, which then stays on destroy",
         )
 
     def _make_guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
