@@ -13,6 +13,7 @@ from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    differing_incarnation,
     findings_of_refresh,
     has_leftovers,
     has_stale_enforced_mark,
@@ -87,9 +88,8 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
             others[key] = actual.owner or ""
-        is_other = actual.incarnation != (desired.incarnation or "")
-        if is_other and (actual.incarnation or actual.owner == desired.owner):
-            seen_incarnations[key] = actual.incarnation
+        if (incarnation := differing_incarnation(desired, actual)) is not None:
+            seen_incarnations[key] = incarnation
         # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
         if (
             actual.status is not (each.enforced_status or Status.UP)

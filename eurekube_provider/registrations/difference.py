@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import (
     LEAVING_MARK,
     LEFTOVER_MARKS,
@@ -97,6 +98,16 @@ def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> b
     """Return whether two states have no service URL in common, so that they may name two Eurekas."""
     url = news.get("service_url")
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
+
+
+def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None:
+    """Return the incarnation in Eureka where it differs from the state's; else None.
+
+    An instance that no stack registered has no incarnation, and counts as no difference.
+    """
+    is_other = actual.incarnation != (desired.incarnation or "")
+    is_named = bool(actual.incarnation) or actual.owner == desired.owner
+    return actual.incarnation if is_other and is_named else None
 
 
 def has_stale_enforced_mark(actual: Instance, asked: str | None) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.model import Instance, same_contents_but_status
+from eurekube_provider.core.model import same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    differing_incarnation,
     findings_of_refresh,
     has_leftovers,
     has_stale_enforced_mark,
@@ -52,16 +53,13 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
         return StateDifference(has_changes=True, replaces=tuple(replaces))
     have = DesiredState.from_properties(olds)
     want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
+    before, after = have.single_registration, want.single_registration
     changes = (
         bool(replaces)
         or has_leftovers(olds, news)
-        or not same_contents_but_status(want.single_registration.instance, have.single_registration.instance)
-        or (want.single_registration.enforced_status is None)
-        != (have.single_registration.enforced_status is None)
-        or (
-            want.single_registration.enforced_status is not None
-            and want.single_registration.enforced_status != olds.get("status")
-        )
+        or not same_contents_but_status(after.instance, before.instance)
+        or (after.enforced_status is None) != (before.enforced_status is None)
+        or (after.enforced_status is not None and after.enforced_status != olds.get("status"))
         or olds.get("seen_owner", have.owner) != have.owner
         or olds.get(SEEN_INCARNATION_PROPERTY, have.incarnation) != have.incarnation
         or want.management_properties != have.management_properties
@@ -88,7 +86,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         **instance_to_properties(actual),
         "owner": properties["owner"],
         INCARNATION_PROPERTY: properties.get(INCARNATION_PROPERTY),
-        SEEN_INCARNATION_PROPERTY: _differing_incarnation(properties, actual),
+        SEEN_INCARNATION_PROPERTY: differing_incarnation(desired, actual),
         "overridden_status": actual.overridden_status.value,
         "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
@@ -116,16 +114,6 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
 def resource_id(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
     """Return the id of the EurekaInstance in Pulumi."""
     return "/".join(desired.single_registration.instance.key)
-
-
-def _differing_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """Return the incarnation in Eureka where it differs from the state's; else None.
-
-    An instance that no stack registered has no incarnation, and counts as no difference.
-    """
-    is_other = actual.incarnation != (properties.get(INCARNATION_PROPERTY) or "")
-    is_named = bool(actual.incarnation) or actual.owner == properties["owner"]
-    return actual.incarnation if is_other and is_named else None
 
 
 def _format_timestamp(timestamp_ms: int | None) -> str | None:

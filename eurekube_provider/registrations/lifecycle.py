@@ -43,6 +43,7 @@ from eurekube_provider.registrations.rollback import (
     format_errors_by_reason,
     restore_failed_updates,
     roll_back_creation,
+    with_message,
 )
 from eurekube_provider.registrations.values import OnConflict
 
@@ -448,14 +449,10 @@ def _raise_failures(
         )
     else:
         (cause,) = failed.values()
-        message = (
-            f"{cause}; {others_outcome}"
-            if verb == "register" and isinstance(cause, RegistryError)
-            else str(cause)
-        )
-        if isinstance(cause, RegistryError):
-            raised = type(cause)(message, url=cause.url, status_code=cause.status_code)
+        if not isinstance(cause, RegistryError):
+            message = f"{verb} {wanted}: {cause}"
         else:
-            raised = type(cause)(f"{verb} {wanted}: {message}")
+            message = f"{cause}; {others_outcome}" if verb == "register" else str(cause)
+        raised = with_message(cause, message)
     raised.may_leave_resource = may_leave_resource
     raise raised from cause

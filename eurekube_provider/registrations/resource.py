@@ -318,12 +318,6 @@ class RegistrationResource:
             self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
         self._warn_of_unaddressable(removal.unaddressable)
 
-    def _displayed_address(self, instance: Instance) -> str:
-        """Return an instance's address for a sentence; "an address" where the sentence's secrets are not
-        hidden.
-        """
-        return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
-
     def _refuse_shared_addresses(self, checked: CheckedProperties, olds: Properties) -> CheckedProperties:
         """Refuse an address that another resource of the program asks for; only warn if this resource had it
         before.
@@ -397,8 +391,9 @@ class RegistrationResource:
         there = (*read.values(), *(listed[key] for key in refused))
         found = [each for each in there if each is not None and each.status is Status.UP]
         for each in found:
+            address = f"{each.ip_address}:{each.port.number}" if self._hides_secrets else "an address"
             self._warn(
-                f"callers of {each.application} find {self._displayed_address(each)} twice, since "
+                f"callers of {each.application} find {address} twice, since "
                 f"{each.instance_id} is registered there, too, and {describe_owner(each)}; give one of them "
                 "another host_name or port, or remove one"
             )

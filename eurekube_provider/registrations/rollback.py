@@ -144,7 +144,7 @@ def restore_failed_updates(
         except RegistryError as failure:
             how = f"what stands there now is not known, and the next refresh shows it ({failure})"
             is_away = how if isinstance(failure, RegistryUnreachable) else ""
-        reworded[key] = _with_message(error, f"{error}; {how}")
+        reworded[key] = with_message(error, f"{error}; {how}")
     return reworded
 
 
@@ -198,8 +198,8 @@ def format_errors_by_reason(failed: Mapping[str, EurekubeError]) -> str:
     return "; ".join(f"{format_list(keys, _MAX_NAMED_KEYS)} ({reason})" for reason, keys in reasons.items())
 
 
-def _with_message(error: EurekubeError, message: str) -> EurekubeError:
-    """Return a copy of ``error`` with another message."""
+def with_message(error: EurekubeError, message: str) -> EurekubeError:
+    """Return an error of the same kind with another message."""
     if isinstance(error, RegistryError):
         return type(error)(message, url=error.url, status_code=error.status_code)
     return type(error)(message)
