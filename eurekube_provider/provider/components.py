@@ -84,7 +84,9 @@ class _SingleComponentProvider(Provider):
         with ConvertToProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
-        options.depends_on = [*_explicit_dependencies(options), *self._dependencies_of_plain_arguments(found)]
+        explicit: Any = options.depends_on
+        dependencies = self._dependencies_of_plain_arguments(found)
+        options.depends_on = [*([] if explicit is None else explicit), *dependencies]
         if found.unknown_paths:
             return _construct_without_objects(name, resource_type, found.unknown_paths, options)
         made = kind(name, found.values, options)
@@ -115,11 +117,6 @@ def _construct_without_objects(
     outputs = {camel_case(each): later for each in _OUTPUT_NAMES_BY_TOKEN[resource_type]}
     made.register_outputs({})
     return ConstructResult(urn=made.urn, state=outputs)
-
-
-def _explicit_dependencies(options: pulumi.ResourceOptions) -> list[Any]:
-    given: Any = options.depends_on
-    return [] if given is None else list(given)
 
 
 def _import_native_components() -> Any:

@@ -66,22 +66,13 @@ class ReceivedProperties:
 def decode_properties(message: Any) -> ReceivedProperties:
     """Convert an engine's message to properties, also that of a state that the dynamic provider wrote."""
     properties: Properties = {}
-    structured: Properties = {}
+    secrets: set[PropertyPath] = set()
     for key, item in message.fields.items():
         value = _to_python_value(item)
-        if value is None or key.startswith("__"):
-            continue
-        if isinstance(value, dict | list):
-            structured[key] = value
-        else:
-            properties[to_snake_case(key)] = _from_engine_value(value)
-    secrets: set[PropertyPath] = set()
-    for key, item in structured.items():
-        _collect_secret_paths(item, (to_snake_case(key),), secrets)
-    properties |= rename_properties(
-        {key: _from_engine_value(item) for key, item in structured.items()}, to_snake_case
-    )
-    return ReceivedProperties(properties, frozenset(secrets))
+        if value is not None and not key.startswith("__"):
+            _collect_secret_paths(value, (to_snake_case(key),), secrets)
+            properties[key] = _from_engine_value(value)
+    return ReceivedProperties(rename_properties(properties, to_snake_case), frozenset(secrets))
 
 
 def encode_properties(properties: Mapping[str, Any], secrets: Iterable[PropertyPath] = ()) -> Any:

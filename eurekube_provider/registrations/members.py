@@ -65,8 +65,9 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES})
     problems = [unknown_property_failure(key, key, APPLICATION_INPUT_NAMES) for key in unknown]
-    result, found, warnings = _check_shared_properties(olds, written)
-    problems += found
+    shared = _check_shared_properties(olds, written)
+    result, warnings = shared.properties, list(shared.warnings)
+    problems += shared.problems
     base = _id_base(olds, written)
     if base is not None:
         result[ID_BASE_PROPERTY] = base
@@ -96,10 +97,13 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
                 )
             )
         else:
-            kept[key], instance_id, found, doubts, at = _check_member(olds, result, key, value, reported)
-            problems += found
-            warnings += doubts
-            if at is not None and (first := addresses.setdefault(at, where)) != where:
+            instance_id, member = _check_member(olds, result, key, value, reported)
+            kept[key] = member.properties
+            problems += member.problems
+            warnings += member.warnings
+            for at in member.addresses:
+                if (first := addresses.setdefault(at, where)) == where:
+                    continue
                 both_stand = _had_same_address_before(olds, at, first, where)
                 target = warnings if both_stand else problems
                 other_key = first.removeprefix("instances.")
@@ -166,13 +170,8 @@ def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mappin
     return written
 
 
-def _check_shared_properties(
-    olds: Mapping[str, Any], written: Mapping[str, Any]
-) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
-    """Check an application's shared properties as those of an instance.
-
-    :returns: the properties that were written, normalised; the problems; the warnings.
-    """
+def _check_shared_properties(olds: Mapping[str, Any], written: Mapping[str, Any]) -> CheckedProperties:
+    """Check an application's shared properties as those of an instance; keep those that were written."""
     alone = {
         key: written[key] for key in (*MANAGEMENT_PROPERTY_NAMES, *SHARED_PROPERTY_NAMES) if key in written
     }
@@ -181,11 +180,7 @@ def _check_shared_properties(
     kept = {
         name: checked.properties[name] for name in MANAGEMENT_PROPERTY_NAMES if name in checked.properties
     }
-    return (
-        kept | _select_written_properties(alone, checked.properties),
-        list(checked.problems),
-        list(checked.warnings),
-    )
+    return replace(checked, properties=kept | _select_written_properties(alone, checked.properties))
 
 
 def _former_metadata_and_zone(olds: Mapping[str, Any]) -> Properties:
@@ -199,8 +194,8 @@ def _check_member(
     key: str,
     value: Mapping[str, Any],
     reported: set[str],
-) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
-    """Check one member; return its own properties, its id, its problems, its warnings and its address.
+) -> tuple[Any, CheckedProperties]:
+    """Check one member; return its id, and its own properties.
 
     :param reported: the shared properties of the application whose problems are reported already.
     """
@@ -226,9 +221,9 @@ def _check_member(
     kept = _select_written_properties(known, checked.properties) | select_derived_secrets(
         derived, checked.properties
     )
-    warnings = [replace(one, property=f"{where}.{one.property}") for one in checked.warnings]
-    at = next(iter(checked.addresses), None)
-    return kept, checked.properties.get("instance_id"), problems, warnings, at
+    warnings = tuple(replace(one, property=f"{where}.{one.property}") for one in checked.warnings)
+    found = CheckedProperties(kept, tuple(problems), warnings, checked.addresses)
+    return checked.properties.get("instance_id"), found
 
 
 def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *where: str) -> bool:
