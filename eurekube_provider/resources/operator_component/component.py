@@ -7,7 +7,6 @@ server, and the CRD is read as YAML.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Unpack, overload
 
 import pulumi
@@ -30,7 +29,7 @@ from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.crds import make_operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
+from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
 from eurekube_provider.resources.operator_component.monitoring import (
     MONITORING_API_VERSION,
     prometheus_rule_spec,
@@ -119,12 +118,13 @@ class EurekubeOperator(pulumi.ComponentResource):
             *rights.make_user_roles(),
             *rights.make_election_role(namespace),
         ]
-        secrets = SecretNames()
+        credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
+        targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
         if args.credentials.secret_content:
             secret = self._make_secret(
                 f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
-            secrets = replace(secrets, credentials=_plain_secret_name(secret, CREDENTIALS_SECRET_NAME))
+            credentials_secret = _plain_secret_name(secret, CREDENTIALS_SECRET_NAME)
             needed.append(secret)
         needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
@@ -137,7 +137,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             secret = self._make_secret(
                 f"{name}-targets", CONFIG_OBJECTS_NAME, args.config_file_secrets, namespace
             )
-            secrets = replace(secrets, targets=_plain_secret_name(secret, CONFIG_OBJECTS_NAME))
+            targets_secret = _plain_secret_name(secret, CONFIG_OBJECTS_NAME)
             needed.append(secret)
         if args.network_policy:
             policy = operator_network_policy_spec(name, args)
@@ -147,7 +147,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             metadata=self._object_metadata(
                 labels=args.deployment_labels, annotations=args.deployment_annotations
             ),
-            spec=operator_deployment_spec(name, args, secrets),
+            spec=operator_deployment_spec(name, args, credentials_secret, targets_secret),
             opts=self._options_after(*needed),
         )
         web = ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")
@@ -199,13 +199,13 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
 
     def _make_guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
-        """Make the guard whose deletion, before all other objects', is refused while the operator is still
-        needed.
-        """
+        """Make the guard, which is deleted first, and refuses that while the operator is still needed."""
         args = self._args
         inputs = {
             "namespace": args.namespace,
-            "namespace_uid": namespace.metadata.apply(_metadata_uid),
+            "namespace_uid": namespace.metadata.apply(
+                lambda found: found.get("uid") if found else None
+            ),  # mocks give none
             "watch_namespaces": list(args.watch_namespaces),
             "stack_label": self._labels[STACK_LABEL],
             "owns_crds": not args.keep_crds,
@@ -266,8 +266,3 @@ def _plain_secret_name(secret: Secret, rendered: str) -> pulumi.Input[str]:
     if runs_without_engine.get():
         return rendered
     return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
-
-
-def _metadata_uid(metadata: Any) -> str | None:
-    """Return the UID of an object; None where a program's mocks give no metadata."""
-    return metadata.get("uid") if metadata else None

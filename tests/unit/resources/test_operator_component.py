@@ -21,7 +21,7 @@ from eurekube_provider import (
 from eurekube_provider.operator.triggers.targets import COMMON_TARGET_OPTIONS, OPTIONS_BY_TARGET_KIND
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME, SECRET_ENTRIES
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
+from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     operator_selector,
     parse_operator_args,
@@ -379,7 +379,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         pod_labels={"team": "stars"},
         eureka_secret={"name": "vault", "token_key": "token", "version": "41"},
     )
-    template: Any = operator_deployment_spec("eurekube", given, SecretNames()).template
+    template: Any = operator_deployment_spec("eurekube", given).template
     pod, metadata = template.spec, template.metadata
     assert [each.name for each in pod.image_pull_secrets] == ["registry"]
     assert (pod.node_selector, pod.priority_class_name) == ({"disk": "ssd"}, "high")
@@ -395,7 +395,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         "prometheus.io/path": "/metrics",
         "eurekube.io/eureka-secret-version": "41",
     }
-    template = operator_deployment_spec("eurekube", args(), SecretNames()).template
+    template = operator_deployment_spec("eurekube", args()).template
     nothing = template.spec
     assert (nothing.image_pull_secrets, nothing.node_selector, nothing.tolerations) == (None, None, None)
 
