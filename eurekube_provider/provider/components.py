@@ -57,9 +57,7 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
 
 
 def _with_schema_names(token: str, text: str) -> str:
-    """Return a Python component's error text with the names of the schema, for programs in other
-    languages.
-    """
+    """Return a component's error text with the schema's names, for programs in other languages."""
     from eurekube_provider.provider.component_arguments import nested_argument_names
 
     kind = getattr(_import_native_components(), COMPONENT_CLASS_NAMES_BY_TOKEN[token])
@@ -94,7 +92,6 @@ class _SingleComponentProvider(Provider):
         return ConstructResult(urn=made.urn, state=outputs)
 
     def _dependencies_of_plain_arguments(self, found: Any) -> list[pulumi.Resource]:
-        """Return the resources on which plain arguments depend."""
         dependencies = self._request.inputDependencies
         urns = {
             urn

@@ -1,4 +1,7 @@
-"""The native provider's answers for an operator's guard, a resource that only the component makes."""
+"""The native provider's answers for an operator's guard, a resource that only the component makes.
+
+They are those of :class:`~eurekube_provider.resources.operator_guard.OperatorGuardProvider`.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,10 @@ def is_guard(request: Any) -> bool:
 
 
 def _check(request: Any) -> Any:
-    """Accept the inputs unchanged: only the component writes this resource."""
     return proto.CheckResponse(inputs=request.news)
 
 
 def _diff(request: Any) -> Any:
-    """Compare the guard's properties; a change is an update."""
     olds, news = (decode_properties(each).properties for each in (request.olds, request.news))
     is_changed = is_guard_changed(olds, news) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
@@ -40,7 +41,6 @@ def _diff(request: Any) -> Any:
 
 
 def _create(request: Any) -> Any:
-    """Store the properties that the deletion needs; ask no cluster."""
     given = decode_properties(request.properties)
     properties = encode_properties(given.properties, given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)
@@ -53,13 +53,11 @@ def _read(request: Any) -> Any:
 
 
 def _update(request: Any) -> Any:
-    """Store the properties that the deletion needs."""
     given = decode_properties(request.news)
     return proto.UpdateResponse(properties=encode_properties(given.properties, given.secrets))
 
 
 def _delete(request: Any) -> Any:
-    """Refuse the deletion while the operator is needed."""
     refuse_deletion_while_needed(decode_properties(request.properties).properties)
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 

@@ -54,12 +54,9 @@ from eurekube_provider.registrations.resource import (
 from eurekube_provider.registrations.values import UNKNOWN
 
 INSTANCE_IDS_OUTPUT = "instance_ids"
-"""The output of an Application by which a program finds its instances; computed from the rest of its
-state.
-"""
+"""An Application's output, computed from its state, by which a program finds its instances."""
 
 _OUTPUTS_UNCHANGED_BY_UPDATES = (INCARNATION_PROPERTY, "created")
-"""Outputs that no update changes."""
 
 NAMES_ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
 """Properties that the provider adds and a program must not write."""
@@ -220,9 +217,7 @@ class NativeResource:
         return found
 
     def _organization(self, urn: UrnParts, olds: Properties) -> str:
-        """Return the configured organization, else the state's, so that the owner of its registrations
-        stays.
-        """
+        """Return the configured organization, else the state's: the owner of its registrations stays."""
         said = self._configuration.organization
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
@@ -275,18 +270,14 @@ def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
 
 
 def _hide_secret_in_problem(problem: CheckFailure, secrets: Iterable[PropertyPath]) -> CheckFailure:
-    """Return a problem without a secret's value and property: the engine shows the value of a named
-    property.
-    """
+    """Return a problem without a secret's value and name: the engine shows a named property's value."""
     if not _overlaps_secret(problem.property, secrets):
         return problem
     return CheckFailure("", f"{path_in_camel_case(problem.property)}: {problem.reason_without_value()}")
 
 
 def _overlaps_secret(written: str, secrets: Iterable[PropertyPath]) -> bool:
-    """Return whether the property at the dotted path ``written`` is a secret, is part of one, or contains
-    one.
-    """
+    """Return whether the property at a dotted path is a secret, is part of one, or contains one."""
     for path in secrets:
         name = ".".join(path)
         if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):

@@ -85,9 +85,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _answer_errors(method: _Method) -> _Method:
-    """Decorate a method: answer an EurekubeError with its message, and any other exception with its
-    traceback.
-    """
+    """Decorate a method: answer an EurekubeError with its message, any other with its traceback."""
 
     @wraps(method)
     def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
@@ -346,9 +344,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_answer_errors
     @_answer_guard_requests
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Remove a resource's instances; report those that belong to somebody else by now, and leave them
-        alone.
-        """
+        """Remove a resource's instances; report and leave those that belong to somebody else by now."""
         state = decode_properties(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
@@ -373,9 +369,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: ARG002, N802
-        """Return the ids of instances, or of applications, in Eureka's list, which can be read and
-        imported.
-        """
+        """Return the ids in Eureka's list, of instances or applications, which can be read and imported."""
         query = decode_properties(request.query).properties
         if UNKNOWN in query.values():
             return iter([proto.ListResponse(computed=proto.ListResponse.Computed())])
@@ -458,11 +452,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def _require_unregistered(self, request: Any, news: Properties) -> None:
-        """Refuse to create an instance without a state where anybody's instance is registered already.
-
-        :raises ConfigurationError: ``doOwner`` or the instance id is missing.
-        :raises OwnershipConflict: the instance is registered already.
-        """
+        """Refuse to create an instance without a state where anybody's instance is registered already."""
         require_do_owner(self._configuration, _resource_token(request))
         require_instance_id(news)
         name = news.get("connection") or DEFAULT_CONNECTION_NAME
@@ -475,11 +465,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             )
 
     def _read_stateless_registration(self, request: Any) -> Properties:
-        """Read the registration of a request from Eureka, which this owner must have made without a state.
-
-        :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.
-        :raises OwnershipConflict: the instance has another owner.
-        """
+        """Read the registration of a request from Eureka, which this owner must have made without a state."""
         require_do_owner(self._configuration, _resource_token(request))
         found = self._import(request)
         if found is None:
@@ -495,9 +481,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 def _attach_half_made_state(
     secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool
 ) -> Iterator[None]:
-    """Within the context, attach a half-made resource to an EurekubeError, so that the engine keeps it in the
-    state.
-    """
+    """Within the context, attach a half-made resource to an error: the engine keeps it in the state."""
     try:
         yield
     except EurekubeError as error:

@@ -39,9 +39,7 @@ _MESSAGE_FIELDS_WITH_SECRETS = frozenset({"args", "inputs", "news", "old_inputs"
 """Fields of the engine's requests that may hold secrets."""
 
 _MIN_HIDDEN_LETTERS = 4
-"""The least length of a secret that is hidden in sentences; a shorter text occurs in any sentence by
-chance.
-"""
+"""The least length of a secret that is hidden; a shorter text occurs in any sentence by chance."""
 
 PropertyPath = tuple[str, ...]
 
@@ -89,9 +87,7 @@ def encode_properties(properties: Mapping[str, Any], secrets: Iterable[PropertyP
 
 
 def mark_secrets(message: Any, names: Container[str]) -> Any:
-    """Return a copy of a message whose properties of these names are secrets; unknown values stay as they
-    are.
-    """
+    """Return a copy of a message whose properties of these names are secrets; unknown ones stay."""
     copied: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     copied.CopyFrom(message)
     for key, item in message.fields.items():

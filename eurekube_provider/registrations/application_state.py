@@ -1,6 +1,4 @@
-"""Comparison of a EurekaApplication's state with a program, and its inputs and outputs as Eureka holds
-them.
-"""
+"""A EurekaApplication's state compared with a program, and its inputs and outputs as Eureka holds them."""
 
 from __future__ import annotations
 
@@ -124,9 +122,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
-    shows drift.
-    """
+    """Return the inputs that ask for the instances as Eureka holds them, so that a preview shows drift."""
     return {**{key: outs[key] for key in APPLICATION_INPUT_NAMES if key in outs}, **findings_of_refresh(outs)}
 
 

@@ -72,9 +72,7 @@ class Cancellation:
             self._condition.notify_all()
 
     def make_interruptible_sleep(self) -> InterruptibleSleep:
-        """Return a sleep function for a call that begins now; a disconnect of the caller interrupts the
-        sleep, too.
-        """
+        """Return a sleep for a call that begins now, which a disconnect of the caller interrupts, too."""
         with self._condition:
             before = self._cancelled if self._before_run is None else self._before_run
         is_heard = _make_connection_check()

@@ -73,9 +73,7 @@ made once and kept there, unless its secret is in a file, whose content may chan
 
 
 def must_fail_unreadable_refresh() -> bool:
-    """Return whether each refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ is set, not to
-    false or 0.
-    """
+    """Return whether a refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ, not false or 0."""
     return os.environ.get(FAIL_UNREADABLE_REFRESH_VARIABLE, "").lower() not in ("", "false", "0")
 
 
@@ -292,16 +290,13 @@ def _has_url(setting: SettingLookup, name: str) -> bool:
 
 
 def _is_configured(setting: SettingLookup, name: str) -> bool:
-    """Return whether the configuration or the environment has a connection of this name."""
     if name == DEFAULT_CONNECTION_NAME or _environment_setting(setting, name, "url"):
         return True
     return name in _named_connections(setting)
 
 
 def _connection_setting_lookup(setting: SettingLookup, name: str) -> SettingLookup:
-    """Return the function that looks up a field of one entry of ``eurekube:connections``; error messages
-    repeat none of its values.
-    """
+    """Return a lookup of the fields of one named connection; error messages repeat none of its values."""
     connections = _named_connections(setting)
     _refuse_default_name(connections)
     if name not in connections and not _environment_setting(setting, name, "url"):
@@ -322,9 +317,7 @@ def _refuse_default_name(connections: Mapping[str, Any]) -> None:
 
 
 def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of one entry of ``eurekube:connections``, all of them known names; a value may be
-    unknown.
-    """
+    """Return the fields of one named connection, all of known names; a value may be unknown."""
     where = f"{_CONNECTIONS_KEY}.{name}"
     if name == DEFAULT_CONNECTION_NAME:
         _refuse_default_name(connections)
@@ -347,9 +340,7 @@ def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dic
 
 
 def _hide_connection_values(message: str, entry: Any) -> str:
-    """Hide the values of a connection's entry in a message, since each may be a misplaced credential;
-    paths stay.
-    """
+    """Hide an entry's values in a message, since each may be a misplaced credential; paths stay."""
     values = entry.values() if isinstance(entry, Mapping) else ()
     for value in values:
         if isinstance(value, str) and len(value.strip()) >= _MIN_HIDDEN_LETTERS and "/" not in value:
@@ -358,7 +349,6 @@ def _hide_connection_values(message: str, entry: Any) -> str:
 
 
 def _parse_json_object(value: Any, where: str) -> dict[str, Any]:
-    """Return a JSON object of the configuration, parsed."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -288,9 +288,7 @@ class DesiredState:
     def enforce_up_once_where_status_lifted(
         self, previous: DesiredState, owned: Mapping[InstanceKey, Instance]
     ) -> DesiredState:
-        """Set UP as the status to enforce once, at each place whose enforced status the program no longer
-        asks for.
-        """
+        """Set UP as the status to enforce once, wherever the program lifted the status that it enforced."""
         now = dict(self.registrations)
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)

@@ -40,9 +40,7 @@ class StateDifference:
 
 
 def has_leftovers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether a refresh or the check found leftovers of an earlier run, which an update must
-    handle.
-    """
+    """Return whether an earlier run left something that an update must handle, as a refresh or check saw."""
     return any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
 
 

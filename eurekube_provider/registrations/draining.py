@@ -163,9 +163,7 @@ def _has_added_member(
     held: Mapping[InstanceKey, Instance | None],
     in_state: Mapping[InstanceKey, Instance],
 ) -> bool:
-    """Return whether Eureka holds a member of the same incarnation that neither the program nor the state
-    has.
-    """
+    """Return whether Eureka has a member of the same incarnation that neither program nor state has."""
     made = {
         (have.owner, have.application, have.incarnation)
         for key, have in held.items()
@@ -259,9 +257,7 @@ def undo_drains(peers: Peers, instances: Sequence[Instance]) -> None:
 
 
 def _begin_drain(peers: Peers, instance: Instance) -> None:
-    """Mark an instance as leaving, and set OUT_OF_SERVICE right after: another run may remove marks
-    meanwhile.
-    """
+    """Mark an instance as leaving, and at once set OUT_OF_SERVICE: another run may remove marks meanwhile."""
     writer = Writer(peers)
     if not instance.is_leaving:
         writer.register_over(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
@@ -283,7 +279,6 @@ def _try_undo_drain(peers: Peers, instance: Instance) -> EurekubeError | None:
 def _describe_failed_drain(
     leaving: Sequence[InstanceAtServers], failed: Sequence[EurekubeError | None], why: str
 ) -> str:
-    """Return a sentence on the instances' state after a failed drain."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
     named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
@@ -299,9 +294,7 @@ def _describe_failed_drain(
 def _map_concurrently(
     work: Callable[[Peers, Instance], _T], registered: Sequence[InstanceAtServers]
 ) -> list[_T]:
-    """Call ``work`` for each instance, several at once; raise the first exception once all calls have
-    ended.
-    """
+    """Call ``work`` for instances, several at once; raise the first exception after all have ended."""
     if len(registered) == 1:
         return [work(*registered[0])]
     with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:

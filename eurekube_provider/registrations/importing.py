@@ -113,10 +113,6 @@ def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:
 
 
 def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
-    """Return the instance that an id names.
-
-    :raises ConfigurationError: the id has another form than APPLICATION/instance-id.
-    """
     application, _, instance_id = id_.strip().partition("/")
     if not application or not instance_id:
         raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
@@ -127,10 +123,6 @@ def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
 
 
 def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
-    """Return Eureka's list of the application that an id names.
-
-    :raises ConfigurationError: the id names one instance, or a resource that a stack has made.
-    """
     name = id_.strip()
     if "/" in name or not name:
         raise ConfigurationError(
@@ -141,9 +133,7 @@ def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
 
 
 def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
-    """Read listed instances one by one; return each by its id, or by a number where its id cannot be a
-    key.
-    """
+    """Read listed instances one by one; return each by its id, or by a number where that cannot be a key."""
     read = read_instances(peers, [one.key for one in listed], RefusalByKey()).values()
     held = [found for found in read if found is not None and not found.unreadable]
     found_by_key = {}
@@ -154,10 +144,6 @@ def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, I
 
 
 def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
-    """Return the checked properties.
-
-    :raises ConfigurationError: a program could not ask for the instance as it stands.
-    """
     if checked.problems:
         reasons = "; ".join(f"{one.property}: {one.reason}" for one in checked.problems)
         raise ConfigurationError(f"{id_} cannot be imported as it stands: {reasons}")
@@ -165,9 +151,7 @@ def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
 
 
 def _instance_inputs(held: Instance) -> Properties:
-    """Return the inputs that ask for an instance as it stands; its status is left out, so that an override
-    stays a person's.
-    """
+    """Return inputs that ask for an instance as it stands, without status: an override stays a person's."""
     found = instance_to_properties(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)

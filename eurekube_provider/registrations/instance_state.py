@@ -102,9 +102,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """Return the inputs of a program that asks for the instance as Eureka holds it, so that a preview
-    shows drift.
-    """
+    """Return the inputs that ask for the instance as Eureka holds it, so that a preview shows drift."""
     wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in outs}
     if not with_defaults(outs)["status_is_enforced"]:
         wanted.pop("status", None)

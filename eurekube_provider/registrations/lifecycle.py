@@ -222,10 +222,7 @@ def delete(
 def _count_unverified_servers_as_failed(
     verb: str, previous: DesiredState, held: ActualState, peers: Peers
 ) -> ActualState:
-    """Return ``held``; where an instance is missing, add servers that are no Eureka to its failed servers.
-
-    :raises RegistryUnreachable: no server is a Eureka.
-    """
+    """Return ``held``; where an instance is missing, add servers that are no Eureka to its failed servers."""
     if previous.program_keys.keys() <= held.all_instances.keys():
         return held
     return replace(
@@ -284,7 +281,6 @@ def _conflict_errors(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeE
 
 
 def _suggest_remedy(refusal: Refusal) -> str:
-    """Return the change of the program that resolves a conflict with another owner's instance."""
     adopt = f'on_conflict="{OnConflict.ADOPT}"'
     if refusal.actual.key == refusal.instance.key:
         return f"give this one another instance_id, or take it over with {adopt}"
@@ -301,9 +297,9 @@ def _apply_and_read(
     peers: Peers,
     refused: Mapping[str, EurekubeError] = EMPTY_MAPPING,
 ) -> tuple[dict[str, EurekubeError], ActualState]:
-    """Carry out a plan, and read the instances back; a server may be half a second behind another one.
+    """Carry out a plan; return an error by key for each failure, and what Eureka holds now.
 
-    :returns: an error by key for each failure, and the instances that Eureka holds now.
+    A server may be half a second behind another one.
     """
     failed = {**refused, **errors_by_key(apply_plan(planned, wanted, peers), wanted)}
     listed = tuple(before.all_instances.values())
@@ -399,11 +395,7 @@ def _drain_and_remove(
     checks: RemovalChecks | None,
     wait: Callable[[float], None],
 ) -> frozenset[InstanceKey]:
-    """Drain and remove the instances of ``leaving``.
-
-    :returns: applications and ids of instances that were registered again during the drain, and were left
-        alone.
-    """
+    """Drain and remove instances; return the keys of those that were registered again meanwhile, and stay."""
     if not leaving:
         return frozenset()
     registered_again = drain_and_find_registered_again(
@@ -435,10 +427,7 @@ def _raise_failures(
     *,
     may_leave_resource: bool = False,
 ) -> NoReturn:
-    """Raise one error that names each failed instance and the outcome of the others.
-
-    :raises EurekubeError: always.
-    """
+    """Raise one error that names each failed instance and the outcome of the others."""
     raised: EurekubeError
     cause: EurekubeError | None = None
     if wanted.has_members:

@@ -40,9 +40,7 @@ MEMBER_PROPERTY_NAMES = property_names(PropertyScope.ONE_INSTANCE, PropertyScope
 """Properties that may be written for an instance of an application."""
 
 _COMPARED_PROPERTY_NAMES = (*MEMBER_PROPERTY_NAMES, "renewer")
-"""Properties that are compared with an instance in Eureka: also the renewer, which a program sets for the
-application only.
-"""
+"""Properties compared with an instance in Eureka; the renewer is set for the application only."""
 
 MANAGEMENT_PROPERTY_NAMES = property_names(PropertyScope.RESOURCE)
 """Properties that are the same for all instances of an application."""
@@ -227,9 +225,7 @@ def _check_member(
 
 
 def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *where: str) -> bool:
-    """Return whether an application's old state has all instances of ``where`` at this address, as earlier
-    releases allowed.
-    """
+    """Return whether all instances of ``where`` were at this address before, as earlier releases allowed."""
     instances = olds.get("instances") or {}
     keys = [each.removeprefix("instances.") for each in where]
     return all(
@@ -243,7 +239,6 @@ def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *w
 
 
 def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
-    """Return the written properties only, with their normalised values."""
     kept = {name: checked[name] for name in SHARED_PROPERTY_NAMES if name in written and name in checked}
     kept |= {name: checked[name] for name in MEMBER_PROPERTY_NAMES if name in written and name in checked}
     metadata = written.get("metadata")
@@ -257,9 +252,7 @@ def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str,
 
 
 def _merge_with_application(application: Mapping[str, Any], key: str, own: Any) -> Properties:
-    """Return the application's properties overridden by the instance's own; metadata are merged key by
-    key.
-    """
+    """Return the application's properties overridden by the instance's own; metadata key by key."""
     if not isinstance(own, Mapping):
         return {}
     merged: Properties = {

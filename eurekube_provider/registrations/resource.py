@@ -67,7 +67,6 @@ from eurekube_provider.registrations.servers import (
 from eurekube_provider.registrations.values import OnConflict
 
 _MAX_REPORTED_ONE_BY_ONE = 3
-"""The number of warnings, or of instances that were not removed, that are reported one by one."""
 
 
 _SENTENCE_BY_LEFTOVER_MARK = {
@@ -85,7 +84,6 @@ _SENTENCE_BY_LEFTOVER_MARK = {
         "Eureka names another creation of it than the state; the update puts the state's back"
     ),
 }
-"""The sentence that reports each leftover of an earlier run, by mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +288,7 @@ class RegistrationResource:
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """Remove instances that carry the incarnation of the state; report the others, which have another
-        owner.
-        """
+        """Remove instances of the state's incarnation; report the others, which have another owner."""
         if "service_url" not in olds:
             self._warn(f"{olds.get('application')} was imported, never adopted, and was left as it is")
             return

@@ -157,9 +157,7 @@ def _restore_if_written_and_describe(sent: Instance, before: Instance, peers: Pe
 
 
 def restore_instance(before: Instance, held: Instance, peers: Peers) -> None:
-    """Write ``before`` again in place of ``held``; an instance that a drain of ours left out of service
-    becomes UP.
-    """
+    """Write ``before`` again in place of ``held``, UP where a drain of ours left it out of service."""
     writer = Writer(peers)
     if before.is_leaving:
         before = replace(without_drain_mark(before), status=Status.UP, overridden_status=Status.UNKNOWN)
@@ -178,9 +176,7 @@ def restore_instance(before: Instance, held: Instance, peers: Peers) -> None:
 
 
 def left_over_message(peers: Peers, sent: Iterable[Instance]) -> str:
-    """Return a sentence that names registrations that may be left after a failed creation, and the requests
-    that remove them.
-    """
+    """Return a sentence that names what a failed creation may leave, and the requests that remove it."""
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
     more = f" and {len(paths) - _MAX_NAMED_REQUESTS} more" if len(paths) > _MAX_NAMED_REQUESTS else ""

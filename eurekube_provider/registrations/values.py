@@ -89,9 +89,7 @@ def parse_text(value: Any) -> str:
 
 
 def _require_readable(text: str) -> str:
-    """Return the text; raise UnfitValue if one of Eureka's clients could not read it. Errors do not repeat
-    the text, since it may be a secret.
-    """
+    """Return the text; refuse one that a client of Eureka could not read. Errors do not repeat it."""
     if problem := describe_unreadable_text(text):
         raise UnfitValue(problem, text)
     return text

@@ -35,10 +35,7 @@ from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
 
 class ApplicationProvider(RegistrationProvider):
-    """The dynamic provider of :class:`EurekaApplication`.
-
-    The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
-    """
+    """The dynamic provider of :class:`EurekaApplication`; states name the class, which is never renamed or moved."""
 
     kind = APPLICATION_REGISTRATION_KIND
 
@@ -96,9 +93,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
     @property
     def instance_ids(self) -> pulumi.Output[Mapping[str, str]]:
-        """The id of each instance in Eureka, by key; computed from other outputs, so that the state does
-        not hold it.
-        """
+        """The id of each instance in Eureka, by key; computed, so that the state does not hold it."""
         names = ("instances", "application", "port", ID_BASE_PROPERTY)
         values = {name: getattr(self, name) for name in names}
         return pulumi.Output.all(**values).apply(

@@ -161,9 +161,7 @@ class ApplicationInstanceArgsDict(RegistrationContentsArgsDict):
 
 
 InstancesByKey = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
-"""Instances of an application by the program's own keys, by which Pulumi shows additions, changes and
-removals.
-"""
+"""Instances by the program's own keys, by which Pulumi shows additions, changes and removals."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -34,9 +34,7 @@ from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
 
 class RegistrationProvider(ResourceProvider):
-    """The dynamic provider of one kind of resource. States name its subclasses, which have no attributes
-    of their own.
-    """
+    """The dynamic provider of one kind of resource; states name its subclasses, which add no attributes."""
 
     kind: ClassVar[RegistrationKind]
     serialize_as_secret_always = False  # the provider's pickle holds no secret
@@ -77,7 +75,6 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Return the changes between a state and checked properties, compared by what Eureka would hold."""
         difference = self._registration_resource.diff(
             from_pulumi_properties(_olds), from_pulumi_properties(_news)
         )
@@ -88,7 +85,6 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def create(self, props: Properties) -> CreateResult:
-        """Register the resource's instances, and return its id and state."""
         created = self._registration_resource.create(from_pulumi_properties(props))
         return CreateResult(created.id, created.properties)
 
@@ -105,13 +101,11 @@ class RegistrationProvider(ResourceProvider):
         return ReadResult(id_, outs, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
-        """Register new and changed instances, then remove those that the program does not have any more."""
         return UpdateResult(
             self._registration_resource.update(from_pulumi_properties(_olds), from_pulumi_properties(_news))
         )
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Remove the resource's instances from Eureka."""
         self._registration_resource.delete(from_pulumi_properties(_props))
 
     @property

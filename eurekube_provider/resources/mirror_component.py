@@ -1,6 +1,4 @@
-"""The component EurekaMirror, which asks the operator to show applications of Eureka as Services of the
-cluster.
-"""
+"""The component EurekaMirror, by which the operator shows applications of Eureka as Services."""
 
 from __future__ import annotations
 

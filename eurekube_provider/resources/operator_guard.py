@@ -29,9 +29,7 @@ from eurekube_provider.resources.plugin import set_up_plugin_process
 
 
 class OperatorGuardProvider(ResourceProvider):
-    """The dynamic provider of the guard, which lets it be deleted once its operator may go. No attributes:
-    states name it.
-    """
+    """The dynamic provider of the guard. It has no attributes, since states name it."""
 
     serialize_as_secret_always = False  # the provider's pickle holds no secret
 

@@ -50,9 +50,7 @@ def end_drains_on_cancel() -> None:
 
 
 def _answer_cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
-    """Answer Cancel in the SDK's place; this code runs in the SDK's module, and so imports all that it
-    needs.
-    """
+    """Answer Cancel in the SDK's place, and in its module: all that is needed is imported here."""
     from google.protobuf import empty_pb2
 
     from eurekube_provider.registrations.cancellation import CANCELLATION

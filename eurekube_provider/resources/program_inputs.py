@@ -18,9 +18,7 @@ from eurekube_provider.resources.program import (
 )
 
 IN_UPDATE_KEY = "in_update"
-"""The input that a program adds outside of previews, kept out of the state: only with it may a check ask
-Eureka.
-"""
+"""An input, outside of previews, that never enters the state: only with it may a check ask Eureka."""
 
 
 def properties_with_configuration(name: str, args: Any) -> Properties:

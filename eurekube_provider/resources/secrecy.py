@@ -43,9 +43,7 @@ def _contains_output(value: Any) -> bool:
 
 
 def _stand_in_if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
-    """Return an output: secret, with :data:`SECRET_PLACEHOLDER`, if one of the values is a secret; else with
-    None.
-    """
+    """Return :data:`SECRET_PLACEHOLDER` as a secret output if a value is a secret, else an output of None."""
     every: pulumi.Output[Any] = pulumi.Output.all(*values)
 
     async def stand_in() -> str | None:

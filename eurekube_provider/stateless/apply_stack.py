@@ -175,9 +175,7 @@ def _remove_objects(
 def _delete_and_wait(
     items: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
 ) -> list[KubernetesObject]:
-    """Delete objects, and report each that is gone; return those that still exist after
-    ``patience_seconds``.
-    """
+    """Delete objects, and report each that is gone; return what is left after ``patience_seconds``."""
     for item in items:
         objects.delete(item)
     deadline = time.monotonic() + patience_seconds

@@ -99,9 +99,7 @@ def _read_yaml(file: Path, hint: str = "") -> dict[str, Any]:
 
 
 def _default_settings(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of Pulumi.yaml for all stacks: a declared key's value or default, or a plain
-    scalar.
-    """
+    """Return Pulumi.yaml's values for all stacks: a declared key's value or default, or a plain scalar."""
     defaults: dict[str, str] = {}
     for key, declaration in declared.items():
         value = declaration
@@ -129,9 +127,7 @@ def _setting_text(value: Any) -> str:
 
 
 class _PulumiYamlLoader(yaml.SafeLoader):
-    """A YAML loader that reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is
-    a number.
-    """
+    """A YAML loader that reads scalars as Pulumi does: ``yes`` and ``12:30`` are texts, ``1e3`` a number."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML declares it
 

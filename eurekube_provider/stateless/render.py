@@ -300,9 +300,7 @@ def _cancel_all_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _in_directory(directory: Path) -> Iterator[None]:
-    """Run a program as Pulumi does, within the context: in the directory of ``main``, from which modules
-    are imported first.
-    """
+    """Within the context, run as Pulumi does: in the directory of ``main``, which is imported from first."""
     with chdir(directory):
         sys.path.insert(0, str(directory))
         try:
@@ -312,9 +310,7 @@ def _in_directory(directory: Path) -> Iterator[None]:
 
 
 def _kubernetes_object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
-    """Return a mocked resource as the API's object: whole numbers, no wrapped secrets, no keys of
-    Pulumi's.
-    """
+    """Return a mocked resource as the API's object, with whole numbers and nothing of Pulumi's."""
     made: KubernetesObject = unwrap_mock_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
@@ -358,9 +354,7 @@ def _apply_sort_key(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """Return the connections that are in use or configured, by name; an earlier run may have registered at a
-    configured one that is not in use any more.
-    """
+    """Return the connections in use, and those configured, at which an earlier run may have registered."""
 
     def setting(key: str) -> str | None:
         return configuration.get(f"{CONFIG_NAMESPACE}:{key}")

@@ -137,9 +137,7 @@ class ClusterObjects:
         return resource.path(namespace, item["metadata"]["name"])
 
     def _resources_by_kind(self, api_version: str) -> dict[str, tuple[ApiResource, bool]]:
-        """Return each kind's resource, with True if it is namespaced; empty for a version that is not
-        served.
-        """
+        """Return each kind's resource, True if namespaced; empty for a version that is not served."""
         if api_version in self._kinds:
             return self._kinds[api_version]
         group, _, version = api_version.rpartition("/")

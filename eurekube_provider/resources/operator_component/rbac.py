@@ -83,9 +83,7 @@ class OperatorRoleMaker:
         return rights
 
     def make_user_roles(self) -> list[pulumi.Resource]:
-        """Make ClusterRoles that add Eurekube's kinds to the roles view, edit and admin, if ``user_roles``
-        asks for them.
-        """
+        """Make the ClusterRoles of ``user_roles``, which add Eurekube's kinds to view, edit and admin."""
         return [
             ClusterRole(
                 f"{self._name}-users-{role}",
