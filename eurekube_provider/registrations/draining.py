@@ -51,7 +51,6 @@ MOST_CONCURRENT_REQUESTS = 8
 MAX_LEFTOVER_READS = 64
 """The largest number of instances that are read one by one in the search for leftovers."""
 
-_NO_INSTANCES: Mapping[InstanceKey, Instance] = {}
 InstanceAtServers = tuple[Peers, Instance]
 
 
@@ -110,9 +109,9 @@ def drain_and_find_registered_again(
 def find_leftover_marks_of_earlier_run(
     peers: Peers,
     wanted: Iterable[Instance],
-    in_state: Mapping[InstanceKey, Instance] = _NO_INSTANCES,
-    warn: Callable[[str], None] = lambda _: None,
-    is_registered_again: Callable[[Instance], bool] | None = None,
+    in_state: Mapping[InstanceKey, Instance],
+    warn: Callable[[str], None],
+    is_registered_again: Callable[[Instance], bool],
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
@@ -190,15 +189,13 @@ def _leftover_marks(
     want: Instance,
     have: Instance | None,
     in_state: Mapping[InstanceKey, Instance],
-    is_registered_again: Callable[[Instance], bool] | None,
+    is_registered_again: Callable[[Instance], bool],
 ) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWER_VALUE
         return frozenset({ABSENT_MARK} if is_missed else ())
     if have.owner != want.owner:
-        return frozenset(
-            {ABSENT_MARK} if is_registered_again is not None and is_registered_again(have) else ()
-        )
+        return frozenset({ABSENT_MARK} if is_registered_again(have) else ())
     is_enforced = have.enforced not in ("", want.enforced)
     before = in_state.get(want.key)
     stays_enforced = want.enforced and before is not None and before.enforced == want.enforced

@@ -376,12 +376,12 @@ def _undo_drains_and_read(
     )
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
     there = before.all_instances if is_adopting else before.owned
-    out = [
-        there[each.instance.key]
+    in_service = (
+        each.instance.key
         for each in wanted.registrations.values()
-        if each.instance.key in there and each.enforced_status is not Status.OUT_OF_SERVICE
-    ]
-    leaving = [each for each in out if each.is_leaving]
+        if each.enforced_status is not Status.OUT_OF_SERVICE
+    )
+    leaving = [there[key] for key in in_service if key in there and there[key].is_leaving]
     if not leaving:
         return before
     undo_drains(peers, leaving)

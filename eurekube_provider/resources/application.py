@@ -35,7 +35,7 @@ from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
 
 class ApplicationProvider(RegistrationProvider):
-    """The dynamic provider of :class:`EurekaApplication`; states name the class, which is never renamed or moved."""
+    """The dynamic provider of EurekaApplication. States name it: it is never renamed or moved."""
 
     kind = APPLICATION_REGISTRATION_KIND
 

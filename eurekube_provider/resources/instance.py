@@ -34,7 +34,7 @@ from eurekube_provider.resources.secrecy import add_secret_stand_ins
 
 
 class InstanceProvider(RegistrationProvider):
-    """The dynamic provider of :class:`EurekaInstance`; states name the class, which is never renamed or moved."""
+    """The dynamic provider of EurekaInstance. States name it: it is never renamed or moved."""
 
     kind = INSTANCE_REGISTRATION_KIND
 

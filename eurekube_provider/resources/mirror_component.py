@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments, spec_arguments
+from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
@@ -114,6 +114,7 @@ class EurekaMirror(CustomObject):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaMirror"
     KIND: ClassVar[str] = "EurekaMirror"
+    ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
     @overload
     def __init__(
@@ -141,7 +142,7 @@ class EurekaMirror(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = read_object_arguments("EurekaMirror", name, EurekaMirrorArgs, args, keywords)
+        args = self._read_arguments(name, args, keywords)
         if (args.application is None) is (args.pattern is None):
             raise ProgramError(f"EurekaMirror {name!r}: either application or pattern must say what is meant")
         if args.pattern is not None and args.allow is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overl
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments, spec_arguments
+from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
@@ -198,6 +198,7 @@ class EurekaSyncer(CustomObject):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaSyncer"
     KIND: ClassVar[str] = "EurekaSyncer"
+    ARGS: ClassVar[type[Any]] = EurekaSyncerArgs
 
     @overload
     def __init__(
@@ -225,7 +226,7 @@ class EurekaSyncer(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = read_object_arguments("EurekaSyncer", name, EurekaSyncerArgs, args, keywords)
+        args = self._read_arguments(name, args, keywords)
         if args.wait_ready_seconds is not None and _WAIT_FOR_ANNOTATION in args.annotations:
             raise ProgramError(
                 f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR_ANNOTATION} beside "

@@ -27,11 +27,7 @@ from pulumi.runtime import mocks, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import (
-    DYNAMIC_APPLICATION_TYPE,
-    DYNAMIC_INSTANCE_TYPE,
-    StackOwner,
-)
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
@@ -104,15 +100,6 @@ class RenderedStack:
     secrets: frozenset[str]
     secrets_by_name: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY_MAPPING)
     secret_paths_of_objects: tuple[frozenset[ValuePath], ...] = ()
-
-    @property
-    def label_value(self) -> str:
-        """The value of the stack's label on its objects."""
-        return stack_label_value(self.project, self.stack)
-
-    def owner(self, name: str) -> StackOwner:
-        """Return the owner in Eureka of the registration ``name`` of this stack."""
-        return StackOwner(self.organization, self.project, self.stack, name)
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """Return the objects as YAML documents, always as the same text."""

@@ -158,8 +158,10 @@ class RenderedRegistrations:
         )
 
     def _is_owned_by_stack(self, instance: Instance) -> bool:
-        owner = parse_owner(instance.owner)
-        return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
+        owner, ours = parse_owner(instance.owner), self._rendered
+        return isinstance(owner, StackOwner) and owner == StackOwner(
+            ours.organization, ours.project, ours.stack, owner.name
+        )
 
     def _is_same_registration(self, instance: Instance, here: str, wanted_at: str) -> bool:
         """Return whether an instance ``here`` is the wanted one: two connections may lead to one Eureka."""

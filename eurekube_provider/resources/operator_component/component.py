@@ -67,6 +67,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
+    ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
     GUARD_CLASS: ClassVar[type[Any]] = OperatorGuard
     CREATE_NAMESPACE_ARGUMENT_NAME: ClassVar[str] = "create_namespace"
 
