@@ -394,9 +394,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @property
     def _may_skip_failed_read(self) -> bool:
-        """Return whether a read may return the state unchanged where Eureka cannot be read: the refresh may
-        be automatic.
-        """
+        """Return whether a read that fails may keep the state: the refresh may be automatic."""
         is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
         return is_unasked and not must_fail_unreadable_refresh()
 

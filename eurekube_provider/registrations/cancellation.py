@@ -38,9 +38,7 @@ class Cancellation:
 
     @contextmanager
     def limit_waits(self, seconds: float) -> Iterator[None]:
-        """Within the context, refuse sleeps of this thread's call that would end more than ``seconds`` from
-        now; 0 for no limit.
-        """
+        """Within the context, refuse this call's sleeps that end after ``seconds``; 0 for no limit."""
         self._local.end = time.monotonic() + seconds if seconds else None
         try:
             yield

@@ -74,9 +74,7 @@ class RegistryListCache:
         return [*there, *(suggested[key] for key in refused)]
 
     def other_instances_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
-        """Return other listed instances at the addresses of ``instances``; an empty list where Eureka
-        gives none.
-        """
+        """Return other listed instances at the addresses of ``instances``; none where there is no list."""
         by_address = self._cached_list(peers).by_address
         return [
             each

@@ -247,9 +247,7 @@ class RegistrationResource:
         return CreatedResource(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> FoundResource | None:
-        """Look for the resource on every server. Return None only where each server holds nothing of it,
-        or is abandoned.
-        """
+        """Look for the resource; return None only where each server holds nothing of it, or is abandoned."""
         previous = DesiredState.from_properties(olds)
         peers = peers_not_abandoned(self._setting, previous.connection, previous.service_urls)
         with with_server_hints(self._setting, previous.connection, previous.service_urls):
@@ -410,9 +408,7 @@ class RegistrationResource:
         return peers_for_urls(self._setting, desired.connection, desired.service_urls)
 
     def _peers_without_removal_checks(self, wanted: DesiredState) -> Peers:
-        """Return the servers, and cancel the checks of earlier removals there: the new registration is no
-        leftover of a removal.
-        """
+        """Return the servers, without checks of removals: a new registration is no leftover of one."""
         peers = self._peers(wanted)
         for place in wanted.program_keys:
             SHARED_REMOVAL_CHECKS.forget(peers, place)

@@ -30,8 +30,7 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
-from eurekube_provider.resources.program_inputs import properties_with_configuration
-from eurekube_provider.resources.secrecy import add_secret_stand_ins
+from eurekube_provider.resources.program_inputs import add_secret_stand_ins, properties_with_configuration
 
 
 class ApplicationProvider(RegistrationProvider):

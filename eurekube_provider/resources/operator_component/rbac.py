@@ -46,9 +46,7 @@ class OperatorRoleMaker:
         self._shared = f"{OPERATOR_OBJECT_NAME}-{args.namespace}"
 
     def make_work_roles(self) -> list[pulumi.Resource]:
-        """Make a ClusterRole for all namespaces, or, for listed ones, a Role in each and a ClusterRole for
-        the rest.
-        """
+        """Make a ClusterRole for all namespaces, or a Role in each listed one and a ClusterRole beside."""
         namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
         if "*" in gated:
             gated = namespaces
