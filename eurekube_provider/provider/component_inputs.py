@@ -18,8 +18,8 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import camel_case
 from eurekube_provider.provider.component_arguments import ArgumentType, argument_types
-from eurekube_provider.provider.wire import OUTPUT_SIGNATURE, UNKNOWN_TEXT
-from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
+from eurekube_provider.provider.wire import UNKNOWN_TEXT
+from eurekube_provider.registrations.secret_values import OUTPUT_SIGNATURE, SECRET_SIGNATURE, SIGNATURE_KEY
 
 
 @dataclass(slots=True)

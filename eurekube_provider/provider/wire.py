@@ -22,15 +22,14 @@ from eurekube_provider.registrations.names import (
 )
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.secret_values import (
+    OUTPUT_SIGNATURE,
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
     as_secret,
     is_secret,
+    secret_texts,
 )
 from eurekube_provider.registrations.values import UNKNOWN
-
-OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
-"""The mark of a value that may be unknown or a secret; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """The text that the engine sends for an unknown value."""
@@ -105,26 +104,13 @@ def hide_secrets(text: str, request: Any) -> str:
     found: set[str] = set()
     for name in _MESSAGE_FIELDS_WITH_SECRETS.intersection(request.DESCRIPTOR.fields_by_name.keys()):
         for item in getattr(request, name).fields.values():
-            _collect_secret_texts(_to_python_value(item), found, within_secret=False)
+            found.update(text.strip() for text in secret_texts(_to_python_value(item)))
     for each in sorted(found, key=len, reverse=True):
         if len(each) >= _MIN_HIDDEN_LETTERS:
             text = re.sub(
                 rf"(?<!\w){re.escape(each)}(?!\w)", REDACTION_PLACEHOLDER, text, flags=re.IGNORECASE
             )
     return text
-
-
-def _collect_secret_texts(value: Any, found: set[str], *, within_secret: bool) -> None:
-    if isinstance(value, Mapping):
-        kind = value.get(SIGNATURE_KEY)
-        if kind in (SECRET_SIGNATURE, OUTPUT_SIGNATURE):
-            is_hidden = within_secret or kind == SECRET_SIGNATURE or bool(value.get("secret"))
-            _collect_secret_texts(value.get("value"), found, within_secret=is_hidden)
-            return
-        for item in value.values():
-            _collect_secret_texts(item, found, within_secret=within_secret)
-    elif within_secret and isinstance(value, str):
-        found.add(value.strip())
 
 
 def _to_python_value(value: Any) -> Any:

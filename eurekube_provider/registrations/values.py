@@ -64,7 +64,8 @@ class BadValue(Exception):
     @classmethod
     def with_value(cls, value: Any, rest: str) -> BadValue:
         """Return an error whose reason begins with the value; the redacted reason is ``rest`` alone."""
-        return cls(f"{_format_quoted(value)} {rest}", rest)
+        shown = repr(value) if isinstance(value, str) else _format_scalar(value)
+        return cls(f"{shown} {rest}", rest)
 
 
 class UnfitValue(BadValue):
@@ -235,7 +236,3 @@ def _format_scalar(value: Any) -> str:
     if isinstance(value, float) and value % 1 == 0:
         return str(int(value))
     return str(value)
-
-
-def _format_quoted(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else _format_scalar(value)

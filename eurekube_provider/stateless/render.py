@@ -40,6 +40,7 @@ from eurekube_provider.registrations.connections import (
 )
 from eurekube_provider.registrations.members import member_properties
 from eurekube_provider.registrations.properties import ID_IS_DEFAULT_PROPERTY, Properties
+from eurekube_provider.registrations.secret_values import secret_texts
 from eurekube_provider.resources.labels import stack_label_value
 from eurekube_provider.resources.mocked_registrations import MockedRegistrations, unwrap_mock_value
 from eurekube_provider.resources.program import runs_without_engine
@@ -51,10 +52,12 @@ from eurekube_provider.stateless.secret_masks import (
     mask_secret_data,
     mask_texts,
     secret_paths,
-    secret_texts,
 )
 
 _CREDENTIAL_KEYS = frozenset({f"{CONFIG_NAMESPACE}:password", f"{CONFIG_NAMESPACE}:token"})
+
+_MIN_MASKED_LETTERS = 3
+"""The least length of a secret text that is hidden elsewhere; a shorter one occurs in any text by chance."""
 
 _KINDS_IN_APPLY_ORDER = (
     "CustomResourceDefinition",
@@ -181,7 +184,8 @@ class _CollectingMonitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
         if request.type in self._collector.registrations:
-            self._collector.secrets[request.name].update(secret_texts(inputs))
+            texts = (text for text in secret_texts(inputs) if len(text) >= _MIN_MASKED_LETTERS)
+            self._collector.secrets[request.name].update(texts)
         self._collector.secret_paths_of_objects[request.type, request.name] = frozenset(secret_paths(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 

@@ -82,7 +82,13 @@ def operator_deployment_spec(
                 service_account_name=OPERATOR_OBJECT_NAME,
                 termination_grace_period_seconds=_TERMINATION_GRACE_SECONDS,
                 topology_spread_constraints=[
-                    _topology_spread_constraint(key, selector) for key in _SPREAD_TOPOLOGY_KEYS
+                    core.TopologySpreadConstraintArgs(
+                        max_skew=1,
+                        topology_key=key,
+                        when_unsatisfiable="ScheduleAnyway",
+                        label_selector=meta.LabelSelectorArgs(match_labels=selector),
+                    )
+                    for key in _SPREAD_TOPOLOGY_KEYS
                 ],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
@@ -91,17 +97,6 @@ def operator_deployment_spec(
                 volumes=volumes or None,
             ),
         ),
-    )
-
-
-def _topology_spread_constraint(
-    topology_key: str, selector: dict[str, str]
-) -> core.TopologySpreadConstraintArgs:
-    return core.TopologySpreadConstraintArgs(
-        max_skew=1,
-        topology_key=topology_key,
-        when_unsatisfiable="ScheduleAnyway",
-        label_selector=meta.LabelSelectorArgs(match_labels=selector),
     )
 
 
