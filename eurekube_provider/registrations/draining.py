@@ -32,6 +32,7 @@ from eurekube_provider.core.model import (
     same_contents_but_status,
 )
 from eurekube_provider.core.plan import Policy, plan
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.eureka.writer import Writer
@@ -276,9 +277,8 @@ def _try_undo_drain(peers: Peers, instance: Instance) -> EurekubeError | None:
 def _describe_failed_drain(
     leaving: Sequence[InstanceAtServers], failed: Sequence[EurekubeError | None], why: str
 ) -> str:
-    first = leaving[0][1]
-    more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
-    named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
+    names = format_list([f"{one.application} {one.instance_id}" for _, one in leaving], 1)
+    named = f"drain {names}: {why}, and nothing was removed;"
     errors = [error for error in failed if error is not None]
     if not errors:
         return f"{named} in service again, until the next run removes it"

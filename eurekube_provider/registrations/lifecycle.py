@@ -30,6 +30,7 @@ from eurekube_provider.core.model import (
 )
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, RefusalReason, plan
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
@@ -169,9 +170,9 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.all_instances]
     if lost and held.error_by_failed_server:
         failure = next(iter(held.error_by_failed_server.values()))
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        names = format_list([str(each) for each in lost], 1)
         raise RegistryUnreachable(
-            f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
+            f"read {names}: the servers that answered do not hold it, but whether"
             f" {', '.join(held.error_by_failed_server)} does is not known ({failure})",
             url=failure.url,
         )

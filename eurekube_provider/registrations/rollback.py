@@ -179,10 +179,9 @@ def left_over_message(peers: Peers, sent: Iterable[Instance]) -> str:
     """Return a sentence that names what a failed creation may leave, and the requests that remove it."""
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
-    more = f" and {len(paths) - _MAX_NAMED_REQUESTS} more" if len(paths) > _MAX_NAMED_REQUESTS else ""
     return (
         "it may be registered all the same: the next update takes it over if it asks for the same name and"
-        f" id, otherwise remove it with an HTTP DELETE of {', '.join(paths[:_MAX_NAMED_REQUESTS])}{more}"
+        f" id, otherwise remove it with an HTTP DELETE of {format_list(paths, _MAX_NAMED_REQUESTS)}"
     )
 
 

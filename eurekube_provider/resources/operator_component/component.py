@@ -122,10 +122,9 @@ class EurekubeOperator(pulumi.ComponentResource):
         credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
         targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
         if args.credentials.secret_content:
-            secret = self._make_secret(
+            secret, credentials_secret = self._make_secret(
                 f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
-            credentials_secret = _plain_secret_name(secret, CREDENTIALS_SECRET_NAME)
             needed.append(secret)
         needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
@@ -135,10 +134,9 @@ class EurekubeOperator(pulumi.ComponentResource):
                 self._make_object(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data)
             )
         if args.config_file_content and args.config_file_secrets:
-            secret = self._make_secret(
+            secret, targets_secret = self._make_secret(
                 f"{name}-targets", CONFIG_OBJECTS_NAME, args.config_file_secrets, namespace
             )
-            targets_secret = _plain_secret_name(secret, CONFIG_OBJECTS_NAME)
             needed.append(secret)
         if args.network_policy:
             policy = operator_network_policy_spec(name, args)
@@ -233,8 +231,8 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     def _make_secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
-    ) -> Secret:
-        """Make a Secret.
+    ) -> tuple[Secret, pulumi.Input[str]]:
+        """Make a Secret; return it and its name.
 
         The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
         at their start, are replaced. Without an engine the name is fixed.
@@ -242,13 +240,17 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts = self._options_after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
         is_named = runs_without_engine.get()
-        return Secret(
+        secret = Secret(
             title,
             metadata=self._object_metadata(name if is_named else None),
             immutable=None if is_named else True,
             string_data=dict(data),
             opts=opts,
         )
+        if is_named:
+            return secret, name
+        # It is not secret, even if an old state marks it as secret.
+        return secret, pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
 
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
@@ -260,10 +262,3 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})
         return made
-
-
-def _plain_secret_name(secret: Secret, rendered: str) -> pulumi.Input[str]:
-    """Return a Secret's name as an output that is not secret, even if an old state marks it as secret."""
-    if runs_without_engine.get():
-        return rendered
-    return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
