@@ -8,11 +8,12 @@ from typing import Any
 from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
+from eurekube_provider.registrations.desired import DesiredState, program_key
 from eurekube_provider.registrations.difference import (
     StateDifference,
     differing_incarnation,
     findings_of_refresh,
+    has_changed,
     has_leftovers,
     has_stale_enforced_mark,
     have_no_url_in_common,
@@ -54,7 +55,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
         changes = (
             have.management_properties != want.management_properties
             or have.registrations.keys() != want.registrations.keys()
-            or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
+            or any(has_changed(have.registrations[key], each) for key, each in want.registrations.items())
             or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
         )
     return StateDifference(changes, tuple(replaces))
@@ -80,8 +81,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
             continue
         if actual.is_leaving:
             leaving[key] = True
-        asked = each.asked_status or each.enforced_status
-        if has_stale_enforced_mark(actual, asked and asked.value):
+        if has_stale_enforced_mark(actual, each.asked_status or each.enforced_status):
             enforced[key] = actual.enforced
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
@@ -145,9 +145,3 @@ def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}
-
-
-def _differs(have: Registration, want: Registration) -> bool:
-    return not same_contents_but_status(have.instance, want.instance) or (
-        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
-    )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.model import Instance
-from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.core.model import Instance, Status, same_contents_but_status
+from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.properties import (
     LEAVING_MARK,
     LEFTOVER_MARKS,
@@ -108,6 +108,13 @@ def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None
     return actual.incarnation if is_other and is_named else None
 
 
-def has_stale_enforced_mark(actual: Instance, asked: str | None) -> bool:
+def has_stale_enforced_mark(actual: Instance, asked: Status | None) -> bool:
     """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
-    return actual.enforced not in ("", asked)
+    return actual.enforced not in ("", asked and asked.value)
+
+
+def has_changed(have: Registration, want: Registration) -> bool:
+    """Return whether a state's registration differs from a program's in its contents, status or place."""
+    return not same_contents_but_status(have.instance, want.instance) or (
+        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
+    )

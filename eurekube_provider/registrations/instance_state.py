@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.model import same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
@@ -14,6 +13,7 @@ from eurekube_provider.registrations.difference import (
     StateDifference,
     differing_incarnation,
     findings_of_refresh,
+    has_changed,
     has_leftovers,
     has_stale_enforced_mark,
     have_no_url_in_common,
@@ -53,13 +53,10 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
         return StateDifference(has_changes=True, replaces=tuple(replaces))
     have = DesiredState.from_properties(olds)
     want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
-    before, after = have.single_registration, want.single_registration
     changes = (
         bool(replaces)
         or has_leftovers(olds, news)
-        or not same_contents_but_status(after.instance, before.instance)
-        or (after.enforced_status is None) != (before.enforced_status is None)
-        or (after.enforced_status is not None and after.enforced_status != olds.get("status"))
+        or has_changed(have.single_registration, want.single_registration)
         or olds.get("seen_owner", have.owner) != have.owner
         or olds.get(SEEN_INCARNATION_PROPERTY, have.incarnation) != have.incarnation
         or want.management_properties != have.management_properties
@@ -79,8 +76,8 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     """
     actual = held.all_instances[desired.single_registration.instance.key]
     given, properties = properties.keys(), with_defaults(properties)
-    enforced = properties.get("status_is_enforced", properties.get("status") is not None)
-    asked = properties.get(ASKED_STATUS_PROPERTY, properties.get("status"))
+    registration = desired.single_registration
+    asked = registration.asked_status if registration.enforced_status is not None else None
     result = {
         **{key: properties[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in properties},
         **instance_to_properties(actual),
@@ -90,12 +87,10 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         "overridden_status": actual.overridden_status.value,
         "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
-        "status_is_enforced": bool(enforced),
+        "status_is_enforced": registration.enforced_status is not None,
         LEAVING_MARK: True if actual.is_leaving else None,
-        STILL_ENFORCED_MARK: actual.enforced
-        if has_stale_enforced_mark(actual, asked if enforced else None)
-        else None,
-        ASKED_STATUS_PROPERTY: asked if enforced and asked != actual.status.value else None,
+        STILL_ENFORCED_MARK: actual.enforced if has_stale_enforced_mark(actual, asked) else None,
+        ASKED_STATUS_PROPERTY: asked.value if asked not in (None, actual.status) else None,
     }
     result = {key: value for key, value in result.items() if value is not None}
     return {**without_fixed_defaults(result), **{key: result[key] for key in given & result.keys()}}
