@@ -12,10 +12,7 @@ import grpc
 
 from eurekube_provider.provider.protocol import provider_pb2_grpc
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.registrations.cancellation import CANCELLATION
-
-MAX_CONCURRENT_CALLS = 1024
-"""Calls served at once: drains wait side by side, as many as the engine's ``--parallel`` allows."""
+from eurekube_provider.registrations.cancellation import CANCELLATION, MAX_CONCURRENT_CALLS
 
 _PARENT_CHECK_INTERVAL_SECONDS = 1.0
 

@@ -17,6 +17,9 @@ from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
 
+MAX_CONCURRENT_CALLS = 1024
+"""Calls that a provider serves at once: drains wait side by side, as many as ``--parallel`` allows."""
+
 CONNECTION_CHECK_INTERVAL_SECONDS = 0.2
 """Seconds between two checks by a drain that the engine is still connected."""
 
