@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,33 +68,29 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     :param properties: checked properties, or an earlier state.
     """
     kept = {key: properties[key] for key in APPLICATION_INPUT_NAMES if key in properties}
-    instances: dict[str, Properties] = {}
-    statuses: dict[str, str] = {}
+    found: defaultdict[str, Properties] = defaultdict(dict)  # each property's values by key
+    instances = found["instances"]
     found_before = properties.get("statuses") or {}
-    others: dict[str, str] = {}
-    seen_incarnations: dict[str, str] = {}
-    leaving: dict[str, bool] = {}
-    enforced: dict[str, str] = {}
     for key, each in desired.registrations.items():
         place = each.instance.key
         actual = held.owned.get(place) or held.owned_by_others.get(place)
         if actual is None:
             continue
         if actual.is_leaving:
-            leaving[key] = True
+            found[LEAVING_MARK][key] = True
         if has_stale_enforced_mark(actual, each.asked_status or each.enforced_status):
-            enforced[key] = actual.enforced
+            found[STILL_ENFORCED_MARK][key] = actual.enforced
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
-            others[key] = actual.owner or ""
+            found["held_by_others"][key] = actual.owner or ""
         if (incarnation := differing_incarnation(desired, actual)) is not None:
-            seen_incarnations[key] = incarnation
+            found[SEEN_INCARNATION_PROPERTY][key] = incarnation
         # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
         if (
             actual.status is not (each.enforced_status or Status.UP)
             or found_before.get(key) == actual.status.value
         ):
-            statuses[key] = actual.status.value
+            found["statuses"][key] = actual.status.value
         is_settled = same_contents_but_status(each.instance, actual) and each.enforced_status in (
             None,
             actual.status,
@@ -112,13 +109,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
             key = f"{key} {extra.instance_id}"
         instances[key] = member_inputs_matching(properties, key, _member_properties(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION_PROPERTY) if properties.get(name)}
-    found = {
-        SEEN_INCARNATION_PROPERTY: seen_incarnations,
-        LEAVING_MARK: leaving,
-        STILL_ENFORCED_MARK: enforced,
-    }
-    result = {"instances": instances, "statuses": statuses, "held_by_others": others}
-    return {**kept, **result, **{name: by_key for name, by_key in found.items() if by_key}}
+    return {**kept, "statuses": {}, "held_by_others": {}, **found}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:

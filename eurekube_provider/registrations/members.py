@@ -100,16 +100,15 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
             problems += member.problems
             warnings += member.warnings
             for at in member.addresses:
-                if (first := addresses.setdefault(at, where)) == where:
+                if (first := addresses.setdefault(at, key)) == key:
                     continue
-                both_stand = _had_same_address_before(olds, at, first, where)
+                both_stand = _had_same_address_before(olds, at, first, key)
                 target = warnings if both_stand else problems
-                other_key = first.removeprefix("instances.")
                 target.append(
                     same_address_failure(
                         at,
                         f"{where}.host_name",
-                        f"the instance {other_key!r} of this application",
+                        f"the instance {first!r} of this application",
                         had_address_before=both_stand,
                     )
                 )
@@ -117,7 +116,7 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
             if other != key:
                 same = f"is that of {other!r} too"
                 problems.append(CheckFailure(f"{where}.instance_id", f"{instance_id!r} {same}", same))
-    named = {at: f"{where}.host_name" for at, where in addresses.items()}
+    named = {at: f"instances.{key}.host_name" for at, key in addresses.items()}
     return CheckedProperties({**result, "instances": kept}, tuple(problems), tuple(warnings), named)
 
 
@@ -224,10 +223,9 @@ def _check_member(
     return checked.properties.get("instance_id"), found
 
 
-def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *where: str) -> bool:
-    """Return whether all instances of ``where`` were at this address before, as earlier releases allowed."""
+def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *keys: str) -> bool:
+    """Return whether all of these instances were at this address before, as earlier releases allowed."""
     instances = olds.get("instances") or {}
-    keys = [each.removeprefix("instances.") for each in where]
     return all(
         key in instances
         and CalledAddress.from_properties(

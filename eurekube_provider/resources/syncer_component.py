@@ -28,9 +28,11 @@ _SELECTOR_KEY_BY_ARGUMENT = {
 _CRD_KEY_BY_ARGUMENT = {"service_annotations": "annotations"}
 """Arguments whose name in the spec is another argument's, which is the object's own."""
 
-_LEASE_ARGUMENTS = ("renewal_interval_seconds", "duration_seconds")
-_READINESS_GATE_ARGUMENTS = ("callers_seconds", "when_eureka_is_away")
-"""Arguments that the CRD has below ``readinessGate``."""
+_ARGUMENTS_BY_GROUP = {
+    "lease": ("renewal_interval_seconds", "duration_seconds"),
+    "readinessGate": ("callers_seconds", "when_eureka_is_away"),
+}
+"""Arguments that the CRD has below a key of their own."""
 
 Advertise = Literal[
     "Auto",
@@ -255,7 +257,7 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     selector = {key: said.pop(name) for name, key in _SELECTOR_KEY_BY_ARGUMENT.items() if name in said}
     groups = {
         group: {camel_case(name): said.pop(name) for name in names if name in said}
-        for group, names in (("lease", _LEASE_ARGUMENTS), ("readinessGate", _READINESS_GATE_ARGUMENTS))
+        for group, names in _ARGUMENTS_BY_GROUP.items()
     }
     spec = {_CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value for name, value in said.items()}
     return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}
