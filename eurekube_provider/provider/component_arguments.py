@@ -41,11 +41,8 @@ def argument_types(arguments_class: type[Any]) -> dict[str, ArgumentType]:
 
 def _argument_type(hint: Any) -> ArgumentType:
     options = [each for each in _union_members(hint) if each is not types.NoneType]
-    later = [
-        each for each in options if get_origin(each) in (pulumi.Output, Awaitable) or _is_awaitable(each)
-    ]
-    may_be_output = bool(later)
-    plain = [each for each in options if each not in later]
+    plain = [each for each in options if not _is_generic(each, (pulumi.Output, Awaitable))]
+    may_be_output = plain != options
     classes = [each for each in plain if isinstance(each, type) and is_dataclass(each)]
     if classes:
         return ArgumentType("object", may_be_output, arguments_class=classes[0])
@@ -53,10 +50,9 @@ def _argument_type(hint: Any) -> ArgumentType:
     if choices:
         return ArgumentType("string", may_be_output, choices=choices)
     for each in plain:
-        origin = get_origin(each)
-        if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        if _is_generic(each, Mapping):
             return ArgumentType("map", may_be_output, item_type=_argument_type(get_args(each)[1]))
-        if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+        if _is_generic(each, Sequence):
             return ArgumentType("list", may_be_output, item_type=_argument_type(get_args(each)[0]))
     kinds = {each for each in plain if each in _KINDS_BY_TYPE}
     if kinds == {int, str}:
@@ -75,9 +71,9 @@ def _union_members(hint: Any) -> list[Any]:
     return [hint]
 
 
-def _is_awaitable(hint: Any) -> bool:
+def _is_generic(hint: Any, classes: type[Any] | tuple[type[Any], ...]) -> bool:
     origin = get_origin(hint)
-    return isinstance(origin, type) and issubclass(origin, Awaitable)
+    return isinstance(origin, type) and issubclass(origin, classes)
 
 
 def nested_argument_names(arguments_class: type[Any]) -> frozenset[str]:

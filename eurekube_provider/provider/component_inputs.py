@@ -18,8 +18,8 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import camel_case
 from eurekube_provider.provider.component_arguments import ArgumentType, argument_types
-from eurekube_provider.provider.wire import OUTPUT_SIGNATURE, UNKNOWN_TEXT
-from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
+from eurekube_provider.provider.wire import UNKNOWN_TEXT
+from eurekube_provider.registrations.secret_values import OUTPUT_SIGNATURE, SECRET_SIGNATURE, SIGNATURE_KEY
 
 
 @dataclass(slots=True)
@@ -121,10 +121,7 @@ _WORDS_AND_PROTOBUF_KINDS_BY_KIND: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def _refuse_wrong_kind(shape: ArgumentType, message: Any, where: str) -> None:
-    """Refuse a value of a wrong kind, which some languages let a program write; accept unknown values.
-
-    :raises ConfigurationError: the value is of another kind than its argument.
-    """
+    """Refuse a value of a wrong kind, which some languages let a program write; accept unknown values."""
     value, _ = _unwrap(message)
     kind = value.WhichOneof("kind") if value is not None else None
     if kind in (None, "null_value"):
@@ -164,9 +161,7 @@ def _deserialize(value: Any) -> Any:
 
 
 def _unwrap(message: Any) -> tuple[Any, bool]:
-    """Return a value without its marks as output or secret, and True if it is a secret; None for an unknown
-    value.
-    """
+    """Return a value without its marks, None if it is unknown, and True if it is a secret."""
     is_secret = False
     while message.WhichOneof("kind") == "struct_value":
         fields = message.struct_value.fields

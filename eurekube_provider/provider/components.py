@@ -47,7 +47,7 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
         raise ConfigurationError(
             f"there is no component {request.type!r} (there are {', '.join(COMPONENT_CLASS_NAMES_BY_TOKEN)})"
         )
-    _import_native_components()  # before the SDK looks for the classes of the providers that it is given
+    _component_class(request.type)  # before the SDK looks for the classes of the providers that it is given
     servicer = ComponentServicer(_SingleComponentProvider(request), [], engine_address)
     try:
         # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
@@ -57,12 +57,10 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
 
 
 def _with_schema_names(token: str, text: str) -> str:
-    """Return a Python component's error text with the names of the schema, for programs in other
-    languages.
-    """
+    """Return a component's error text with the schema's names, for programs in other languages."""
     from eurekube_provider.provider.component_arguments import nested_argument_names
 
-    kind = getattr(_import_native_components(), COMPONENT_CLASS_NAMES_BY_TOKEN[token])
+    kind = _component_class(token)
     text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
     names = {name for name in nested_argument_names(kind.ARGS) if "_" in name}
     return re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in names else found[0], text)
@@ -80,11 +78,13 @@ class _SingleComponentProvider(Provider):
     ) -> ConstructResult:
         from eurekube_provider.provider.component_inputs import ComponentInputs
 
-        kind = getattr(_import_native_components(), COMPONENT_CLASS_NAMES_BY_TOKEN[resource_type])
+        kind = _component_class(resource_type)
         with ConvertToProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
-        options.depends_on = [*_explicit_dependencies(options), *self._dependencies_of_plain_arguments(found)]
+        explicit: Any = options.depends_on
+        dependencies = self._dependencies_of_plain_arguments(found)
+        options.depends_on = [*([] if explicit is None else explicit), *dependencies]
         if found.unknown_paths:
             return _construct_without_objects(name, resource_type, found.unknown_paths, options)
         made = kind(name, found.values, options)
@@ -92,7 +92,6 @@ class _SingleComponentProvider(Provider):
         return ConstructResult(urn=made.urn, state=outputs)
 
     def _dependencies_of_plain_arguments(self, found: Any) -> list[pulumi.Resource]:
-        """Return the resources on which plain arguments depend."""
         dependencies = self._request.inputDependencies
         urns = {
             urn
@@ -117,12 +116,7 @@ def _construct_without_objects(
     return ConstructResult(urn=made.urn, state=outputs)
 
 
-def _explicit_dependencies(options: pulumi.ResourceOptions) -> list[Any]:
-    given: Any = options.depends_on
-    return [] if given is None else list(given)
-
-
-def _import_native_components() -> Any:
+def _component_class(token: str) -> Any:
     with require_extra("kubernetes", "a component"):
         from eurekube_provider.provider import hosted
-    return hosted
+    return getattr(hosted, COMPONENT_CLASS_NAMES_BY_TOKEN[token])

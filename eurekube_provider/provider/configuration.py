@@ -100,7 +100,6 @@ class Configuration:
     :ivar is_default_provider: True for the stack's default provider, False for one that a program made.
     :ivar is_stateless: True if there is no stack, and so no state and no unique URN.
     :ivar connections_made: connections by name and URLs, so that each is made once.
-    :ivar environment: the environment variables that replace missing keys.
     """
 
     values: Mapping[str, Any] = field(default_factory=lambda: EMPTY_MAPPING)

@@ -17,7 +17,6 @@ from eurekube_provider.registrations.properties import (
 )
 
 _NAMES_COMPARED_BY_KEY = ("metadata", INSTANCES_PROPERTY)
-"""Properties that are compared key by key."""
 
 _NAMES_NEVER_WRITTEN_BY_PROGRAM = (ID_IS_DEFAULT_PROPERTY, ID_BASE_PROPERTY, "service_url")
 """Properties that the check adds, beside defaults, and that no program writes."""
@@ -60,9 +59,7 @@ def detailed_diff(olds: Properties, news: Properties, replaces: Iterable[str]) -
 
 
 def _is_filled_in_by_check(path: tuple[str, ...], properties: Properties) -> bool:
-    """Return whether the check has derived a property from others, so that no program need write the
-    property.
-    """
+    """Return whether the check derived a property from others: no program need write it."""
     name, *within = path
     if within:
         return False

@@ -117,4 +117,3 @@ _EMPTY_ANSWERS_BY_TOKEN: Mapping[str, Properties] = {
     "eurekube:index:getInstance": {"exists": False},
     "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},
 }
-"""The empty result of each function, by its token."""

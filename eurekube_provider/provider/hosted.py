@@ -10,15 +10,11 @@ from typing import Any, ClassVar
 
 import pulumi
 
-from eurekube_provider.core.identity import (
-    DYNAMIC_OPERATOR_GUARD_TYPE,
-    NATIVE_OPERATOR_GUARD_TYPE,
-)
+from eurekube_provider.core.identity import DYNAMIC_OPERATOR_GUARD_TYPE, NATIVE_OPERATOR_GUARD_TYPE
 from eurekube_provider.registrations.names import rename_properties, to_camel_case
-from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
+from eurekube_provider.resources.mirror_component import EurekaMirror
 from eurekube_provider.resources.operator_component.component import EurekubeOperator
-from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
-from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyncerArgs
+from eurekube_provider.resources.syncer_component import EurekaSyncer
 
 
 class NativeOperatorGuard(pulumi.CustomResource):
@@ -33,7 +29,6 @@ class NativeOperator(EurekubeOperator):
     """An EurekubeOperator for programs in every language."""
 
     TYPE = "eurekube:index:Operator"
-    ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
     GUARD_CLASS: ClassVar[type[Any]] = NativeOperatorGuard
     CREATE_NAMESPACE_ARGUMENT_NAME = "createNamespace"
 
@@ -46,11 +41,9 @@ class NativeMirror(EurekaMirror):
     """A EurekaMirror for programs in every language."""
 
     TYPE = "eurekube:index:Mirror"
-    ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
 
 class NativeSyncer(EurekaSyncer):
     """A EurekaSyncer for programs in every language."""
 
     TYPE = "eurekube:index:Syncer"
-    ARGS: ClassVar[type[Any]] = EurekaSyncerArgs

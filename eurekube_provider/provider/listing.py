@@ -11,7 +11,6 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.protocol import provider_pb2 as proto
-from eurekube_provider.registrations.values import UNKNOWN
 
 QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
     INSTANCE_RESOURCE_KIND.token: {
@@ -25,11 +24,6 @@ QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
 """The query arguments of a list, with their descriptions, by resource type."""
 
 _TOKEN_COUNT_PATTERN = re.compile("[0-9]{1,18}")
-
-
-def has_unknown_argument(query: Mapping[str, Any]) -> bool:
-    """Return whether an argument of a query is not known yet."""
-    return UNKNOWN in query.values()
 
 
 def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:

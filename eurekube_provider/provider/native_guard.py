@@ -1,4 +1,7 @@
-"""The native provider's answers for an operator's guard, a resource that only the component makes."""
+"""The native provider's answers for an operator's guard, a resource that only the component makes.
+
+They are those of :class:`~eurekube_provider.resources.operator_guard.OperatorGuardProvider`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,13 @@ from typing import Any
 
 from google.protobuf import empty_pb2
 
-from eurekube_provider.core.identity import (
-    DYNAMIC_OPERATOR_GUARD_TYPE,
-    NATIVE_OPERATOR_GUARD_TYPE,
-)
+from eurekube_provider.core.identity import DYNAMIC_OPERATOR_GUARD_TYPE, NATIVE_OPERATOR_GUARD_TYPE
+from eurekube_provider.provider.native_resource import resource_type
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.resources.guarded_operator import (
-    changed_guard_property_names,
-    clean_guard_properties,
     guard_id,
+    is_guard_changed,
     refuse_deletion_while_needed,
 )
 
@@ -24,35 +24,25 @@ DYNAMIC_PROVIDER_PROPERTY = "__provider"
 """A property that only states of a dynamic provider have."""
 
 
-def is_guard(urn: str, type_: str) -> bool:
+def is_guard(request: Any) -> bool:
     """Return whether a request is about the guard of an operator."""
-    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (
-        NATIVE_OPERATOR_GUARD_TYPE,
-        DYNAMIC_OPERATOR_GUARD_TYPE,
-    )
+    return resource_type(request) in (NATIVE_OPERATOR_GUARD_TYPE, DYNAMIC_OPERATOR_GUARD_TYPE)
 
 
 def _check(request: Any) -> Any:
-    """Accept the inputs unchanged: only the component writes this resource."""
     return proto.CheckResponse(inputs=request.news)
 
 
 def _diff(request: Any) -> Any:
-    """Compare the guard's properties; a change is an update."""
-    olds, news = (
-        clean_guard_properties(decode_properties(each).properties) for each in (request.olds, request.news)
-    )
-    is_changed = (
-        bool(changed_guard_property_names(olds, news)) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
-    )
+    olds, news = (decode_properties(each).properties for each in (request.olds, request.news))
+    is_changed = is_guard_changed(olds, news) or DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
     return proto.DiffResponse(changes=some if is_changed else none)
 
 
 def _create(request: Any) -> Any:
-    """Store the properties that the deletion needs; ask no cluster."""
     given = decode_properties(request.properties)
-    properties = encode_properties(clean_guard_properties(given.properties), given.secrets)
+    properties = encode_properties(given.properties, given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)
     return proto.CreateResponse(id=id_, properties=properties)
 
@@ -63,18 +53,11 @@ def _read(request: Any) -> Any:
 
 
 def _update(request: Any) -> Any:
-    """Store the properties that the deletion needs."""
     given = decode_properties(request.news)
-    return proto.UpdateResponse(
-        properties=encode_properties(clean_guard_properties(given.properties), given.secrets)
-    )
+    return proto.UpdateResponse(properties=encode_properties(given.properties, given.secrets))
 
 
 def _delete(request: Any) -> Any:
-    """Refuse the deletion while the operator is needed.
-
-    :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
-    """
     refuse_deletion_while_needed(decode_properties(request.properties).properties)
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
@@ -53,12 +54,9 @@ from eurekube_provider.registrations.resource import (
 from eurekube_provider.registrations.values import UNKNOWN
 
 INSTANCE_IDS_OUTPUT = "instance_ids"
-"""The output of an Application by which a program finds its instances; computed from the rest of its
-state.
-"""
+"""An Application's output, computed from its state, by which a program finds its instances."""
 
 _OUTPUTS_UNCHANGED_BY_UPDATES = (INCARNATION_PROPERTY, "created")
-"""Outputs that no update changes."""
 
 NAMES_ADDED_BY_PROVIDER = ("owner", "service_url", ID_BASE_PROPERTY)
 """Properties that the provider adds and a program must not write."""
@@ -77,6 +75,12 @@ class UrnParts:
         """Parse a resource's URN, whose name may hold colons."""
         stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
         return cls(stack, project, name)
+
+
+def resource_type(request: Any) -> str:
+    """Return the type of a request's resource; an older engine sends it in the URN only."""
+    found: str = request.type or request.urn.split("::")[2].rpartition("$")[2]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,10 @@ RESOURCE_KINDS_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_KIND,
 
 
 class NativeResource:
-    """The Instances or the Applications of one provider."""
+    """The Instances or the Applications of one provider.
+
+    :ivar kind: the kind of these resources.
+    """
 
     def __init__(
         self,
@@ -118,7 +125,7 @@ class NativeResource:
         warn: Callable[[str], None] | None = None,
         show_progress: Callable[[str], None] | None = None,
     ) -> None:
-        self._kind = kind
+        self.kind = kind
         self._configuration = configuration
         self.registration = RegistrationResource(kind.registration_kind, configuration, warn, show_progress)
 
@@ -156,9 +163,9 @@ class NativeResource:
 
     def preview_outputs(self, olds: Properties, news: Properties) -> Properties:
         """Return the outputs of a preview, in which values that only the update can know are unknown."""
-        known = without_fixed_defaults(with_defaults(news)) if self._kind is INSTANCE_RESOURCE_KIND else {}
-        follows = self._kind.derivable_outputs if olds else ()
-        unknown = {name: UNKNOWN for name in self._kind.unknown_in_preview if name not in follows}
+        known = without_fixed_defaults(with_defaults(news)) if self.kind is INSTANCE_RESOURCE_KIND else {}
+        follows = self.kind.derivable_outputs if olds else ()
+        unknown = {name: UNKNOWN for name in self.kind.unknown_in_preview if name not in follows}
         unknown |= {name: olds[name] for name in _OUTPUTS_UNCHANGED_BY_UPDATES if name in olds}
         return self.as_outputs({**known, **news, **unknown})
 
@@ -166,19 +173,19 @@ class NativeResource:
         """Return checked properties as inputs for the engine: ``kept``, and those that do not follow from
         the rest.
         """
-        return without_derivable(properties, self._kind.derivable_inputs, kept)
+        return without_derivable(properties, self.kind.derivable_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
         """Return a state as outputs for the engine."""
-        if self._kind is APPLICATION_RESOURCE_KIND:
+        if self.kind is APPLICATION_RESOURCE_KIND:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
             properties = {**properties, INSTANCE_IDS_OUTPUT: ids}
-        return without_derivable(properties, self._kind.derivable_outputs, kept)
+        return without_derivable(properties, self.kind.derivable_outputs, kept)
 
     def output_secret_paths(self, secrets: frozenset[PropertyPath]) -> frozenset[PropertyPath]:
         """Return the paths of secrets in the outputs, with the ids that are derived from one."""
-        if self._kind is not APPLICATION_RESOURCE_KIND:
+        if self.kind is not APPLICATION_RESOURCE_KIND:
             return secrets
         found = set(secrets)
         for path in secrets:
@@ -191,7 +198,7 @@ class NativeResource:
 
     def is_state_of_earlier_release(self, olds: Properties) -> bool:
         """Return whether an earlier release wrote the state, which then lacks ``instance_ids``."""
-        return self._kind is APPLICATION_RESOURCE_KIND and INSTANCE_IDS_OUTPUT not in olds
+        return self.kind is APPLICATION_RESOURCE_KIND and INSTANCE_IDS_OUTPUT not in olds
 
     def _owner_properties(self, urn: UrnParts, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION_NAME
@@ -210,9 +217,7 @@ class NativeResource:
         return found
 
     def _organization(self, urn: UrnParts, olds: Properties) -> str:
-        """Return the configured organization, else the state's, so that the owner of its registrations
-        stays.
-        """
+        """Return the configured organization, else the state's: the owner of its registrations stays."""
         said = self._configuration.organization
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
@@ -225,7 +230,7 @@ class NativeResource:
         """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
         sources = (
             INSTANCE_DERIVATION_SOURCES
-            if self._kind.registration_kind is INSTANCE_REGISTRATION_KIND
+            if self.kind.registration_kind is INSTANCE_REGISTRATION_KIND
             else APPLICATION_DERIVATION_SOURCES
         )
         for name, others in sources.items():
@@ -265,18 +270,14 @@ def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
 
 
 def _hide_secret_in_problem(problem: CheckFailure, secrets: Iterable[PropertyPath]) -> CheckFailure:
-    """Return a problem without a secret's value and property: the engine shows the value of a named
-    property.
-    """
+    """Return a problem without a secret's value and name: the engine shows a named property's value."""
     if not _overlaps_secret(problem.property, secrets):
         return problem
     return CheckFailure("", f"{path_in_camel_case(problem.property)}: {problem.reason_without_value()}")
 
 
 def _overlaps_secret(written: str, secrets: Iterable[PropertyPath]) -> bool:
-    """Return whether the property at the dotted path ``written`` is a secret, is part of one, or contains
-    one.
-    """
+    """Return whether the property at a dotted path is a secret, is part of one, or contains one."""
     for path in secrets:
         name = ".".join(path)
         if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):

@@ -29,9 +29,7 @@ _PARENT_PACKAGES = ("pulumi", "pulumi.runtime", "pulumi.runtime.proto")
 
 @contextmanager
 def _replace_parent_packages() -> Iterator[None]:
-    """Within the context, replace the parent packages of the messages by empty ones, unless the SDK is loaded
-    or missing.
-    """
+    """Within the context, have empty parent packages of the messages, unless the SDK is loaded or missing."""
     sdk = None if "pulumi" in sys.modules else find_spec("pulumi")
     if sdk is None or not sdk.submodule_search_locations:
         yield

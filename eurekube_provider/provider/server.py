@@ -12,21 +12,15 @@ import grpc
 
 from eurekube_provider.provider.protocol import provider_pb2_grpc
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.registrations.cancellation import CANCELLATION
-
-MAX_CONCURRENT_CALLS = 1024
-"""Calls served at once: drains wait side by side, as many as the engine's ``--parallel`` allows."""
+from eurekube_provider.registrations.cancellation import CANCELLATION, MAX_CONCURRENT_CALLS
 
 _PARENT_CHECK_INTERVAL_SECONDS = 1.0
-"""Seconds between two checks that the plugin's parent process still exists."""
 
 _MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # as the engine's own
 
 
 def main() -> None:
-    """Serve the provider; the engine reads the port from standard output. Source: plugin.go of
-    pulumi/pulumi.
-    """
+    """Serve the provider; print the port for the engine. Source: plugin.go of pulumi/pulumi."""
     parent = os.getppid()  # at once: the process that adopts this one must not pass for its parent
     stopped = threading.Event()
 

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from eurekube_provider.provider.native_resource import (
     RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
     UrnParts,
+    resource_type,
 )
 from eurekube_provider.provider.protocol import (
     engine_pb2,
@@ -77,15 +78,14 @@ from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
 from eurekube_provider.registrations.resource import FoundResource, print_to_standard_error
 from eurekube_provider.registrations.servers import SHARED_PEERS
+from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.version import __version__
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _answer_errors(method: _Method) -> _Method:
-    """Decorate a method: answer an EurekubeError with its message, and any other exception with its
-    traceback.
-    """
+    """Decorate a method: answer an EurekubeError with its message, any other with its traceback."""
 
     @wraps(method)
     def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
@@ -107,7 +107,7 @@ def _answer_guard_requests(method: _Method) -> _Method:
 
     @wraps(method)
     def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
-        if native_guard.is_guard(request.urn, request.type):
+        if native_guard.is_guard(request):
             return answer(request)
         return method(self, request, context)
 
@@ -211,7 +211,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         refuse_stack_shared_by_everybody(self._configuration, UrnParts.parse(request.urn).project)
         if self._configuration.is_stateless:
-            require_do_owner(self._configuration, _resource_token(request.urn, request.type))
+            require_do_owner(self._configuration, _resource_token(request))
             require_default_connection(news.properties)
             if theirs := olds.properties.get("seen_owner"):
                 raise OwnershipConflict(f"it belongs to {theirs}, and was left as it is")
@@ -228,10 +228,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written again, under this one's names.
-        is_moved, is_state_of_earlier_release = (
-            native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields,
-            resource.is_state_of_earlier_release(olds),
-        )
+        is_moved = native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
+        is_state_of_earlier_release = resource.is_state_of_earlier_release(olds)
         is_changed = found.has_changes or is_moved or is_state_of_earlier_release
         details: dict[str, Any] = {}
         if is_changed:
@@ -245,16 +243,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.DiffResponse(
             changes=some if is_changed else none,
             replaces=[to_camel_case(name) for name in found.replaces],
-            stables=[
-                to_camel_case(name)
-                for name in RESOURCE_KINDS_BY_TOKEN[
-                    _resource_token(request.urn, request.type)
-                ].registration_kind.stables
-            ],
+            stables=[to_camel_case(name) for name in resource.kind.registration_kind.stables],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
-            hasDetailedDiff=is_changed
-            and not is_moved,  # else the engine would show all properties as changed
+            # Else the engine would show all properties as changed.
+            hasDetailedDiff=is_changed and not is_moved,
         )
 
     @_answer_errors
@@ -265,20 +258,18 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         if self._configuration.is_stateless:
             self._require_unregistered(request, news.properties)
+        secrets = resource.output_secret_paths(news.secrets)
         if request.preview:
             foreseen = resource.preview_outputs({}, news.properties)
-            secrets = resource.output_secret_paths(news.secrets)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
         with (
             CANCELLATION.limit_waits(request.timeout),
             _attach_half_made_state(news.secrets, refresh=self._asks_for_refresh),
         ):
             created = resource.registration.create(news.properties)
-        state = resource.as_outputs(created.properties)
-        secrets = resource.output_secret_paths(news.secrets)
         return proto.CreateResponse(
             id=created.id,
-            properties=encode_properties(state, secrets),
+            properties=encode_properties(resource.as_outputs(created.properties), secrets),
             refresh_before_update=self._asks_for_refresh,
         )
 
@@ -291,13 +282,15 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         state, inputs = decode_properties(request.properties), decode_properties(request.inputs)
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
-            found = self._import(request.id, request.urn, _resource_token(request.urn, request.type))
+            found = self._import(request)
             secrets: frozenset[PropertyPath] = frozenset()
             asks_for_refresh = False  # a program that only gets it reads it anyway
         else:
             asks_for_refresh = self._asks_for_refresh
             try:
-                found = self._read(resource, state.properties)
+                if self._may_skip_failed_read and self._configuration.is_offline:
+                    raise ConfigurationError("eurekube:offline or EUREKUBE_OFFLINE says that nobody is asked")
+                found = resource.registration.read(state.properties)
             except EurekubeError as error:
                 if not self._may_skip_failed_read:
                     raise
@@ -336,24 +329,22 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             olds = replace(olds, properties=self._read_stateless_registration(request))
             if news.properties.get("owner") != olds.properties["owner"]:
                 raise ConfigurationError(f"{request.id} keeps application and instanceId: create another one")
+        secrets = resource.output_secret_paths(news.secrets)
         if request.preview:
             foreseen = resource.preview_outputs(olds.properties, news.properties)
-            secrets = resource.output_secret_paths(news.secrets)
             return proto.UpdateResponse(properties=encode_properties(foreseen, secrets))
         partial_resource = _attach_half_made_state(olds.secrets, request.id, refresh=self._asks_for_refresh)
         with CANCELLATION.limit_waits(request.timeout), partial_resource:
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
-            properties=encode_properties(state, resource.output_secret_paths(news.secrets)),
+            properties=encode_properties(state, secrets),
             refresh_before_update=self._asks_for_refresh,
         )
 
     @_answer_errors
     @_answer_guard_requests
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Remove a resource's instances; report those that belong to somebody else by now, and leave them
-        alone.
-        """
+        """Remove a resource's instances; report and leave those that belong to somebody else by now."""
         state = decode_properties(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
@@ -378,11 +369,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: ARG002, N802
-        """Return the ids of instances, or of applications, in Eureka's list, which can be read and
-        imported.
-        """
+        """Return the ids in Eureka's list, of instances or applications, which can be read and imported."""
         query = decode_properties(request.query).properties
-        if listing.has_unknown_argument(query):
+        if UNKNOWN in query.values():
             return iter([proto.ListResponse(computed=proto.ListResponse.Computed())])
         listed = SHARED_PEERS.get(configured_connection(self._configuration)).list_instances()
         found = listing.find_ids(request.token, query, listed)
@@ -405,20 +394,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @property
     def _may_skip_failed_read(self) -> bool:
-        """Return whether a read may return the state unchanged where Eureka cannot be read: the refresh may
-        be automatic.
-        """
+        """Return whether a read that fails may keep the state: the refresh may be automatic."""
         is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
         return is_unasked and not must_fail_unreadable_refresh()
 
-    def _read(self, resource: NativeResource, state: Properties) -> FoundResource | None:
-        if self._may_skip_failed_read and self._configuration.is_offline:
-            raise ConfigurationError("eurekube:offline or EUREKUBE_OFFLINE says that nobody is asked")
-        return resource.registration.read(state)
-
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
-            RESOURCE_KINDS_BY_TOKEN[_resource_token(request.urn, request.type)],
+            RESOURCE_KINDS_BY_TOKEN[_resource_token(request)],
             self._configuration,
             lambda sentence: self._warn(request, sentence),
             lambda sentence: self._log_to_engine(request.urn, sentence, engine_pb2.INFO, is_ephemeral=True),
@@ -447,31 +429,29 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         with suppress(grpc.RpcError):  # a lost message changes no result
             self._engine.Log(request, timeout=5)
 
-    def _import(self, id_: str, urn: str, token: str) -> FoundResource | None:
+    def _import(self, request: Any) -> FoundResource | None:
+        """Return the instances that the id of a request names, as a resource that is yet to be adopted."""
+        kind = RESOURCE_KINDS_BY_TOKEN[_resource_token(request)]
         connection = configured_connection(self._configuration)
         if self._configuration.is_stateless:
-            owner = stateless_owner(self._configuration, *id_.strip().partition("/")[::2])
+            owner = stateless_owner(self._configuration, *request.id.strip().partition("/")[::2])
         else:
-            parsed = UrnParts.parse(urn)
+            parsed = UrnParts.parse(request.urn)
             organization = self._configuration.organization or DEFAULT_ORGANIZATION
             owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
-        find = import_application if token == APPLICATION_RESOURCE_KIND.token else import_instance
+        find = import_application if kind is APPLICATION_RESOURCE_KIND else import_instance
         urls = ",".join(connection.service_urls)
-        found = find(id_, owner, urls, SHARED_PEERS.get(connection))
+        found = find(request.id, owner, urls, SHARED_PEERS.get(connection))
         if found is None:
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
         return mark_not_adopted_unless_owned(
-            replace(found, inputs=RESOURCE_KINDS_BY_TOKEN[token].registration_kind.inputs(found.properties))
+            replace(found, inputs=kind.registration_kind.inputs(found.properties))
         )
 
     def _require_unregistered(self, request: Any, news: Properties) -> None:
-        """Refuse to create an instance without a state where anybody's instance is registered already.
-
-        :raises ConfigurationError: ``doOwner`` or the instance id is missing.
-        :raises OwnershipConflict: the instance is registered already.
-        """
-        require_do_owner(self._configuration, _resource_token(request.urn, request.type))
+        """Refuse to create an instance without a state where anybody's instance is registered already."""
+        require_do_owner(self._configuration, _resource_token(request))
         require_instance_id(news)
         name = news.get("connection") or DEFAULT_CONNECTION_NAME
         peers = SHARED_PEERS.get(configured_connection(self._configuration, name=name))
@@ -483,14 +463,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             )
 
     def _read_stateless_registration(self, request: Any) -> Properties:
-        """Read the registration of a request from Eureka, which this owner must have made without a state.
-
-        :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.
-        :raises OwnershipConflict: the instance has another owner.
-        """
-        token = _resource_token(request.urn, request.type)
-        require_do_owner(self._configuration, token)
-        found = self._import(request.id, request.urn, token)
+        """Read the registration of a request from Eureka, which this owner must have made without a state."""
+        require_do_owner(self._configuration, _resource_token(request))
+        found = self._import(request)
         if found is None:
             raise ConfigurationError(f"Eureka holds no {request.id}")
         if "service_url" not in found.properties:
@@ -500,27 +475,22 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return found.properties
 
 
-class _attach_half_made_state:  # noqa: N801 - reads as a statement
-    """A context that attaches a half-made resource to an EurekubeError, so that the engine keeps it in the
-    state.
-    """
-
-    def __init__(self, secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool) -> None:
-        self._secrets = secrets
-        self._id = id_
-        self._refresh = refresh
-
-    def __enter__(self) -> None:
-        """Enter the context."""
-
-    def __exit__(self, _resource_token: Any, error: BaseException | None, _trace: Any) -> None:
-        if isinstance(error, EurekubeError) and error.partial_resource is not None:
-            id_, state = error.partial_resource
+@contextmanager
+def _attach_half_made_state(
+    secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool
+) -> Iterator[None]:
+    """Within the context, attach a half-made resource to an error: the engine keeps it in the state."""
+    try:
+        yield
+    except EurekubeError as error:
+        if error.partial_resource is not None:
+            created_id, state = error.partial_resource
             error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
-                id=self._id or id_,
-                properties=encode_properties(state, self._secrets),
-                refresh_before_update=self._refresh,
+                id=id_ or created_id,
+                properties=encode_properties(state, secrets),
+                refresh_before_update=refresh,
             )
+        raise
 
 
 def _abort(context: Any, message: str, error: EurekubeError) -> None:
@@ -549,9 +519,9 @@ def _check_failures(problems: Any, request: Any) -> list[Any]:
     ]
 
 
-def _resource_token(urn: str, type_: str) -> str:
-    """Return a resource's type; an older engine sends it in the URN only."""
-    found = type_ or urn.split("::")[2].rpartition("$")[2]
+def _resource_token(request: Any) -> str:
+    """Return the type of a request's resource, which must be one of this provider's."""
+    found = resource_type(request)
     if found not in RESOURCE_KINDS_BY_TOKEN:
         raise ConfigurationError(
             f"there is no resource {found!r} (there are {', '.join(RESOURCE_KINDS_BY_TOKEN)})"

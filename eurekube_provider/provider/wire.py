@@ -22,15 +22,14 @@ from eurekube_provider.registrations.names import (
 )
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.secret_values import (
+    OUTPUT_SIGNATURE,
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
     as_secret,
     is_secret,
+    secret_texts,
 )
 from eurekube_provider.registrations.values import UNKNOWN
-
-OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
-"""The mark of a value that may be unknown or a secret; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """The text that the engine sends for an unknown value."""
@@ -39,9 +38,7 @@ _MESSAGE_FIELDS_WITH_SECRETS = frozenset({"args", "inputs", "news", "old_inputs"
 """Fields of the engine's requests that may hold secrets."""
 
 _MIN_HIDDEN_LETTERS = 4
-"""The least length of a secret that is hidden in sentences; a shorter text occurs in any sentence by
-chance.
-"""
+"""The least length of a secret that is hidden; a shorter text occurs in any sentence by chance."""
 
 PropertyPath = tuple[str, ...]
 
@@ -66,22 +63,13 @@ class ReceivedProperties:
 def decode_properties(message: Any) -> ReceivedProperties:
     """Convert an engine's message to properties, also that of a state that the dynamic provider wrote."""
     properties: Properties = {}
-    structured: Properties = {}
+    secrets: set[PropertyPath] = set()
     for key, item in message.fields.items():
         value = _to_python_value(item)
-        if value is None or key.startswith("__"):
-            continue
-        if isinstance(value, dict | list):
-            structured[key] = value
-        else:
-            properties[to_snake_case(key)] = _from_engine_value(value)
-    secrets: set[PropertyPath] = set()
-    for key, item in structured.items():
-        _collect_secret_paths(item, (to_snake_case(key),), secrets)
-    properties |= rename_properties(
-        {key: _from_engine_value(item) for key, item in structured.items()}, to_snake_case
-    )
-    return ReceivedProperties(properties, frozenset(secrets))
+        if value is not None and not key.startswith("__"):
+            _collect_secret_paths(value, (to_snake_case(key),), secrets)
+            properties[key] = _from_engine_value(value)
+    return ReceivedProperties(rename_properties(properties, to_snake_case), frozenset(secrets))
 
 
 def encode_properties(properties: Mapping[str, Any], secrets: Iterable[PropertyPath] = ()) -> Any:
@@ -98,9 +86,7 @@ def encode_properties(properties: Mapping[str, Any], secrets: Iterable[PropertyP
 
 
 def mark_secrets(message: Any, names: Container[str]) -> Any:
-    """Return a copy of a message whose properties of these names are secrets; unknown values stay as they
-    are.
-    """
+    """Return a copy of a message whose properties of these names are secrets; unknown ones stay."""
     copied: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     copied.CopyFrom(message)
     for key, item in message.fields.items():
@@ -118,26 +104,13 @@ def hide_secrets(text: str, request: Any) -> str:
     found: set[str] = set()
     for name in _MESSAGE_FIELDS_WITH_SECRETS.intersection(request.DESCRIPTOR.fields_by_name.keys()):
         for item in getattr(request, name).fields.values():
-            _collect_secret_texts(_to_python_value(item), found, within_secret=False)
+            found.update(text.strip() for text in secret_texts(_to_python_value(item)))
     for each in sorted(found, key=len, reverse=True):
         if len(each) >= _MIN_HIDDEN_LETTERS:
             text = re.sub(
                 rf"(?<!\w){re.escape(each)}(?!\w)", REDACTION_PLACEHOLDER, text, flags=re.IGNORECASE
             )
     return text
-
-
-def _collect_secret_texts(value: Any, found: set[str], *, within_secret: bool) -> None:
-    if isinstance(value, Mapping):
-        kind = value.get(SIGNATURE_KEY)
-        if kind in (SECRET_SIGNATURE, OUTPUT_SIGNATURE):
-            is_hidden = within_secret or kind == SECRET_SIGNATURE or bool(value.get("secret"))
-            _collect_secret_texts(value.get("value"), found, within_secret=is_hidden)
-            return
-        for item in value.values():
-            _collect_secret_texts(item, found, within_secret=within_secret)
-    elif within_secret and isinstance(value, str):
-        found.add(value.strip())
 
 
 def _to_python_value(value: Any) -> Any:

@@ -117,9 +117,7 @@ def read_actual(
 def _select_safely_renewable(
     desired: DesiredState, owners: Sequence[str], listed: Sequence[Instance]
 ) -> list[Instance]:
-    """Return the wanted instances that may be renewed: they do not renew themselves, and no other owner has
-    their id.
-    """
+    """Return the wanted instances that do not renew themselves, and whose id no other owner has."""
     if desired.renewer == SELF_RENEWER_VALUE:
         return []
     kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWER_VALUE}
@@ -130,9 +128,7 @@ def _select_safely_renewable(
 def _read_keys_and_renew(
     peers: Peers, keys: Sequence[InstanceKey], to_renew: Sequence[Instance]
 ) -> UncachedReads:
-    """Read ``keys`` past the servers' caches; renew and read the ``to_renew`` instances in batches if they
-    are many.
-    """
+    """Read ``keys`` past the servers' caches; if ``to_renew`` are many, renew and read them in batches."""
     if not to_renew or not peers.uses_batches(len(to_renew)):
         return read_everywhere(peers, keys)
     done = {each.key for each in to_renew}

@@ -1,19 +1,20 @@
-"""Comparison of a EurekaApplication's state with a program, and its inputs and outputs as Eureka holds
-them.
-"""
+"""A EurekaApplication's state compared with a program, and its inputs and outputs as Eureka holds them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.desired import DesiredState, Registration, program_key
+from eurekube_provider.registrations.desired import DesiredState, program_key
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    differing_incarnation,
     findings_of_refresh,
+    has_changed,
     has_leftovers,
     has_stale_enforced_mark,
     have_no_url_in_common,
@@ -55,7 +56,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
         changes = (
             have.management_properties != want.management_properties
             or have.registrations.keys() != want.registrations.keys()
-            or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
+            or any(has_changed(have.registrations[key], each) for key, each in want.registrations.items())
             or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
         )
     return StateDifference(changes, tuple(replaces))
@@ -67,35 +68,29 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     :param properties: checked properties, or an earlier state.
     """
     kept = {key: properties[key] for key in APPLICATION_INPUT_NAMES if key in properties}
-    instances: dict[str, Properties] = {}
-    statuses: dict[str, str] = {}
+    found: defaultdict[str, Properties] = defaultdict(dict)  # each property's values by key
+    instances = found["instances"]
     found_before = properties.get("statuses") or {}
-    others: dict[str, str] = {}
-    seen_incarnations: dict[str, str] = {}
-    leaving: dict[str, bool] = {}
-    enforced: dict[str, str] = {}
     for key, each in desired.registrations.items():
         place = each.instance.key
         actual = held.owned.get(place) or held.owned_by_others.get(place)
         if actual is None:
             continue
         if actual.is_leaving:
-            leaving[key] = True
-        asked = each.asked_status or each.enforced_status
-        if has_stale_enforced_mark(actual, asked and asked.value):
-            enforced[key] = actual.enforced
+            found[LEAVING_MARK][key] = True
+        if has_stale_enforced_mark(actual, each.asked_status or each.enforced_status):
+            found[STILL_ENFORCED_MARK][key] = actual.enforced
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
-            others[key] = actual.owner or ""
-        is_other = actual.incarnation != (desired.incarnation or "")
-        if is_other and (actual.incarnation or actual.owner == desired.owner):
-            seen_incarnations[key] = actual.incarnation
+            found["held_by_others"][key] = actual.owner or ""
+        if (incarnation := differing_incarnation(desired, actual)) is not None:
+            found[SEEN_INCARNATION_PROPERTY][key] = incarnation
         # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
         if (
             actual.status is not (each.enforced_status or Status.UP)
             or found_before.get(key) == actual.status.value
         ):
-            statuses[key] = actual.status.value
+            found["statuses"][key] = actual.status.value
         is_settled = same_contents_but_status(each.instance, actual) and each.enforced_status in (
             None,
             actual.status,
@@ -114,19 +109,11 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
             key = f"{key} {extra.instance_id}"
         instances[key] = member_inputs_matching(properties, key, _member_properties(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION_PROPERTY) if properties.get(name)}
-    found = {
-        SEEN_INCARNATION_PROPERTY: seen_incarnations,
-        LEAVING_MARK: leaving,
-        STILL_ENFORCED_MARK: enforced,
-    }
-    result = {"instances": instances, "statuses": statuses, "held_by_others": others}
-    return {**kept, **result, **{name: by_key for name, by_key in found.items() if by_key}}
+    return {**kept, "statuses": {}, "held_by_others": {}, **found}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
-    shows drift.
-    """
+    """Return the inputs that ask for the instances as Eureka holds them, so that a preview shows drift."""
     return {**{key: outs[key] for key in APPLICATION_INPUT_NAMES if key in outs}, **findings_of_refresh(outs)}
 
 
@@ -149,9 +136,3 @@ def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}
-
-
-def _differs(have: Registration, want: Registration) -> bool:
-    return not same_contents_but_status(have.instance, want.instance) or (
-        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
-    )

@@ -17,6 +17,9 @@ from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
 
+MAX_CONCURRENT_CALLS = 1024
+"""Calls that a provider serves at once: drains wait side by side, as many as ``--parallel`` allows."""
+
 CONNECTION_CHECK_INTERVAL_SECONDS = 0.2
 """Seconds between two checks by a drain that the engine is still connected."""
 
@@ -38,9 +41,7 @@ class Cancellation:
 
     @contextmanager
     def limit_waits(self, seconds: float) -> Iterator[None]:
-        """Within the context, refuse sleeps of this thread's call that would end more than ``seconds`` from
-        now; 0 for no limit.
-        """
+        """Within the context, refuse this call's sleeps that end after ``seconds``; 0 for no limit."""
         self._local.end = time.monotonic() + seconds if seconds else None
         try:
             yield
@@ -72,9 +73,7 @@ class Cancellation:
             self._condition.notify_all()
 
     def make_interruptible_sleep(self) -> InterruptibleSleep:
-        """Return a sleep function for a call that begins now; a disconnect of the caller interrupts the
-        sleep, too.
-        """
+        """Return a sleep for a call that begins now, which a disconnect of the caller interrupts, too."""
         with self._condition:
             before = self._cancelled if self._before_run is None else self._before_run
         is_heard = _make_connection_check()

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,8 @@ _CONNECTION_FIELDS_BY_SETTING_NAME = {
     known: field for field, known in SETTING_NAMES_BY_CONNECTION_FIELD.items()
 }
 
+_CONNECTIONS_KEY = f"{CONFIG_NAMESPACE}:connections"
+
 SettingLookup = Callable[[str], str | None]
 """A function that looks up a key of the configuration, given without its namespace.
 
@@ -70,15 +73,8 @@ made once and kept there, unless its secret is in a file, whose content may chan
 
 
 def must_fail_unreadable_refresh() -> bool:
-    """Return whether each refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ is set, not to
-    false or 0.
-    """
+    """Return whether a refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ, not false or 0."""
     return os.environ.get(FAIL_UNREADABLE_REFRESH_VARIABLE, "").lower() not in ("", "false", "0")
-
-
-def _environment(setting: SettingLookup) -> Mapping[str, str]:
-    found: Mapping[str, str] = getattr(setting, "environment", os.environ)
-    return found
 
 
 def configured_connection(
@@ -95,40 +91,33 @@ def configured_connection(
     """
     if not isinstance(name, str):  # a program may hand over whatever its language lets it write
         raise ConfigurationError("connection must be a text: the name of a connection")
-    environment = _environment(setting)
+    key = (name, service_url)
     made: dict[Any, Connection] | None = getattr(setting, "connections_made", None)
+    environment, prefix = _environment(setting), _variable_prefix(name)
     if made is None or any(
-        f"{_variable_prefix(name)}{secret.upper()}_FILE" in environment for secret in SECRET_SETTING_NAMES
+        f"{prefix}{secret.upper()}_FILE" in environment for secret in SECRET_SETTING_NAMES
     ):
-        return _build_named_connection(setting, environment, service_url, name)
-    if (name, service_url) not in made:
-        made[name, service_url] = _build_named_connection(setting, environment, service_url, name)
-    return made[name, service_url]
-
-
-def _build_named_connection(
-    setting: SettingLookup, environment: Mapping[str, str], service_url: str | None, name: str
-) -> Connection:
-    written = (
-        setting if name == DEFAULT_CONNECTION_NAME else _connection_setting_lookup(setting, environment, name)
-    )
-    return _build_connection(written, environment, service_url, name)
+        made = {}
+    if key not in made:
+        is_default = name == DEFAULT_CONNECTION_NAME
+        written = setting if is_default else _connection_setting_lookup(setting, name)
+        made[key] = _build_connection(setting, written, service_url, name)
+    return made[key]
 
 
 def _build_connection(
-    written: SettingLookup, environment: Mapping[str, str], service_url: str | None, name: str
+    setting: SettingLookup, written: SettingLookup, service_url: str | None, name: str
 ) -> Connection:
     """Make a connection from its configured fields and the environment.
 
     :param written: looks up a configured field of this connection.
     """
-    prefix = _variable_prefix(name)
     said: dict[str, str | None] = {}
 
     def field_value(part: str) -> str | None:
         if part not in said:
-            said[part] = written(_CONNECTION_FIELDS_BY_SETTING_NAME[part]) or setting_from_environment(
-                part, environment, prefix
+            said[part] = written(_CONNECTION_FIELDS_BY_SETTING_NAME[part]) or _environment_setting(
+                setting, name, part
             )
         return said[part]
 
@@ -136,7 +125,7 @@ def _build_connection(
     if name != DEFAULT_CONNECTION_NAME and not url and not service_url:
         raise ConfigurationError(
             f"the connection {name!r} has no URL: pulumi config set --path"
-            f" {CONFIG_NAMESPACE}:connections.{name}.url http://eureka.example.com:8761/eureka"
+            f" {_CONNECTIONS_KEY}.{name}.url http://eureka.example.com:8761/eureka"
         )
     if field_value("user") is None and "@" in url:
         in_url = Connection.parse(url)
@@ -156,25 +145,26 @@ def connection_problems(setting: SettingLookup, connections: Any = None) -> list
     :param connections: entries to check in place of the configured ones; a value in them may be
         :data:`~eurekube_provider.registrations.values.UNKNOWN`.
     """
-    where = f"{CONFIG_NAMESPACE}:connections"
     try:
-        named = _parse_json_object(connections or setting("connections") or "{}", where)
+        named = (
+            _parse_json_object(connections, _CONNECTIONS_KEY) if connections else _named_connections(setting)
+        )
     except ConfigurationError as error:
         return [str(error)]
-    environment = _environment(setting)
     problems = []
     for name in sorted(named):
         try:
             entry = _parse_connection_settings(named, name)
             if contains_unknown(entry):
                 continue
-            has_url = entry.get("url") or setting_from_environment("url", environment, _variable_prefix(name))
-            _build_connection(entry.get, environment, None if has_url else _PLACEHOLDER_URL, name)
+            has_url = entry.get("url") or _environment_setting(setting, name, "url")
+            _build_connection(setting, entry.get, None if has_url else _PLACEHOLDER_URL, name)
         except FileUnreadable:
             continue
         except ConfigurationError as error:
             message = _hide_connection_values(str(error), named[name])
-            problems.append(message if message.startswith(where) else f"{where}.{name}: {message}")
+            is_located = message.startswith(_CONNECTIONS_KEY)
+            problems.append(message if is_located else f"{_CONNECTIONS_KEY}.{name}: {message}")
     return problems
 
 
@@ -239,8 +229,12 @@ def connection_sharing_url(
         own = configured_connection(setting, name=name)
         if not urls.isdisjoint(own.service_urls):
             return own
-    others = (_connection_if_usable(setting, each) for each in connection_names(setting))
-    return next((other for other in others if other and not urls.isdisjoint(other.service_urls)), None)
+    for each in connection_names(setting):
+        with suppress(ConfigurationError):  # which others report
+            other = configured_connection(setting, name=each)
+            if not urls.isdisjoint(other.service_urls):
+                return other
+    return None
 
 
 def abandoned_urls(setting: SettingLookup) -> frozenset[str]:
@@ -267,54 +261,49 @@ def connection_names(setting: SettingLookup) -> list[str]:
 
     :raises ConfigurationError: ``eurekube:connections`` is no object.
     """
-    default = setting("url") or setting_from_environment(
-        "url", _environment(setting), _variable_prefix(DEFAULT_CONNECTION_NAME)
-    )
-    named = _parse_json_object(setting("connections") or "{}", f"{CONFIG_NAMESPACE}:connections")
-    return [*([DEFAULT_CONNECTION_NAME] if default else []), *sorted(named)]
+    default = [DEFAULT_CONNECTION_NAME] if _has_url(setting, DEFAULT_CONNECTION_NAME) else []
+    return [*default, *sorted(_named_connections(setting))]
+
+
+def _environment(setting: SettingLookup) -> Mapping[str, str]:
+    found: Mapping[str, str] = getattr(setting, "environment", os.environ)
+    return found
+
+
+def _environment_setting(setting: SettingLookup, name: str, part: str) -> str | None:
+    """Return a part of a connection, such as its ``url``, from the environment."""
+    return setting_from_environment(part, _environment(setting), _variable_prefix(name))
+
+
+def _named_connections(setting: SettingLookup) -> dict[str, Any]:
+    """Return the entries of ``eurekube:connections``, as they are written."""
+    return _parse_json_object(setting("connections") or "{}", _CONNECTIONS_KEY)
 
 
 def _has_url(setting: SettingLookup, name: str) -> bool:
     """Return whether the configuration or the environment gives a connection its URL."""
-    if setting_from_environment("url", _environment(setting), _variable_prefix(name)):
+    if _environment_setting(setting, name, "url"):
         return True
     if name == DEFAULT_CONNECTION_NAME:
         return bool(setting("url"))
-    is_there = _is_configured(setting, name)
-    return is_there and bool(_connection_setting_lookup(setting, _environment(setting), name)("url"))
+    return _is_configured(setting, name) and bool(_connection_setting_lookup(setting, name)("url"))
 
 
 def _is_configured(setting: SettingLookup, name: str) -> bool:
-    """Return whether the configuration or the environment has a connection of this name."""
-    if name == DEFAULT_CONNECTION_NAME or setting_from_environment(
-        "url", _environment(setting), _variable_prefix(name)
-    ):
+    if name == DEFAULT_CONNECTION_NAME or _environment_setting(setting, name, "url"):
         return True
-    return name in _parse_json_object(setting("connections") or "{}", f"{CONFIG_NAMESPACE}:connections")
+    return name in _named_connections(setting)
 
 
-def _connection_if_usable(setting: SettingLookup, name: str) -> Connection | None:
-    """Return the connection of this name; None where its configuration is wrong, which others report."""
-    try:
-        return configured_connection(setting, name=name)
-    except ConfigurationError:
-        return None
-
-
-def _connection_setting_lookup(
-    setting: SettingLookup, environment: Mapping[str, str], name: str
-) -> SettingLookup:
-    """Return the function that looks up a field of one entry of ``eurekube:connections``; error messages
-    repeat none of its values.
-    """
-    where = f"{CONFIG_NAMESPACE}:connections"
-    connections = _parse_json_object(setting("connections") or "{}", where)
+def _connection_setting_lookup(setting: SettingLookup, name: str) -> SettingLookup:
+    """Return a lookup of the fields of one named connection; error messages repeat none of its values."""
+    connections = _named_connections(setting)
     _refuse_default_name(connections)
-    if name not in connections and not setting_from_environment("url", environment, _variable_prefix(name)):
+    if name not in connections and not _environment_setting(setting, name, "url"):
         known = ", ".join([DEFAULT_CONNECTION_NAME, *sorted(connections)])
         raise ConfigurationError(
             f"there is no connection {name!r} (there are {known}): pulumi config set --path"
-            f" {where}.{name}.url http://eureka.example.com:8761/eureka"
+            f" {_CONNECTIONS_KEY}.{name}.url http://eureka.example.com:8761/eureka"
         )
     return _parse_connection_settings(connections, name).get
 
@@ -322,16 +311,14 @@ def _connection_setting_lookup(
 def _refuse_default_name(connections: Mapping[str, Any]) -> None:
     if DEFAULT_CONNECTION_NAME in connections:
         raise ConfigurationError(
-            f"{CONFIG_NAMESPACE}:connections: {DEFAULT_CONNECTION_NAME!r} is the name of"
+            f"{_CONNECTIONS_KEY}: {DEFAULT_CONNECTION_NAME!r} is the name of"
             f" {CONFIG_NAMESPACE}:url and the keys beside it; call this connection otherwise"
         )
 
 
 def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of one entry of ``eurekube:connections``, all of them known names; a value may be
-    unknown.
-    """
-    where = f"{CONFIG_NAMESPACE}:connections.{name}"
+    """Return the fields of one named connection, all of known names; a value may be unknown."""
+    where = f"{_CONNECTIONS_KEY}.{name}"
     if name == DEFAULT_CONNECTION_NAME:
         _refuse_default_name(connections)
     written = connections.get(name) or {}
@@ -353,9 +340,7 @@ def _parse_connection_settings(connections: Mapping[str, Any], name: str) -> dic
 
 
 def _hide_connection_values(message: str, entry: Any) -> str:
-    """Hide the values of a connection's entry in a message, since each may be a misplaced credential;
-    paths stay.
-    """
+    """Hide an entry's values in a message, since each may be a misplaced credential; paths stay."""
     values = entry.values() if isinstance(entry, Mapping) else ()
     for value in values:
         if isinstance(value, str) and len(value.strip()) >= _MIN_HIDDEN_LETTERS and "/" not in value:
@@ -364,7 +349,6 @@ def _hide_connection_values(message: str, entry: Any) -> str:
 
 
 def _parse_json_object(value: Any, where: str) -> dict[str, Any]:
-    """Return a JSON object of the configuration, parsed."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -372,7 +356,7 @@ def _parse_json_object(value: Any, where: str) -> dict[str, Any]:
             value = None
     if not isinstance(value, Mapping):
         raise ConfigurationError(
-            f"{where} must be an object: pulumi config set --path {CONFIG_NAMESPACE}:connections.eu.url http://..."
+            f"{where} must be an object: pulumi config set --path {_CONNECTIONS_KEY}.eu.url http://..."
         )
     return dict(value)
 

@@ -60,9 +60,7 @@ class DeclaredResources:
             return _resource_key(properties) in self._checked
 
     def record_declared_and_in_state(self, properties: Properties) -> None:
-        """Record a resource that both the program of this run and the state have, by its checked
-        properties.
-        """
+        """Record a resource that both this run's program and the state have, by its checked properties."""
         with self._lock:
             self._asked_for.append(properties)
 
@@ -109,9 +107,7 @@ class DeclaredResources:
                 list(executor.map(restore_registration, pairs))
 
     def _remaining_states_at(self, leaving: DesiredState, place: InstanceKey) -> list[DesiredState]:
-        """Return the remaining resources that register the application and id of ``place``, without
-        ``leaving``.
-        """
+        """Return the resources, without ``leaving``, that register the application and id of ``place``."""
         with self._lock:
             _move_states_into_index(self._states, self._places)
             others = self._places.get(place, ())

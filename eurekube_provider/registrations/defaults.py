@@ -92,9 +92,7 @@ def with_defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_instance_id(properties: Mapping[str, Any]) -> str | UnknownMarker | None:
-    """Return ``<name>.<stack>.<project>:<application>:<port>``; None where one of the parts cannot be
-    used.
-    """
+    """Return ``<name>.<stack>.<project>:<application>:<port>``; None where a part cannot be used."""
     application, port = properties.get("application"), properties.get("port")
     owner = properties.get("owner")
     if UNKNOWN in (application, port, owner):

@@ -95,18 +95,11 @@ class Registration:
     def from_properties(
         cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY_MAPPING
     ) -> Registration:
-        """Read checked properties, or those of a state; nothing in them may be unknown.
+        """Read checked properties, or those of a state, with their defaults; nothing in them may be unknown.
 
         A state's ``status`` came from Eureka. It counts as enforced only where ``status_is_enforced`` says
-        so. Properties with a fixed default may be missing.
+        so.
         """
-        return cls.from_complete_properties(with_defaults(properties), more_metadata)
-
-    @classmethod
-    def from_complete_properties(
-        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY_MAPPING
-    ) -> Registration:
-        """Read the properties of an instance, none of which may be missing."""
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -191,7 +184,7 @@ class DesiredState:
         if has_members:
             found = {
                 key: Registration.from_properties(
-                    {**full, INCARNATION_PROPERTY: incarnation}, {APPLICATION_MEMBER_KEY: key}
+                    with_defaults({**full, INCARNATION_PROPERTY: incarnation}), {APPLICATION_MEMBER_KEY: key}
                 )
                 for key, full in member_properties(properties).items()
             }
@@ -201,7 +194,7 @@ class DesiredState:
             for key in (properties.get("held_by_others") or {}).keys() & found.keys():
                 found[key] = replace(found[key], is_held_by_other=True)
         else:
-            found = {str(properties["instance_id"]): Registration.from_complete_properties(properties)}
+            found = {str(properties["instance_id"]): Registration.from_properties(properties)}
         return cls(
             application=str(properties["application"]),
             owner=str(properties["owner"]),
@@ -295,9 +288,7 @@ class DesiredState:
     def enforce_up_once_where_status_lifted(
         self, previous: DesiredState, owned: Mapping[InstanceKey, Instance]
     ) -> DesiredState:
-        """Set UP as the status to enforce once, at each place whose enforced status the program no longer
-        asks for.
-        """
+        """Set UP as the status to enforce once, wherever the program lifted the status that it enforced."""
         now = dict(self.registrations)
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status, same_contents_but_status
+from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.properties import (
     LEAVING_MARK,
     LEFTOVER_MARKS,
@@ -39,9 +40,7 @@ class StateDifference:
 
 
 def has_leftovers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether a refresh or the check found leftovers of an earlier run, which an update must
-    handle.
-    """
+    """Return whether an earlier run left something that an update must handle, as a refresh or check saw."""
     return any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
 
 
@@ -99,6 +98,23 @@ def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> b
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def has_stale_enforced_mark(actual: Instance, asked: str | None) -> bool:
+def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None:
+    """Return the incarnation in Eureka where it differs from the state's; else None.
+
+    An instance that no stack registered has no incarnation, and counts as no difference.
+    """
+    is_other = actual.incarnation != (desired.incarnation or "")
+    is_named = bool(actual.incarnation) or actual.owner == desired.owner
+    return actual.incarnation if is_other and is_named else None
+
+
+def has_stale_enforced_mark(actual: Instance, asked: Status | None) -> bool:
     """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
-    return actual.enforced not in ("", asked)
+    return actual.enforced not in ("", asked and asked.value)
+
+
+def has_changed(have: Registration, want: Registration) -> bool:
+    """Return whether a state's registration differs from a program's in its contents, status or place."""
+    return not same_contents_but_status(have.instance, want.instance) or (
+        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
+    )

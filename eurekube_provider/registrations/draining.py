@@ -32,6 +32,7 @@ from eurekube_provider.core.model import (
     same_contents_but_status,
 )
 from eurekube_provider.core.plan import Policy, plan
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.eureka.writer import Writer
@@ -51,7 +52,6 @@ MOST_CONCURRENT_REQUESTS = 8
 MAX_LEFTOVER_READS = 64
 """The largest number of instances that are read one by one in the search for leftovers."""
 
-_NO_INSTANCES: Mapping[InstanceKey, Instance] = {}
 InstanceAtServers = tuple[Peers, Instance]
 
 
@@ -110,9 +110,9 @@ def drain_and_find_registered_again(
 def find_leftover_marks_of_earlier_run(
     peers: Peers,
     wanted: Iterable[Instance],
-    in_state: Mapping[InstanceKey, Instance] = _NO_INSTANCES,
-    warn: Callable[[str], None] = lambda _: None,
-    is_registered_again: Callable[[Instance], bool] | None = None,
+    in_state: Mapping[InstanceKey, Instance],
+    warn: Callable[[str], None],
+    is_registered_again: Callable[[Instance], bool],
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
@@ -163,9 +163,7 @@ def _has_added_member(
     held: Mapping[InstanceKey, Instance | None],
     in_state: Mapping[InstanceKey, Instance],
 ) -> bool:
-    """Return whether Eureka holds a member of the same incarnation that neither the program nor the state
-    has.
-    """
+    """Return whether Eureka has a member of the same incarnation that neither program nor state has."""
     made = {
         (have.owner, have.application, have.incarnation)
         for key, have in held.items()
@@ -192,15 +190,13 @@ def _leftover_marks(
     want: Instance,
     have: Instance | None,
     in_state: Mapping[InstanceKey, Instance],
-    is_registered_again: Callable[[Instance], bool] | None,
+    is_registered_again: Callable[[Instance], bool],
 ) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWER_VALUE
         return frozenset({ABSENT_MARK} if is_missed else ())
     if have.owner != want.owner:
-        return frozenset(
-            {ABSENT_MARK} if is_registered_again is not None and is_registered_again(have) else ()
-        )
+        return frozenset({ABSENT_MARK} if is_registered_again(have) else ())
     is_enforced = have.enforced not in ("", want.enforced)
     before = in_state.get(want.key)
     stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
@@ -259,9 +255,7 @@ def undo_drains(peers: Peers, instances: Sequence[Instance]) -> None:
 
 
 def _begin_drain(peers: Peers, instance: Instance) -> None:
-    """Mark an instance as leaving, and set OUT_OF_SERVICE right after: another run may remove marks
-    meanwhile.
-    """
+    """Mark an instance as leaving, and at once set OUT_OF_SERVICE: another run may remove marks meanwhile."""
     writer = Writer(peers)
     if not instance.is_leaving:
         writer.register_over(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
@@ -283,10 +277,8 @@ def _try_undo_drain(peers: Peers, instance: Instance) -> EurekubeError | None:
 def _describe_failed_drain(
     leaving: Sequence[InstanceAtServers], failed: Sequence[EurekubeError | None], why: str
 ) -> str:
-    """Return a sentence on the instances' state after a failed drain."""
-    first = leaving[0][1]
-    more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
-    named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
+    names = format_list([f"{one.application} {one.instance_id}" for _, one in leaving], 1)
+    named = f"drain {names}: {why}, and nothing was removed;"
     errors = [error for error in failed if error is not None]
     if not errors:
         return f"{named} in service again, until the next run removes it"
@@ -299,9 +291,7 @@ def _describe_failed_drain(
 def _map_concurrently(
     work: Callable[[Peers, Instance], _T], registered: Sequence[InstanceAtServers]
 ) -> list[_T]:
-    """Call ``work`` for each instance, several at once; raise the first exception once all calls have
-    ended.
-    """
+    """Call ``work`` for instances, several at once; raise the first exception after all have ended."""
     if len(registered) == 1:
         return [work(*registered[0])]
     with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:

@@ -47,7 +47,7 @@ def import_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers)
     asked = _instance_inputs(held) | {"application": held.application} | _renewer_and_on_conflict(held, owner)
     if held.owner == str(owner) and held.is_status_enforced and held.status in SETTABLE_STATUSES:
         asked["status"] = held.status.value  # else the next update would put it back into service
-    checked = _require_no_problems(id_, check({}, asked | _owner_properties(owner, service_url)))
+    checked = _require_no_problems(id_, check({}, {**asked, "service_url": service_url, "owner": str(owner)}))
     if held.owner == str(owner) and held.incarnation:
         checked[INCARNATION_PROPERTY] = held.incarnation
     desired = DesiredState.from_properties(checked)
@@ -72,8 +72,11 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     held = list(by_key.values())
     if not held:
         return None
-    instances = {key: _member_inputs(one) for key, one in by_key.items()}
-    renewers = {_renewer_or_self(one) for one in held}
+    instances = {
+        key: {name: value for name, value in _instance_inputs(one).items() if name in MEMBER_PROPERTY_NAMES}
+        for key, one in by_key.items()
+    }
+    renewers = {one.renewer or SELF_RENEWER_VALUE for one in held}
     asked: Properties = {
         **_renewer_and_on_conflict(held[0], owner),
         "application": held[0].application,
@@ -82,7 +85,7 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     }
     # Existing instances may share an address.
     checked = _require_no_problems(
-        id_, check_application(asked, asked | _owner_properties(owner, service_url))
+        id_, check_application(asked, {**asked, "service_url": service_url, "owner": str(owner)})
     )
     desired = DesiredState.from_properties(checked)
     properties = application_outputs(checked, desired, _to_actual_state(held, desired))
@@ -110,10 +113,6 @@ def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:
 
 
 def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
-    """Return the instance that an id names.
-
-    :raises ConfigurationError: the id has another form than APPLICATION/instance-id.
-    """
     application, _, instance_id = id_.strip().partition("/")
     if not application or not instance_id:
         raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
@@ -124,10 +123,6 @@ def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
 
 
 def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
-    """Return Eureka's list of the application that an id names.
-
-    :raises ConfigurationError: the id names one instance, or a resource that a stack has made.
-    """
     name = id_.strip()
     if "/" in name or not name:
         raise ConfigurationError(
@@ -138,9 +133,7 @@ def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
 
 
 def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
-    """Read listed instances one by one; return each by its id, or by a number where its id cannot be a
-    key.
-    """
+    """Read listed instances one by one; return each by its id, or by a number where that cannot be a key."""
     read = read_instances(peers, [one.key for one in listed], RefusalByKey()).values()
     held = [found for found in read if found is not None and not found.unreadable]
     found_by_key = {}
@@ -150,16 +143,7 @@ def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, I
     return found_by_key
 
 
-def _member_inputs(held: Instance) -> Properties:
-    """Return the inputs that ask for one instance of an application as Eureka holds it."""
-    return {name: value for name, value in _instance_inputs(held).items() if name in MEMBER_PROPERTY_NAMES}
-
-
 def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
-    """Return the checked properties.
-
-    :raises ConfigurationError: a program could not ask for the instance as it stands.
-    """
     if checked.problems:
         reasons = "; ".join(f"{one.property}: {one.reason}" for one in checked.problems)
         raise ConfigurationError(f"{id_} cannot be imported as it stands: {reasons}")
@@ -167,9 +151,7 @@ def _require_no_problems(id_: str, checked: CheckedProperties) -> Properties:
 
 
 def _instance_inputs(held: Instance) -> Properties:
-    """Return the inputs that ask for an instance as it stands; its status is left out, so that an override
-    stays a person's.
-    """
+    """Return inputs that ask for an instance as it stands, without status: an override stays a person's."""
     found = instance_to_properties(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)
@@ -189,17 +171,8 @@ def _instance_inputs(held: Instance) -> Properties:
 
 
 def _renewer_and_on_conflict(held: Instance, owner: StackOwner) -> Properties:
-    is_own = held.owner == str(owner)
-    adopt = {} if is_own else {"on_conflict": OnConflict.ADOPT.value}
-    return {"renewer": _renewer_or_self(held), **adopt}
-
-
-def _owner_properties(owner: StackOwner, service_url: str) -> Properties:
-    return {"service_url": service_url, "owner": str(owner)}
-
-
-def _renewer_or_self(held: Instance) -> str:
-    return held.renewer or SELF_RENEWER_VALUE
+    adopt = {} if held.owner == str(owner) else {"on_conflict": OnConflict.ADOPT.value}
+    return {"renewer": held.renewer or SELF_RENEWER_VALUE, **adopt}
 
 
 def _to_actual_state(held: list[Instance], desired: DesiredState) -> ActualState:

@@ -16,9 +16,7 @@ _EXCLUDED_METADATA_KEYS = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}
     for each in _PROPERTIES_OF_INSTANCE
     if each.instance_path[0] == "metadata" and len(each.instance_path) > 1
 }
-"""Metadata keys that are left out of the property ``metadata``: Eurekube's marks, and keys that are
-properties of their own.
-"""
+"""Metadata keys left out of the property ``metadata``: Eurekube's marks, and properties of their own."""
 
 
 def properties_to_instance(

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.model import Instance, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
+    differing_incarnation,
     findings_of_refresh,
+    has_changed,
     has_leftovers,
     has_stale_enforced_mark,
     have_no_url_in_common,
@@ -55,13 +56,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     changes = (
         bool(replaces)
         or has_leftovers(olds, news)
-        or not same_contents_but_status(want.single_registration.instance, have.single_registration.instance)
-        or (want.single_registration.enforced_status is None)
-        != (have.single_registration.enforced_status is None)
-        or (
-            want.single_registration.enforced_status is not None
-            and want.single_registration.enforced_status != olds.get("status")
-        )
+        or has_changed(have.single_registration, want.single_registration)
         or olds.get("seen_owner", have.owner) != have.owner
         or olds.get(SEEN_INCARNATION_PROPERTY, have.incarnation) != have.incarnation
         or want.management_properties != have.management_properties
@@ -81,32 +76,28 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     """
     actual = held.all_instances[desired.single_registration.instance.key]
     given, properties = properties.keys(), with_defaults(properties)
-    enforced = properties.get("status_is_enforced", properties.get("status") is not None)
-    asked = properties.get(ASKED_STATUS_PROPERTY, properties.get("status"))
+    registration = desired.single_registration
+    asked = registration.asked_status if registration.enforced_status is not None else None
     result = {
         **{key: properties[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in properties},
         **instance_to_properties(actual),
         "owner": properties["owner"],
         INCARNATION_PROPERTY: properties.get(INCARNATION_PROPERTY),
-        SEEN_INCARNATION_PROPERTY: _differing_incarnation(properties, actual),
+        SEEN_INCARNATION_PROPERTY: differing_incarnation(desired, actual),
         "overridden_status": actual.overridden_status.value,
         "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
-        "status_is_enforced": bool(enforced),
+        "status_is_enforced": registration.enforced_status is not None,
         LEAVING_MARK: True if actual.is_leaving else None,
-        STILL_ENFORCED_MARK: actual.enforced
-        if has_stale_enforced_mark(actual, asked if enforced else None)
-        else None,
-        ASKED_STATUS_PROPERTY: asked if enforced and asked != actual.status.value else None,
+        STILL_ENFORCED_MARK: actual.enforced if has_stale_enforced_mark(actual, asked) else None,
+        ASKED_STATUS_PROPERTY: asked.value if asked not in (None, actual.status) else None,
     }
     result = {key: value for key, value in result.items() if value is not None}
     return {**without_fixed_defaults(result), **{key: result[key] for key in given & result.keys()}}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """Return the inputs of a program that asks for the instance as Eureka holds it, so that a preview
-    shows drift.
-    """
+    """Return the inputs that ask for the instance as Eureka holds it, so that a preview shows drift."""
     wanted = {key: outs[key] for key in (*INPUT_NAMES, ID_IS_DEFAULT_PROPERTY) if key in outs}
     if not with_defaults(outs)["status_is_enforced"]:
         wanted.pop("status", None)
@@ -116,16 +107,6 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
 def resource_id(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
     """Return the id of the EurekaInstance in Pulumi."""
     return "/".join(desired.single_registration.instance.key)
-
-
-def _differing_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """Return the incarnation in Eureka where it differs from the state's; else None.
-
-    An instance that no stack registered has no incarnation, and counts as no difference.
-    """
-    is_other = actual.incarnation != (properties.get(INCARNATION_PROPERTY) or "")
-    is_named = bool(actual.incarnation) or actual.owner == properties["owner"]
-    return actual.incarnation if is_other and is_named else None
 
 
 def _format_timestamp(timestamp_ms: int | None) -> str | None:

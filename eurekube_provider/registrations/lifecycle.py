@@ -30,6 +30,7 @@ from eurekube_provider.core.model import (
 )
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, RefusalReason, plan
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
@@ -43,6 +44,7 @@ from eurekube_provider.registrations.rollback import (
     format_errors_by_reason,
     restore_failed_updates,
     roll_back_creation,
+    with_message,
 )
 from eurekube_provider.registrations.values import OnConflict
 
@@ -168,9 +170,9 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.all_instances]
     if lost and held.error_by_failed_server:
         failure = next(iter(held.error_by_failed_server.values()))
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        names = format_list([str(each) for each in lost], 1)
         raise RegistryUnreachable(
-            f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
+            f"read {names}: the servers that answered do not hold it, but whether"
             f" {', '.join(held.error_by_failed_server)} does is not known ({failure})",
             url=failure.url,
         )
@@ -221,10 +223,7 @@ def delete(
 def _count_unverified_servers_as_failed(
     verb: str, previous: DesiredState, held: ActualState, peers: Peers
 ) -> ActualState:
-    """Return ``held``; where an instance is missing, add servers that are no Eureka to its failed servers.
-
-    :raises RegistryUnreachable: no server is a Eureka.
-    """
+    """Return ``held``; where an instance is missing, add servers that are no Eureka to its failed servers."""
     if previous.program_keys.keys() <= held.all_instances.keys():
         return held
     return replace(
@@ -283,7 +282,6 @@ def _conflict_errors(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeE
 
 
 def _suggest_remedy(refusal: Refusal) -> str:
-    """Return the change of the program that resolves a conflict with another owner's instance."""
     adopt = f'on_conflict="{OnConflict.ADOPT}"'
     if refusal.actual.key == refusal.instance.key:
         return f"give this one another instance_id, or take it over with {adopt}"
@@ -300,9 +298,9 @@ def _apply_and_read(
     peers: Peers,
     refused: Mapping[str, EurekubeError] = EMPTY_MAPPING,
 ) -> tuple[dict[str, EurekubeError], ActualState]:
-    """Carry out a plan, and read the instances back; a server may be half a second behind another one.
+    """Carry out a plan; return an error by key for each failure, and what Eureka holds now.
 
-    :returns: an error by key for each failure, and the instances that Eureka holds now.
+    A server may be half a second behind another one.
     """
     failed = {**refused, **errors_by_key(apply_plan(planned, wanted, peers), wanted)}
     listed = tuple(before.all_instances.values())
@@ -379,12 +377,12 @@ def _undo_drains_and_read(
     )
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
     there = before.all_instances if is_adopting else before.owned
-    out = [
-        there[each.instance.key]
+    in_service = (
+        each.instance.key
         for each in wanted.registrations.values()
-        if each.instance.key in there and each.enforced_status is not Status.OUT_OF_SERVICE
-    ]
-    leaving = [each for each in out if each.is_leaving]
+        if each.enforced_status is not Status.OUT_OF_SERVICE
+    )
+    leaving = [there[key] for key in in_service if key in there and there[key].is_leaving]
     if not leaving:
         return before
     undo_drains(peers, leaving)
@@ -398,11 +396,7 @@ def _drain_and_remove(
     checks: RemovalChecks | None,
     wait: Callable[[float], None],
 ) -> frozenset[InstanceKey]:
-    """Drain and remove the instances of ``leaving``.
-
-    :returns: applications and ids of instances that were registered again during the drain, and were left
-        alone.
-    """
+    """Drain and remove instances; return the keys of those that were registered again meanwhile, and stay."""
     if not leaving:
         return frozenset()
     registered_again = drain_and_find_registered_again(
@@ -434,10 +428,7 @@ def _raise_failures(
     *,
     may_leave_resource: bool = False,
 ) -> NoReturn:
-    """Raise one error that names each failed instance and the outcome of the others.
-
-    :raises EurekubeError: always.
-    """
+    """Raise one error that names each failed instance and the outcome of the others."""
     raised: EurekubeError
     cause: EurekubeError | None = None
     if wanted.has_members:
@@ -448,14 +439,10 @@ def _raise_failures(
         )
     else:
         (cause,) = failed.values()
-        message = (
-            f"{cause}; {others_outcome}"
-            if verb == "register" and isinstance(cause, RegistryError)
-            else str(cause)
-        )
-        if isinstance(cause, RegistryError):
-            raised = type(cause)(message, url=cause.url, status_code=cause.status_code)
+        if not isinstance(cause, RegistryError):
+            message = f"{verb} {wanted}: {cause}"
         else:
-            raised = type(cause)(f"{verb} {wanted}: {message}")
+            message = f"{cause}; {others_outcome}" if verb == "register" else str(cause)
+        raised = with_message(cause, message)
     raised.may_leave_resource = may_leave_resource
     raise raised from cause

@@ -40,9 +40,7 @@ MEMBER_PROPERTY_NAMES = property_names(PropertyScope.ONE_INSTANCE, PropertyScope
 """Properties that may be written for an instance of an application."""
 
 _COMPARED_PROPERTY_NAMES = (*MEMBER_PROPERTY_NAMES, "renewer")
-"""Properties that are compared with an instance in Eureka: also the renewer, which a program sets for the
-application only.
-"""
+"""Properties compared with an instance in Eureka; the renewer is set for the application only."""
 
 MANAGEMENT_PROPERTY_NAMES = property_names(PropertyScope.RESOURCE)
 """Properties that are the same for all instances of an application."""
@@ -65,8 +63,9 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES})
     problems = [unknown_property_failure(key, key, APPLICATION_INPUT_NAMES) for key in unknown]
-    result, found, warnings = _check_shared_properties(olds, written)
-    problems += found
+    shared = _check_shared_properties(olds, written)
+    result, warnings = shared.properties, list(shared.warnings)
+    problems += shared.problems
     base = _id_base(olds, written)
     if base is not None:
         result[ID_BASE_PROPERTY] = base
@@ -96,18 +95,20 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
                 )
             )
         else:
-            kept[key], instance_id, found, doubts, at = _check_member(olds, result, key, value, reported)
-            problems += found
-            warnings += doubts
-            if at is not None and (first := addresses.setdefault(at, where)) != where:
-                both_stand = _had_same_address_before(olds, at, first, where)
+            instance_id, member = _check_member(olds, result, key, value, reported)
+            kept[key] = member.properties
+            problems += member.problems
+            warnings += member.warnings
+            for at in member.addresses:
+                if (first := addresses.setdefault(at, key)) == key:
+                    continue
+                both_stand = _had_same_address_before(olds, at, first, key)
                 target = warnings if both_stand else problems
-                other_key = first.removeprefix("instances.")
                 target.append(
                     same_address_failure(
                         at,
                         f"{where}.host_name",
-                        f"the instance {other_key!r} of this application",
+                        f"the instance {first!r} of this application",
                         had_address_before=both_stand,
                     )
                 )
@@ -115,7 +116,7 @@ def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Check
             if other != key:
                 same = f"is that of {other!r} too"
                 problems.append(CheckFailure(f"{where}.instance_id", f"{instance_id!r} {same}", same))
-    named = {at: f"{where}.host_name" for at, where in addresses.items()}
+    named = {at: f"instances.{key}.host_name" for at, key in addresses.items()}
     return CheckedProperties({**result, "instances": kept}, tuple(problems), tuple(warnings), named)
 
 
@@ -166,13 +167,8 @@ def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mappin
     return written
 
 
-def _check_shared_properties(
-    olds: Mapping[str, Any], written: Mapping[str, Any]
-) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
-    """Check an application's shared properties as those of an instance.
-
-    :returns: the properties that were written, normalised; the problems; the warnings.
-    """
+def _check_shared_properties(olds: Mapping[str, Any], written: Mapping[str, Any]) -> CheckedProperties:
+    """Check an application's shared properties as those of an instance; keep those that were written."""
     alone = {
         key: written[key] for key in (*MANAGEMENT_PROPERTY_NAMES, *SHARED_PROPERTY_NAMES) if key in written
     }
@@ -181,11 +177,7 @@ def _check_shared_properties(
     kept = {
         name: checked.properties[name] for name in MANAGEMENT_PROPERTY_NAMES if name in checked.properties
     }
-    return (
-        kept | _select_written_properties(alone, checked.properties),
-        list(checked.problems),
-        list(checked.warnings),
-    )
+    return replace(checked, properties=kept | _select_written_properties(alone, checked.properties))
 
 
 def _former_metadata_and_zone(olds: Mapping[str, Any]) -> Properties:
@@ -199,8 +191,8 @@ def _check_member(
     key: str,
     value: Mapping[str, Any],
     reported: set[str],
-) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
-    """Check one member; return its own properties, its id, its problems, its warnings and its address.
+) -> tuple[Any, CheckedProperties]:
+    """Check one member; return its id, and its own properties.
 
     :param reported: the shared properties of the application whose problems are reported already.
     """
@@ -226,17 +218,14 @@ def _check_member(
     kept = _select_written_properties(known, checked.properties) | select_derived_secrets(
         derived, checked.properties
     )
-    warnings = [replace(one, property=f"{where}.{one.property}") for one in checked.warnings]
-    at = next(iter(checked.addresses), None)
-    return kept, checked.properties.get("instance_id"), problems, warnings, at
+    warnings = tuple(replace(one, property=f"{where}.{one.property}") for one in checked.warnings)
+    found = CheckedProperties(kept, tuple(problems), warnings, checked.addresses)
+    return checked.properties.get("instance_id"), found
 
 
-def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *where: str) -> bool:
-    """Return whether an application's old state has all instances of ``where`` at this address, as earlier
-    releases allowed.
-    """
+def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *keys: str) -> bool:
+    """Return whether all of these instances were at this address before, as earlier releases allowed."""
     instances = olds.get("instances") or {}
-    keys = [each.removeprefix("instances.") for each in where]
     return all(
         key in instances
         and CalledAddress.from_properties(
@@ -248,7 +237,6 @@ def _had_same_address_before(olds: Mapping[str, Any], address: CalledAddress, *w
 
 
 def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
-    """Return the written properties only, with their normalised values."""
     kept = {name: checked[name] for name in SHARED_PROPERTY_NAMES if name in written and name in checked}
     kept |= {name: checked[name] for name in MEMBER_PROPERTY_NAMES if name in written and name in checked}
     metadata = written.get("metadata")
@@ -262,9 +250,7 @@ def _select_written_properties(written: Mapping[str, Any], checked: Mapping[str,
 
 
 def _merge_with_application(application: Mapping[str, Any], key: str, own: Any) -> Properties:
-    """Return the application's properties overridden by the instance's own; metadata are merged key by
-    key.
-    """
+    """Return the application's properties overridden by the instance's own; metadata key by key."""
     if not isinstance(own, Mapping):
         return {}
     merged: Properties = {

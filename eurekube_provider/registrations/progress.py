@@ -54,9 +54,7 @@ class SentChangesCounter:
         self._reported_at = clock()
 
     def count(self, url: str, count: int) -> None:
-        """Count changes that a server answered, and report the count of the server that answered the
-        fewest.
-        """
+        """Count changes that a server answered; report the count of the server that answered the fewest."""
         if self._progress is None:
             return
         with self._lock:

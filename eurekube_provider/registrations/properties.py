@@ -326,9 +326,7 @@ OUTPUT_ONLY_NAMES = (
 """Properties that only Eureka knows; in the state, never among the inputs."""
 
 SECRET_PLACEHOLDER = "(derived from a secret)"  # noqa: S105 - it says that there is one
-"""A stand-in for a property that the check derives from a secret one, so that Pulumi treats it as a
-secret, too.
-"""
+"""A stand-in for a property that the check derives from a secret: it is one for Pulumi, too."""
 
 SECRET_ID_MARK = "secret_id"  # noqa: S105 - the name of a property
 """A mark among the inputs: the resource's id in Pulumi must not show the instance's id in Eureka, which
@@ -350,9 +348,7 @@ INSTANCE_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID_MARK: ("application", "instance_id", "port"),
 }
-"""Properties that the check of a EurekaInstance derives, each with its sources; it is a secret where a
-source is.
-"""
+"""What the check of a EurekaInstance derives, with its sources; a secret where one of them is."""
 
 APPLICATION_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     "zone": ("metadata",),

@@ -163,9 +163,7 @@ class _PropertyCheck:
             self._add_problem("instance_id", f"{value!r} {problem}", problem)
 
     def _default_instance_id(self) -> str | UnknownMarker | None:
-        """Return the default id, or the old one where application and port are the same and only the owner
-        changed.
-        """
+        """Return the default id, or the old one where only the owner changed, not application or port."""
         default = default_instance_id(self._result)
         if not isinstance(default, str) or "instance_id" not in self._olds:
             return default

@@ -27,12 +27,7 @@ ApplicationAddress = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class _CachedList:
-    """A list of one Eureka, or the error in its place.
-
-    :ivar read_at: when the list was read, by the monotonic clock.
-    :ivar by_address: the listed instances, by application, IP address and port.
-    :ivar error: why there is no list; None where there is one.
-    """
+    """A list of one Eureka, or the error in its place, read at a time of the monotonic clock."""
 
     read_at: float
     by_address: dict[ApplicationAddress, list[Instance]]
@@ -79,9 +74,7 @@ class RegistryListCache:
         return [*there, *(suggested[key] for key in refused)]
 
     def other_instances_at_addresses(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
-        """Return other listed instances at the addresses of ``instances``; an empty list where Eureka
-        gives none.
-        """
+        """Return other listed instances at the addresses of ``instances``; none where there is no list."""
         by_address = self._cached_list(peers).by_address
         return [
             each

@@ -67,7 +67,6 @@ from eurekube_provider.registrations.servers import (
 from eurekube_provider.registrations.values import OnConflict
 
 _MAX_REPORTED_ONE_BY_ONE = 3
-"""The number of warnings, or of instances that were not removed, that are reported one by one."""
 
 
 _SENTENCE_BY_LEFTOVER_MARK = {
@@ -85,7 +84,6 @@ _SENTENCE_BY_LEFTOVER_MARK = {
         "Eureka names another creation of it than the state; the update puts the state's back"
     ),
 }
-"""The sentence that reports each leftover of an earlier run, by mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +247,7 @@ class RegistrationResource:
         return CreatedResource(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> FoundResource | None:
-        """Look for the resource on every server. Return None only where each server holds nothing of it,
-        or is abandoned.
-        """
+        """Look for the resource; return None only where each server holds nothing of it, or is abandoned."""
         previous = DesiredState.from_properties(olds)
         peers = peers_not_abandoned(self._setting, previous.connection, previous.service_urls)
         with with_server_hints(self._setting, previous.connection, previous.service_urls):
@@ -290,9 +286,7 @@ class RegistrationResource:
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """Remove instances that carry the incarnation of the state; report the others, which have another
-        owner.
-        """
+        """Remove instances of the state's incarnation; report the others, which have another owner."""
         if "service_url" not in olds:
             self._warn(f"{olds.get('application')} was imported, never adopted, and was left as it is")
             return
@@ -317,12 +311,6 @@ class RegistrationResource:
         if len(removal.not_removed) > _MAX_REPORTED_ONE_BY_ONE:
             self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
         self._warn_of_unaddressable(removal.unaddressable)
-
-    def _displayed_address(self, instance: Instance) -> str:
-        """Return an instance's address for a sentence; "an address" where the sentence's secrets are not
-        hidden.
-        """
-        return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
 
     def _refuse_shared_addresses(self, checked: CheckedProperties, olds: Properties) -> CheckedProperties:
         """Refuse an address that another resource of the program asks for; only warn if this resource had it
@@ -355,7 +343,7 @@ class RegistrationResource:
         before = None if have_no_url_in_common(olds, properties) else DesiredState.from_properties(olds)
         # With findings of a refresh, an update follows in any case.
         is_back = (
-            None
+            (lambda _: False)
             if before is None or findings_of_refresh(olds)
             else wanted.make_registered_again_check(before)
         )
@@ -397,8 +385,9 @@ class RegistrationResource:
         there = (*read.values(), *(listed[key] for key in refused))
         found = [each for each in there if each is not None and each.status is Status.UP]
         for each in found:
+            address = f"{each.ip_address}:{each.port.number}" if self._hides_secrets else "an address"
             self._warn(
-                f"callers of {each.application} find {self._displayed_address(each)} twice, since "
+                f"callers of {each.application} find {address} twice, since "
                 f"{each.instance_id} is registered there, too, and {describe_owner(each)}; give one of them "
                 "another host_name or port, or remove one"
             )
@@ -419,9 +408,7 @@ class RegistrationResource:
         return peers_for_urls(self._setting, desired.connection, desired.service_urls)
 
     def _peers_without_removal_checks(self, wanted: DesiredState) -> Peers:
-        """Return the servers, and cancel the checks of earlier removals there: the new registration is no
-        leftover of a removal.
-        """
+        """Return the servers, without checks of removals: a new registration is no leftover of one."""
         peers = self._peers(wanted)
         for place in wanted.program_keys:
             SHARED_REMOVAL_CHECKS.forget(peers, place)

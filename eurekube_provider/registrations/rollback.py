@@ -144,7 +144,7 @@ def restore_failed_updates(
         except RegistryError as failure:
             how = f"what stands there now is not known, and the next refresh shows it ({failure})"
             is_away = how if isinstance(failure, RegistryUnreachable) else ""
-        reworded[key] = _with_message(error, f"{error}; {how}")
+        reworded[key] = with_message(error, f"{error}; {how}")
     return reworded
 
 
@@ -157,9 +157,7 @@ def _restore_if_written_and_describe(sent: Instance, before: Instance, peers: Pe
 
 
 def restore_instance(before: Instance, held: Instance, peers: Peers) -> None:
-    """Write ``before`` again in place of ``held``; an instance that a drain of ours left out of service
-    becomes UP.
-    """
+    """Write ``before`` again in place of ``held``, UP where a drain of ours left it out of service."""
     writer = Writer(peers)
     if before.is_leaving:
         before = replace(without_drain_mark(before), status=Status.UP, overridden_status=Status.UNKNOWN)
@@ -178,15 +176,12 @@ def restore_instance(before: Instance, held: Instance, peers: Peers) -> None:
 
 
 def left_over_message(peers: Peers, sent: Iterable[Instance]) -> str:
-    """Return a sentence that names registrations that may be left after a failed creation, and the requests
-    that remove them.
-    """
+    """Return a sentence that names what a failed creation may leave, and the requests that remove it."""
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
-    more = f" and {len(paths) - _MAX_NAMED_REQUESTS} more" if len(paths) > _MAX_NAMED_REQUESTS else ""
     return (
         "it may be registered all the same: the next update takes it over if it asks for the same name and"
-        f" id, otherwise remove it with an HTTP DELETE of {', '.join(paths[:_MAX_NAMED_REQUESTS])}{more}"
+        f" id, otherwise remove it with an HTTP DELETE of {format_list(paths, _MAX_NAMED_REQUESTS)}"
     )
 
 
@@ -198,8 +193,8 @@ def format_errors_by_reason(failed: Mapping[str, EurekubeError]) -> str:
     return "; ".join(f"{format_list(keys, _MAX_NAMED_KEYS)} ({reason})" for reason, keys in reasons.items())
 
 
-def _with_message(error: EurekubeError, message: str) -> EurekubeError:
-    """Return a copy of ``error`` with another message."""
+def with_message(error: EurekubeError, message: str) -> EurekubeError:
+    """Return an error of the same kind with another message."""
     if isinstance(error, RegistryError):
         return type(error)(message, url=error.url, status_code=error.status_code)
     return type(error)(message)

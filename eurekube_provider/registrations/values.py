@@ -64,7 +64,8 @@ class BadValue(Exception):
     @classmethod
     def with_value(cls, value: Any, rest: str) -> BadValue:
         """Return an error whose reason begins with the value; the redacted reason is ``rest`` alone."""
-        return cls(f"{_format_quoted(value)} {rest}", rest)
+        shown = repr(value) if isinstance(value, str) else _format_scalar(value)
+        return cls(f"{shown} {rest}", rest)
 
 
 class UnfitValue(BadValue):
@@ -89,9 +90,7 @@ def parse_text(value: Any) -> str:
 
 
 def _require_readable(text: str) -> str:
-    """Return the text; raise UnfitValue if one of Eureka's clients could not read it. Errors do not repeat
-    the text, since it may be a secret.
-    """
+    """Return the text; refuse one that a client of Eureka could not read. Errors do not repeat it."""
     if problem := describe_unreadable_text(text):
         raise UnfitValue(problem, text)
     return text
@@ -237,7 +236,3 @@ def _format_scalar(value: Any) -> str:
     if isinstance(value, float) and value % 1 == 0:
         return str(int(value))
     return str(value)
-
-
-def _format_quoted(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else _format_scalar(value)

@@ -30,15 +30,11 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
-from eurekube_provider.resources.program_inputs import properties_with_configuration
-from eurekube_provider.resources.secrecy import add_secret_stand_ins
+from eurekube_provider.resources.program_inputs import add_secret_stand_ins, properties_with_configuration
 
 
 class ApplicationProvider(RegistrationProvider):
-    """The dynamic provider of :class:`EurekaApplication`.
-
-    The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
-    """
+    """The dynamic provider of EurekaApplication. States name it: it is never renamed or moved."""
 
     kind = APPLICATION_REGISTRATION_KIND
 
@@ -80,7 +76,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with ConvertToProgramError(f"EurekaApplication {name!r}: "):
-            args = args_or_keywords(args, keywords, "")
+            args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaApplication", name, opts, "get_application")
         given = properties_with_configuration(name, args)
         instances = given.get("instances")
@@ -96,9 +92,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
     @property
     def instance_ids(self) -> pulumi.Output[Mapping[str, str]]:
-        """The id of each instance in Eureka, by key; computed from other outputs, so that the state does
-        not hold it.
-        """
+        """The id of each instance in Eureka, by key; computed, so that the state does not hold it."""
         names = ("instances", "application", "port", ID_BASE_PROPERTY)
         values = {name: getattr(self, name) for name in names}
         return pulumi.Output.all(**values).apply(

@@ -161,9 +161,7 @@ class ApplicationInstanceArgsDict(RegistrationContentsArgsDict):
 
 
 InstancesByKey = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
-"""Instances of an application by the program's own keys, by which Pulumi shows additions, changes and
-removals.
-"""
+"""Instances by the program's own keys, by which Pulumi shows additions, changes and removals."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -257,17 +255,16 @@ def as_dictionary(args: Any) -> Any:
     return args
 
 
-def args_or_keywords(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
+def args_or_keywords(args: Any, keywords: Mapping[str, Any]) -> Any:
     """Return the arguments that a program gave, as a class, a dictionary or keywords: exactly one of them.
 
-    :param where: the text before the sentence of an error.
     :raises ConfigurationError: both were given, or neither.
     """
     if args is None and not keywords:
-        raise ConfigurationError(f"{where}there are no arguments: give a class, a dictionary, or keywords")
+        raise ConfigurationError("there are no arguments: give a class, a dictionary, or keywords")
     if args is not None and keywords:
         raise ConfigurationError(
-            f"{where}{', '.join(keywords)} must be among the other arguments, or all must be keywords"
+            f"{', '.join(keywords)} must be among the other arguments, or all must be keywords"
         )
     return keywords if args is None else args
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from eurekube_provider.resources.arguments import args_or_keywords, as_arguments
+from eurekube_provider.resources.arguments import args_or_keywords, as_arguments, as_dictionary
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator_component.pod_arguments import (
     check_text_map,
@@ -18,45 +18,41 @@ from eurekube_provider.resources.operator_component.pod_arguments import (
 )
 from eurekube_provider.resources.program import ConvertToProgramError, refuse_aliases_of_native_component
 
-
-class CustomObjectArguments(Protocol):
-    """The arguments that EurekaSyncer and EurekaMirror have in common."""
-
-    annotations: Any
-    labels: Any
+_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 
 
-_Arguments = TypeVar("_Arguments", bound=CustomObjectArguments)
-
-
-def read_object_arguments(
-    kind: str, name: str, type_: type[_Arguments], args: Any, keywords: Mapping[str, Any]
-) -> _Arguments:
-    """Read a component's arguments, given as a class, a dictionary or keywords.
-
-    :param kind: the kind of the custom resource, for the sentence of an error.
-    :param type_: the component's class of arguments.
-    :raises ProgramError: an argument cannot be used.
-    """
-    with ConvertToProgramError(f"{kind} {name!r}: "):
-        read = as_arguments(type_, args_or_keywords(args, keywords, ""))
-        check_text_map("annotations", read.annotations)
-        check_text_map("labels", read.labels)
-        refuse_reserved_labels("labels", read.labels)
-    return read
+def spec_arguments(args: Any) -> dict[str, Any]:
+    """Return the given arguments that belong into the ``spec`` of the object."""
+    given = without_none(as_dictionary(args))
+    return {name: value for name, value in given.items() if name not in _ARGUMENTS_NOT_IN_SPEC}
 
 
 class CustomObject(pulumi.ComponentResource):
     """A component that makes one EurekaSyncer or EurekaMirror.
 
     :ivar KIND: the kind of the custom resource, which is also the name of the Python component.
+    :ivar ARGS: the class of the component's arguments.
     """
 
     TYPE: ClassVar[str]
     KIND: ClassVar[str]
+    ARGS: ClassVar[type[Any]]
 
     name: pulumi.Output[str]
     namespace: pulumi.Output[str]
+
+    @classmethod
+    def _read_arguments(cls, name: str, args: Any, keywords: Mapping[str, Any]) -> Any:
+        """Return the arguments, given as a class, a dictionary or keywords, as the class.
+
+        :raises ProgramError: an argument cannot be used.
+        """
+        with ConvertToProgramError(f"{cls.KIND} {name!r}: "):
+            read = as_arguments(cls.ARGS, args_or_keywords(args, keywords))
+            check_text_map("annotations", read.annotations)
+            check_text_map("labels", read.labels)
+            refuse_reserved_labels("labels", read.labels)
+        return read
 
     def _make_object(
         self,
@@ -70,7 +66,7 @@ class CustomObject(pulumi.ComponentResource):
         """Register the component, its custom resource and its outputs.
 
         :param name: the component's name, and the object's where ``args`` gives none.
-        :param args: arguments from :func:`read_object_arguments`, with ``namespace`` and ``name``.
+        :param args: arguments from :meth:`_read_arguments`, with ``namespace`` and ``name``.
         :param annotations: further annotations, beside those of ``args``.
         :raises ProgramError: an alias names a component of the native provider.
         """

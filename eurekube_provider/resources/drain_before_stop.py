@@ -84,9 +84,7 @@ class DrainBeforeStop:
         )
 
     def _applies_to(self, spec: Mapping[str, Any]) -> bool:
-        """Return whether the transform applies to a workload, by the labels of its pods; unknown labels
-        match nothing.
-        """
+        """Return whether a workload's pods have the labels; unknown labels match nothing."""
         labels: Any = spec
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None

@@ -34,9 +34,7 @@ from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
 
 
 class RegistrationProvider(ResourceProvider):
-    """The dynamic provider of one kind of resource. States name its subclasses, which have no attributes
-    of their own.
-    """
+    """The dynamic provider of one kind of resource; states name its subclasses, which add no attributes."""
 
     kind: ClassVar[RegistrationKind]
     serialize_as_secret_always = False  # the provider's pickle holds no secret
@@ -69,7 +67,7 @@ class RegistrationProvider(ResourceProvider):
         is_update = given.pop(IN_UPDATE_KEY, None) is not None
         checked = self._registration_resource.check(from_pulumi_properties(_olds), given, is_update=is_update)
         return CheckResult(
-            to_pulumi_properties(checked.properties),
+            _to_pulumi_value(checked.properties),
             [
                 CheckFailure("", f"{each.property}: {each.reason_without_value()}")
                 for each in checked.problems
@@ -77,7 +75,6 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Return the changes between a state and checked properties, compared by what Eureka would hold."""
         difference = self._registration_resource.diff(
             from_pulumi_properties(_olds), from_pulumi_properties(_news)
         )
@@ -88,7 +85,6 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def create(self, props: Properties) -> CreateResult:
-        """Register the resource's instances, and return its id and state."""
         created = self._registration_resource.create(from_pulumi_properties(props))
         return CreateResult(created.id, created.properties)
 
@@ -105,13 +101,11 @@ class RegistrationProvider(ResourceProvider):
         return ReadResult(id_, outs, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
-        """Register new and changed instances, then remove those that the program does not have any more."""
         return UpdateResult(
             self._registration_resource.update(from_pulumi_properties(_olds), from_pulumi_properties(_news))
         )
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Remove the resource's instances from Eureka."""
         self._registration_resource.delete(from_pulumi_properties(_props))
 
     @property
@@ -145,11 +139,6 @@ def from_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
     return {key: _from_pulumi_value(value) for key, value in properties.items() if not key.startswith("__")}
 
 
-def to_pulumi_properties(properties: Mapping[str, Any]) -> Properties:
-    """Return this project's properties in Pulumi's form, each unknown value as Pulumi's marker."""
-    return {key: _to_pulumi_value(value) for key, value in properties.items()}
-
-
 def _from_pulumi_value(value: Any) -> Any:
     if is_secret(value):
         return _from_pulumi_value(value["value"])
@@ -161,6 +150,7 @@ def _from_pulumi_value(value: Any) -> Any:
 
 
 def _to_pulumi_value(value: Any) -> Any:
+    """Return a value in Pulumi's form: what is unknown in it as Pulumi's marker."""
     if isinstance(value, Mapping):
         return {key: _to_pulumi_value(item) for key, item in value.items()}
     return rpc.UNKNOWN if value is UNKNOWN else value

@@ -15,9 +15,7 @@ import yaml
 from eurekube_provider.core.errors import ConfigurationError
 
 YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The YAML loader: libyaml's where PyYAML has it, ten times as fast; each program with an operator reads
-the CRDs.
-"""
+"""The YAML loader: libyaml's where there is one, ten times as fast; each operator's program reads CRDs."""
 
 
 def crd_documents() -> list[dict[str, Any]]:
@@ -44,9 +42,7 @@ def read_yaml_documents(in_package: str, in_checkout: str) -> list[dict[str, Any
 
 
 def read_yaml_texts(in_package: str, in_checkout: str) -> list[str]:
-    """Return the texts of a directory's YAML files, in the order of their names; see
-    :func:`read_yaml_documents`.
-    """
+    """Return the texts of a directory's YAML files by their names; see :func:`read_yaml_documents`."""
     files = sorted(_find_directory(in_package, in_checkout).iterdir(), key=lambda entry: entry.name)
     return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
 

@@ -29,15 +29,11 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
-from eurekube_provider.resources.program_inputs import properties_with_configuration
-from eurekube_provider.resources.secrecy import add_secret_stand_ins
+from eurekube_provider.resources.program_inputs import add_secret_stand_ins, properties_with_configuration
 
 
 class InstanceProvider(RegistrationProvider):
-    """The dynamic provider of :class:`EurekaInstance`.
-
-    The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
-    """
+    """The dynamic provider of EurekaInstance. States name it: it is never renamed or moved."""
 
     kind = INSTANCE_REGISTRATION_KIND
 
@@ -73,7 +69,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         with ConvertToProgramError(f"EurekaInstance {name!r}: "):
-            args = args_or_keywords(args, keywords, "")
+            args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaInstance", name, opts, "get_instance")
         given = {
             key: value

@@ -104,15 +104,12 @@ def get_endpoints_output(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
 ) -> pulumi.Output[FoundEndpoints]:
-    """Return a Service's endpoints as an output, for arguments that may be outputs; unknown in an offline
-    preview.
-    """
+    """Return endpoints as an output, for arguments that may be outputs; unknown in an offline preview."""
     both = pulumi.Output.all(service, namespace)
     return _ask_as_output(both, lambda given: _find_endpoints(given[0], given[1], kubeconfig, context))
 
 
 def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
-    """Return the answer of ``ask``; in an offline preview the placeholder ``offline`` instead."""
     if not is_offline_preview():
         with ConvertToProgramError():
             return ask()
@@ -126,21 +123,11 @@ def _ask_unless_offline(name: str, offline: Any, ask: Callable[[], T]) -> T:
 
 
 def _ask_as_output(arguments: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
-    """Return the answer of ``ask`` to these arguments as an output; in an offline preview an unknown
-    output.
-    """
+    """Return the answer to ``arguments`` as an output, which is unknown in an offline preview."""
     if is_offline_preview():
-        return _unknown_output()
+        unknown: Any = pulumi.output.UNKNOWN
+        return pulumi.Output.from_input(unknown)
     return pulumi.Output.from_input(arguments).apply(ConvertToProgramError()(ask))
-
-
-def _unknown_output() -> pulumi.Output[Any]:
-    """Return an output whose value is not known in this preview."""
-
-    async def return_false() -> bool:
-        return False
-
-    return pulumi.Output(set(), return_false(), return_false())
 
 
 def _peers(connection: str | None) -> Peers:

@@ -1,23 +1,20 @@
-"""The component EurekaMirror, which asks the operator to show applications of Eureka as Services of the
-cluster.
-"""
+"""The component EurekaMirror, by which the operator shows applications of Eureka as Services."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
 TextInput = pulumi.Input[str]
 
-_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
 _CRD_KEY_BY_ARGUMENT = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
 
@@ -117,6 +114,7 @@ class EurekaMirror(CustomObject):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaMirror"
     KIND: ClassVar[str] = "EurekaMirror"
+    ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
     @overload
     def __init__(
@@ -144,7 +142,7 @@ class EurekaMirror(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = read_object_arguments("EurekaMirror", name, EurekaMirrorArgs, args, keywords)
+        args = self._read_arguments(name, args, keywords)
         if (args.application is None) is (args.pattern is None):
             raise ProgramError(f"EurekaMirror {name!r}: either application or pattern must say what is meant")
         if args.pattern is not None and args.allow is None:
@@ -157,13 +155,7 @@ class EurekaMirror(CustomObject):
 
 def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaMirror: the given arguments, under the names of the CRD."""
-    said = {
-        item.name: getattr(args, item.name)
-        for item in fields(args)
-        if item.name not in _ARGUMENTS_NOT_IN_SPEC
-    }
     return {
         _CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value
-        for name, value in said.items()
-        if value is not None
+        for name, value in spec_arguments(args).items()
     }

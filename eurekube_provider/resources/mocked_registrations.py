@@ -20,7 +20,6 @@ _CHECK_FUNCTION_BY_TYPE = {
     DYNAMIC_APPLICATION_TYPE: check_application,
 }
 _INPUTS_REMOVED_BY_PROVIDER = ("__provider", IN_UPDATE_KEY)
-"""Inputs that a provider removes before its check."""
 
 
 class MockedRegistrations(mocks.Mocks):

@@ -21,18 +21,15 @@ from eurekube_provider.resources.dynamic_provider import (
     refuse_state_from_native_provider,
 )
 from eurekube_provider.resources.guarded_operator import (
-    changed_guard_property_names,
-    clean_guard_properties,
     guard_id,
+    is_guard_changed,
     refuse_deletion_while_needed,
 )
 from eurekube_provider.resources.plugin import set_up_plugin_process
 
 
 class OperatorGuardProvider(ResourceProvider):
-    """The dynamic provider of the guard, which lets it be deleted once its operator may go. No attributes:
-    states name it.
-    """
+    """The dynamic provider of the guard. It has no attributes, since states name it."""
 
     serialize_as_secret_always = False  # the provider's pickle holds no secret
 
@@ -51,18 +48,16 @@ class OperatorGuardProvider(ResourceProvider):
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
         """Compare the guard's properties; a change is an update."""
         return DiffResult(
-            changes=bool(
-                changed_guard_property_names(from_pulumi_properties(_olds), from_pulumi_properties(_news))
-            )
+            changes=is_guard_changed(from_pulumi_properties(_olds), from_pulumi_properties(_news))
         )
 
     def create(self, props: Any) -> CreateResult:
         """Store the properties that the deletion needs; ask no cluster."""
-        return CreateResult(guard_id(props), clean_guard_properties(props))
+        return CreateResult(guard_id(props), _without_own_keys_of_pulumi(props))
 
     def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:
         """Store the properties that the deletion needs."""
-        return UpdateResult(clean_guard_properties(_news))
+        return UpdateResult(_without_own_keys_of_pulumi(_news))
 
     def delete(self, _id: str, _props: Any) -> None:
         """Refuse the deletion while the operator is needed.
@@ -70,6 +65,10 @@ class OperatorGuardProvider(ResourceProvider):
         :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
         """
         refuse_deletion_while_needed(_props)
+
+
+def _without_own_keys_of_pulumi(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in properties.items() if not key.startswith("__") and value is not None}
 
 
 class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):

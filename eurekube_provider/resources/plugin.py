@@ -15,12 +15,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError
-from eurekube_provider.registrations.cancellation import CANCELLATION
-
-MAX_CONCURRENT_CALLS = 1024
-"""The greatest number of calls that are served at once. The SDK serves four, so that a fifth drain would wait
-for the end of another. The engine makes as many calls at once as ``--parallel`` allows.
-"""
+from eurekube_provider.registrations.cancellation import CANCELLATION, MAX_CONCURRENT_CALLS
 
 
 def set_up_plugin_process() -> None:
@@ -50,9 +45,7 @@ def end_drains_on_cancel() -> None:
 
 
 def _answer_cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
-    """Answer Cancel in the SDK's place; this code runs in the SDK's module, and so imports all that it
-    needs.
-    """
+    """Answer Cancel in the SDK's place, and in its module: all that is needed is imported here."""
     from google.protobuf import empty_pb2
 
     from eurekube_provider.registrations.cancellation import CANCELLATION
@@ -62,7 +55,7 @@ def _answer_cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG00
 
 
 def _raise_call_limit() -> None:
-    """Let the plugin process' gRPC server serve :data:`MAX_CONCURRENT_CALLS` calls at once."""
+    """Let the process serve more calls at once than the SDK's four: a fifth drain would wait for another."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the server keeps its threads to itself
     while frame is not None:
         reference = frame.f_locals.get("executor_reference")

@@ -33,9 +33,7 @@ runs_without_engine: ContextVar[bool] = ContextVar("runs_without_engine", defaul
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):
-    """Raised where a setting of the program is missing or wrong. Pulumi shows its one sentence and no
-    traceback.
-    """
+    """A setting of the program is missing or wrong. Pulumi shows its one sentence and no traceback."""
 
 
 class ConvertToProgramError(ContextDecorator):

@@ -1,14 +1,23 @@
-"""A running program's inputs for a resource that registers, beside its own arguments."""
+"""A running program's inputs for a resource that registers, beside its own arguments: from the stack's
+configuration, and for what is derived from secrets.
+
+Pulumi marks as secret, in state and preview, only properties with the name of a secret input; a dynamic
+provider sees plain values and cannot mark others. So the program gives every property that the check will
+derive from a secret (an address from a host name, a zone from metadata, an id from names) a secret stand-in
+value; the check replaces it by the derived value. Only the run of the program knows which values are secrets,
+once they are resolved.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
 
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME
-from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.properties import SECRET_PLACEHOLDER, Properties
 from eurekube_provider.resources.arguments import ArgumentDefault, as_dictionary
 from eurekube_provider.resources.program import (
     default_renewer,
@@ -18,9 +27,7 @@ from eurekube_provider.resources.program import (
 )
 
 IN_UPDATE_KEY = "in_update"
-"""The input that a program adds outside of previews, kept out of the state: only with it may a check ask
-Eureka.
-"""
+"""An input, outside of previews, that never enters the state: only with it may a check ask Eureka."""
 
 
 def properties_with_configuration(name: str, args: Any) -> Properties:
@@ -43,3 +50,41 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
         "service_url": ",".join(program_connection(connection).service_urls),
         "owner": str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name)),
     }
+
+
+def add_secret_stand_ins(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return properties with a stand-in for each one that derives from a possible secret.
+
+    :param sources: the derived properties, each with its sources.
+    """
+    result = dict(given)
+    if (
+        runs_without_engine.get()
+    ):  # without an engine there is no state; what is printed is masked by its text
+        return result
+    for name, others in sources.items():
+        if given.get(name) is not None:
+            continue
+        values = [given[other] for other in others if _contains_output(given.get(other))]
+        if values:
+            result[name] = _stand_in_if_secret(values)
+    return result
+
+
+def _contains_output(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_contains_output, value.values()))
+    return isinstance(value, pulumi.Output)
+
+
+def _stand_in_if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
+    """Return :data:`SECRET_PLACEHOLDER` as a secret output if a value is a secret, else an output of None."""
+    every: pulumi.Output[Any] = pulumi.Output.all(*values)
+
+    async def stand_in() -> str | None:
+        return SECRET_PLACEHOLDER if await every.is_secret() else None
+
+    async def is_known() -> bool:
+        return True
+
+    return pulumi.Output(set(), stand_in(), is_known(), every.is_secret())

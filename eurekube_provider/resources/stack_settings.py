@@ -214,9 +214,7 @@ def _read_arguments_by_name(key: str, kind: type[_T]) -> dict[str, _T]:
 def _parse_object(
     where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
 ) -> dict[str, Any]:
-    """Return an object of the configuration as arguments of ``kind``: keys in snake case, unknown keys
-    refused.
-    """
+    """Return a configuration's object as arguments of ``kind``, in snake case; refuse unknown keys."""
     names = {camel_case(name): name for name in known}
     for key in written:
         if key not in names:

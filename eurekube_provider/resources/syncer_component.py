@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, read_object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import ProgramError
 
@@ -18,7 +18,6 @@ _WAIT_FOR_ANNOTATION = "pulumi.com/waitFor"
 _WAIT_FOR_READY_ANNOTATIONS = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
-_ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 _SELECTOR_KEY_BY_ARGUMENT = {
     "selector_namespace": "namespace",
     "app": "app",
@@ -29,9 +28,11 @@ _SELECTOR_KEY_BY_ARGUMENT = {
 _CRD_KEY_BY_ARGUMENT = {"service_annotations": "annotations"}
 """Arguments whose name in the spec is another argument's, which is the object's own."""
 
-_LEASE_ARGUMENTS = ("renewal_interval_seconds", "duration_seconds")
-_READINESS_GATE_ARGUMENTS = ("callers_seconds", "when_eureka_is_away")
-"""Arguments that the CRD has below ``readinessGate``."""
+_ARGUMENTS_BY_GROUP = {
+    "lease": ("renewal_interval_seconds", "duration_seconds"),
+    "readinessGate": ("callers_seconds", "when_eureka_is_away"),
+}
+"""Arguments that the CRD has below a key of their own."""
 
 Advertise = Literal[
     "Auto",
@@ -199,6 +200,7 @@ class EurekaSyncer(CustomObject):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaSyncer"
     KIND: ClassVar[str] = "EurekaSyncer"
+    ARGS: ClassVar[type[Any]] = EurekaSyncerArgs
 
     @overload
     def __init__(
@@ -226,7 +228,7 @@ class EurekaSyncer(CustomObject):
         **keywords: Any,
     ) -> None:
         name = resource_name
-        args = read_object_arguments("EurekaSyncer", name, EurekaSyncerArgs, args, keywords)
+        args = self._read_arguments(name, args, keywords)
         if args.wait_ready_seconds is not None and _WAIT_FOR_ANNOTATION in args.annotations:
             raise ProgramError(
                 f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR_ANNOTATION} beside "
@@ -251,16 +253,11 @@ class EurekaSyncer(CustomObject):
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     """Return the ``spec`` of a EurekaSyncer: the given arguments, under the names of the CRD."""
-    said = {
-        item.name: getattr(args, item.name)
-        for item in fields(args)
-        if item.name not in _ARGUMENTS_NOT_IN_SPEC
-    }
-    said = {name: value for name, value in said.items() if value is not None}
+    said = spec_arguments(args)
     selector = {key: said.pop(name) for name, key in _SELECTOR_KEY_BY_ARGUMENT.items() if name in said}
     groups = {
         group: {camel_case(name): said.pop(name) for name in names if name in said}
-        for group, names in (("lease", _LEASE_ARGUMENTS), ("readinessGate", _READINESS_GATE_ARGUMENTS))
+        for group, names in _ARGUMENTS_BY_GROUP.items()
     }
     spec = {_CRD_KEY_BY_ARGUMENT.get(name, camel_case(name)): value for name, value in said.items()}
     return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}

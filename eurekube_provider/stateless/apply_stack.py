@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.resources.labels import stack_label_value
 from eurekube_provider.stateless.render import RenderedStack
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 from eurekube_provider.stateless.server_side_apply import (
@@ -138,11 +139,11 @@ def _find_unrendered(
         }
     )
 
+    label = stack_label_value(rendered.project, rendered.stack)
+
     def unrendered_of_kinds(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [
-            item
-            for item in objects.list_objects_of_stack(rendered.label_value, kinds)
-            if object_identity(item) not in kept
+            item for item in objects.list_objects_of_stack(label, kinds) if object_identity(item) not in kept
         ]
 
     return unrendered_of_kinds([SYNCER_VERSION_AND_KIND, MIRROR_VERSION_AND_KIND]), unrendered_of_kinds(
@@ -175,9 +176,7 @@ def _remove_objects(
 def _delete_and_wait(
     items: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
 ) -> list[KubernetesObject]:
-    """Delete objects, and report each that is gone; return those that still exist after
-    ``patience_seconds``.
-    """
+    """Delete objects, and report each that is gone; return what is left after ``patience_seconds``."""
     for item in items:
         objects.delete(item)
     deadline = time.monotonic() + patience_seconds

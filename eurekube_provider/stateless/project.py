@@ -52,12 +52,6 @@ class Project:
             defaults=_default_settings(name, document.get("config") or {}),
         )
 
-    @property
-    def stack_names(self) -> list[str]:
-        """The names of the stacks that have a file, sorted."""
-        files = self.stack_directory.glob("Pulumi.*.yaml")
-        return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
-
     def configuration(self, stack: str, overrides: Mapping[str, str]) -> dict[str, str]:
         """Return the stack's configuration as a program sees it: texts, with lists and objects as JSON.
 
@@ -66,7 +60,9 @@ class Project:
         """
         file = self.stack_directory / f"Pulumi.{stack}.yaml"
         if not file.is_file():
-            known = ", ".join(self.stack_names) or "none"
+            files = self.stack_directory.glob("Pulumi.*.yaml")
+            names = sorted(each.name.removeprefix("Pulumi.").removesuffix(".yaml") for each in files)
+            known = ", ".join(names) or "none"
             raise ConfigurationError(f"there is no stack {stack!r}: {file} does not exist; there are {known}")
         written = {
             _qualified_key(self.name, key): value
@@ -99,9 +95,7 @@ def _read_yaml(file: Path, hint: str = "") -> dict[str, Any]:
 
 
 def _default_settings(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of Pulumi.yaml for all stacks: a declared key's value or default, or a plain
-    scalar.
-    """
+    """Return Pulumi.yaml's values for all stacks: a declared key's value or default, or a plain scalar."""
     defaults: dict[str, str] = {}
     for key, declaration in declared.items():
         value = declaration
@@ -129,9 +123,7 @@ def _setting_text(value: Any) -> str:
 
 
 class _PulumiYamlLoader(yaml.SafeLoader):
-    """A YAML loader that reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is
-    a number.
-    """
+    """A YAML loader that reads scalars as Pulumi does: ``yes`` and ``12:30`` are texts, ``1e3`` a number."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML declares it
 

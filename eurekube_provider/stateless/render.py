@@ -27,11 +27,7 @@ from pulumi.runtime import mocks, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import (
-    DYNAMIC_APPLICATION_TYPE,
-    DYNAMIC_INSTANCE_TYPE,
-    StackOwner,
-)
+from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
@@ -44,6 +40,7 @@ from eurekube_provider.registrations.connections import (
 )
 from eurekube_provider.registrations.members import member_properties
 from eurekube_provider.registrations.properties import ID_IS_DEFAULT_PROPERTY, Properties
+from eurekube_provider.registrations.secret_values import secret_texts
 from eurekube_provider.resources.labels import stack_label_value
 from eurekube_provider.resources.mocked_registrations import MockedRegistrations, unwrap_mock_value
 from eurekube_provider.resources.program import runs_without_engine
@@ -55,10 +52,12 @@ from eurekube_provider.stateless.secret_masks import (
     mask_secret_data,
     mask_texts,
     secret_paths,
-    secret_texts,
 )
 
 _CREDENTIAL_KEYS = frozenset({f"{CONFIG_NAMESPACE}:password", f"{CONFIG_NAMESPACE}:token"})
+
+_MIN_MASKED_LETTERS = 3
+"""The least length of a secret text that is hidden elsewhere; a shorter one occurs in any text by chance."""
 
 _KINDS_IN_APPLY_ORDER = (
     "CustomResourceDefinition",
@@ -104,15 +103,6 @@ class RenderedStack:
     secrets: frozenset[str]
     secrets_by_name: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY_MAPPING)
     secret_paths_of_objects: tuple[frozenset[ValuePath], ...] = ()
-
-    @property
-    def label_value(self) -> str:
-        """The value of the stack's label on its objects."""
-        return stack_label_value(self.project, self.stack)
-
-    def owner(self, name: str) -> StackOwner:
-        """Return the owner in Eureka of the registration ``name`` of this stack."""
-        return StackOwner(self.organization, self.project, self.stack, name)
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """Return the objects as YAML documents, always as the same text."""
@@ -194,7 +184,8 @@ class _CollectingMonitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
         if request.type in self._collector.registrations:
-            self._collector.secrets[request.name].update(secret_texts(inputs))
+            texts = (text for text in secret_texts(inputs) if len(text) >= _MIN_MASKED_LETTERS)
+            self._collector.secrets[request.name].update(texts)
         self._collector.secret_paths_of_objects[request.type, request.name] = frozenset(secret_paths(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
@@ -300,9 +291,7 @@ def _cancel_all_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _in_directory(directory: Path) -> Iterator[None]:
-    """Run a program as Pulumi does, within the context: in the directory of ``main``, from which modules
-    are imported first.
-    """
+    """Within the context, run as Pulumi does: in the directory of ``main``, which is imported from first."""
     with chdir(directory):
         sys.path.insert(0, str(directory))
         try:
@@ -312,9 +301,7 @@ def _in_directory(directory: Path) -> Iterator[None]:
 
 
 def _kubernetes_object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
-    """Return a mocked resource as the API's object: whole numbers, no wrapped secrets, no keys of
-    Pulumi's.
-    """
+    """Return a mocked resource as the API's object, with whole numbers and nothing of Pulumi's."""
     made: KubernetesObject = unwrap_mock_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
@@ -358,9 +345,7 @@ def _apply_sort_key(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """Return the connections that are in use or configured, by name; an earlier run may have registered at a
-    configured one that is not in use any more.
-    """
+    """Return the connections in use, and those configured, at which an earlier run may have registered."""
 
     def setting(key: str) -> str | None:
         return configuration.get(f"{CONFIG_NAMESPACE}:{key}")

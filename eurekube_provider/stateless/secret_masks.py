@@ -10,24 +10,9 @@ from pulumi.runtime import rpc
 
 from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 
-_MIN_MASKED_LETTERS = 3
-
 KubernetesObject = dict[str, Any]
 ValuePath = tuple[str | int, ...]
 """The path of a value in an object, as keys and indices."""
-
-
-def secret_texts(value: Any, *, is_within_secret: bool = False) -> Iterator[str]:
-    """Yield the secret texts in a resource's inputs, without those that are too short to hide."""
-    is_within_secret = is_within_secret or rpc.is_rpc_secret(value)
-    value = rpc.unwrap_rpc_secret(value)
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from secret_texts(item, is_within_secret=is_within_secret)
-    elif is_within_secret and isinstance(value, str) and len(value) >= _MIN_MASKED_LETTERS:
-        yield value
 
 
 def secret_paths(value: Any, at: ValuePath = ()) -> Iterator[ValuePath]:

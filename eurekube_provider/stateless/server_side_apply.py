@@ -53,14 +53,7 @@ class ClusterObjects:
         after = self._patch(path, item, {})
         if item["kind"] == "CustomResourceDefinition":
             self._wait_until_established(path, item)
-        if before is None:
-            return ApplyEffect.CREATED
-        # Not by its version: the API server counts a default that it stores late.
-        return (
-            ApplyEffect.UNCHANGED
-            if _without_server_set_metadata(before) == _without_server_set_metadata(after)
-            else ApplyEffect.CHANGED
-        )
+        return _effect(before, after)
 
     def preview(self, item: KubernetesObject) -> ApplyEffect:
         """Return the effect that :meth:`apply` would have, by the server's answer to a dry run."""
@@ -75,12 +68,7 @@ class ClusterObjects:
             return ApplyEffect.CREATED
         if _is_foreign_namespace(before, item):
             return ApplyEffect.NOT_OWNED
-        after = self._patch(path, item, {"dryRun": "All"})
-        return (
-            ApplyEffect.UNCHANGED
-            if _without_server_set_metadata(before) == _without_server_set_metadata(after)
-            else ApplyEffect.CHANGED
-        )
+        return _effect(before, self._patch(path, item, {"dryRun": "All"}))
 
     def list_objects_of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         """Return the objects with the stack's label.
@@ -149,9 +137,7 @@ class ClusterObjects:
         return resource.path(namespace, item["metadata"]["name"])
 
     def _resources_by_kind(self, api_version: str) -> dict[str, tuple[ApiResource, bool]]:
-        """Return each kind's resource, with True if it is namespaced; empty for a version that is not
-        served.
-        """
+        """Return each kind's resource, True if namespaced; empty for a version that is not served."""
         if api_version in self._kinds:
             return self._kinds[api_version]
         group, _, version = api_version.rpartition("/")
@@ -196,6 +182,14 @@ def _is_foreign_namespace(before: KubernetesObject | None, item: KubernetesObjec
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
     return labels[0] != labels[1]
+
+
+def _effect(before: KubernetesObject | None, after: KubernetesObject) -> ApplyEffect:
+    if before is None:
+        return ApplyEffect.CREATED
+    # Not by its version: the API server counts a default that it stores late.
+    is_same = _without_server_set_metadata(before) == _without_server_set_metadata(after)
+    return ApplyEffect.UNCHANGED if is_same else ApplyEffect.CHANGED
 
 
 def _without_server_set_metadata(item: KubernetesObject) -> KubernetesObject:

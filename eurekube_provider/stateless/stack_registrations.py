@@ -148,9 +148,7 @@ class RenderedRegistrations:
         return [each for each in held if each is not None and self._is_owned_by_stack(each)]
 
     def _is_list_stale(self, name: str) -> bool:
-        """Return whether the connection's list lacks instances that this run registered, so that the list may
-        lack those of an earlier run, too.
-        """
+        """Return whether a list lacks what this run registered, and so perhaps what an earlier run did."""
         made = self._registered_by_connection.get(name, ())
         listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
         return any(
@@ -160,13 +158,13 @@ class RenderedRegistrations:
         )
 
     def _is_owned_by_stack(self, instance: Instance) -> bool:
-        owner = parse_owner(instance.owner)
-        return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
+        owner, ours = parse_owner(instance.owner), self._rendered
+        return isinstance(owner, StackOwner) and owner == StackOwner(
+            ours.organization, ours.project, ours.stack, owner.name
+        )
 
     def _is_same_registration(self, instance: Instance, here: str, wanted_at: str) -> bool:
-        """Return whether an instance held ``here`` is the wanted one: two connections may lead to one
-        Eureka.
-        """
+        """Return whether an instance ``here`` is the wanted one: two connections may lead to one Eureka."""
         if here == wanted_at:
             return True
         there = self._peers[wanted_at].read(*instance.key)
@@ -211,8 +209,6 @@ class RenderedRegistrations:
         self._report_without_secrets(f"- {instance.application} {instance.instance_id}", connection)
 
     def _report_without_secrets(self, sentence: str, connection: str) -> None:
-        """Report a sentence with secrets hidden, and with the connection's name unless it is the default
-        one.
-        """
+        """Report a sentence, secrets hidden, with the connection's name unless it is the default one."""
         line = self._rendered.hide_secrets(sentence)
         self._report(line if connection == DEFAULT_CONNECTION_NAME else f"{line} [{connection}]")

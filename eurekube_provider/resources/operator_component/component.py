@@ -7,7 +7,6 @@ server, and the CRD is read as YAML.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Unpack, overload
 
 import pulumi
@@ -26,17 +25,16 @@ from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.resources.arguments import args_or_keywords
 from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.crds import make_operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
+from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
 from eurekube_provider.resources.operator_component.monitoring import (
     MONITORING_API_VERSION,
     prometheus_rule_spec,
     service_monitor_spec,
 )
-from eurekube_provider.resources.operator_component.namespace import make_or_read_namespace
 from eurekube_provider.resources.operator_component.network import operator_network_policy_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
@@ -55,11 +53,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     names_of_pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
-from eurekube_provider.resources.program import (
-    ConvertToProgramError,
-    refuse_aliases_of_native_component,
-    runs_without_engine,
-)
+from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -73,6 +67,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
+    ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
     GUARD_CLASS: ClassVar[type[Any]] = OperatorGuard
     CREATE_NAMESPACE_ARGUMENT_NAME: ClassVar[str] = "create_namespace"
 
@@ -102,21 +97,13 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Any,
     ) -> None:
-        with ConvertToProgramError("EurekubeOperator: "):
-            args = parse_operator_args(args_or_keywords(args, keywords, ""))
+        args = parse_operator_args(args, keywords)
         refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
         crds = make_operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
-        namespace = make_or_read_namespace(
-            f"{name}-namespace",
-            args,
-            self._labels,
-            self,
-            asked_by=self.TYPE.rpartition(":")[2],
-            argument=self.CREATE_NAMESPACE_ARGUMENT_NAME,
-        )
+        namespace = self._make_or_read_namespace(f"{name}-namespace")
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._object_metadata(
@@ -132,27 +119,24 @@ class EurekubeOperator(pulumi.ComponentResource):
             *rights.make_user_roles(),
             *rights.make_election_role(namespace),
         ]
-        secrets = SecretNames()
+        credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
+        targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
         if args.credentials.secret_content:
-            secret = self._make_secret(
+            secret, credentials_secret = self._make_secret(
                 f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
-            secrets = replace(secrets, credentials=_plain_secret_name(secret, CREDENTIALS_SECRET_NAME))
             needed.append(secret)
         needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
-            data, metadata = (
-                {CONFIG_FILE_NAME: config_file_text(args.config_file_content)},
-                self._object_metadata(CONFIG_OBJECTS_NAME),
-            )
+            data = {CONFIG_FILE_NAME: config_file_text(args.config_file_content)}
+            metadata = self._object_metadata(CONFIG_OBJECTS_NAME)
             needed.append(
                 self._make_object(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data)
             )
         if args.config_file_content and args.config_file_secrets:
-            secret = self._make_secret(
+            secret, targets_secret = self._make_secret(
                 f"{name}-targets", CONFIG_OBJECTS_NAME, args.config_file_secrets, namespace
             )
-            secrets = replace(secrets, targets=_plain_secret_name(secret, CONFIG_OBJECTS_NAME))
             needed.append(secret)
         if args.network_policy:
             policy = operator_network_policy_spec(name, args)
@@ -162,7 +146,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             metadata=self._object_metadata(
                 labels=args.deployment_labels, annotations=args.deployment_annotations
             ),
-            spec=operator_deployment_spec(name, args, secrets),
+            spec=operator_deployment_spec(name, args, credentials_secret, targets_secret),
             opts=self._options_after(*needed),
         )
         web = ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")
@@ -194,14 +178,33 @@ class EurekubeOperator(pulumi.ComponentResource):
             }
         )
 
-    def _make_guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
-        """Make the guard whose deletion, before all other objects', is refused while the operator is still
-        needed.
+    def _make_or_read_namespace(self, title: str) -> Namespace:
+        """Return the operator's namespace, made by this component or an existing one.
+
+        An existing namespace is read under the same resource name: a namespace that this component made
+        before then leaves the state without being removed.
         """
+        options = pulumi.ResourceOptions(parent=self)
+        if not self._args.create_namespace:
+            return Namespace.get(title, self._args.namespace, opts=options)
+        argument = self.CREATE_NAMESPACE_ARGUMENT_NAME
+        return make_new_namespace(
+            title,
+            self._args.namespace,
+            {**self._labels, "pod-security.kubernetes.io/enforce": "restricted"},
+            options,
+            asked_by=self.TYPE.rpartition(":")[2],
+            remedy=f"set {argument} to false for one that others made, which then stays on destroy",
+        )
+
+    def _make_guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
+        """Make the guard, which is deleted first, and refuses that while the operator is still needed."""
         args = self._args
         inputs = {
             "namespace": args.namespace,
-            "namespace_uid": namespace.metadata.apply(_metadata_uid),
+            "namespace_uid": namespace.metadata.apply(
+                lambda found: found.get("uid") if found else None
+            ),  # mocks give none
             "watch_namespaces": list(args.watch_namespaces),
             "stack_label": self._labels[STACK_LABEL],
             "owns_crds": not args.keep_crds,
@@ -228,8 +231,8 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     def _make_secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
-    ) -> Secret:
-        """Make a Secret.
+    ) -> tuple[Secret, pulumi.Input[str]]:
+        """Make a Secret; return it and its name.
 
         The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
         at their start, are replaced. Without an engine the name is fixed.
@@ -237,13 +240,17 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts = self._options_after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
         is_named = runs_without_engine.get()
-        return Secret(
+        secret = Secret(
             title,
             metadata=self._object_metadata(name if is_named else None),
             immutable=None if is_named else True,
             string_data=dict(data),
             opts=opts,
         )
+        if is_named:
+            return secret, name
+        # It is not secret, even if an old state marks it as secret.
+        return secret, pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
 
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
@@ -255,15 +262,3 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})
         return made
-
-
-def _plain_secret_name(secret: Secret, rendered: str) -> pulumi.Input[str]:
-    """Return a Secret's name as an output that is not secret, even if an old state marks it as secret."""
-    if runs_without_engine.get():
-        return rendered
-    return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
-
-
-def _metadata_uid(metadata: Any) -> str | None:
-    """Return the UID of an object; None where a program's mocks give no metadata."""
-    return metadata.get("uid") if metadata else None

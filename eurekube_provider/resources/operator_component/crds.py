@@ -20,9 +20,7 @@ from eurekube_provider.resources.files import crd_documents
 _URN_BY_CLAIMED_ALIAS: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
     WeakKeyDictionary()
 )
-"""By the stack of a run, for each type of parent, CRD and ``keep``: the URN of the resource that has its
-alias.
-"""
+"""By the stack of a run, per type of parent, CRD and ``keep``: the URN of what has its alias."""
 
 
 def make_operator_crds(

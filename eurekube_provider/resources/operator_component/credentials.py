@@ -1,6 +1,4 @@
-"""The operator's credentials and trusted certificates for Eureka: from a Secret of its own, or an existing
-one.
-"""
+"""The operator's credentials and trusted certificates: from a Secret of its own, or an existing one."""
 
 from __future__ import annotations
 

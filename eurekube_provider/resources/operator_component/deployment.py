@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 import pulumi_kubernetes.apps.v1 as apps
 import pulumi_kubernetes.core.v1 as core
@@ -32,23 +30,18 @@ _SPREAD_TOPOLOGY_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone"
 """Topology keys over which pods are spread, as far as there are several nodes and zones."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecretNames:
-    """The names of the Secrets that the component makes.
-
-    :ivar credentials: the Secret with the credentials for the default Eureka.
-    :ivar targets: the Secret with the files that the configuration file names: those of targets and of
-        further connections.
-    """
-
-    credentials: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
-    targets: pulumi.Input[str] = CONFIG_OBJECTS_NAME
-
-
 def operator_deployment_spec(
-    name: str, args: EurekubeOperatorArgs, secrets: SecretNames
+    name: str,
+    args: EurekubeOperatorArgs,
+    credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME,
+    targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME,
 ) -> apps.DeploymentSpecArgs:
-    """Return the ``spec`` of the Deployment of the operator ``name``."""
+    """Return the ``spec`` of the Deployment of the operator ``name``.
+
+    :param credentials_secret: the Secret with the credentials for the default Eureka.
+    :param targets_secret: the Secret with the files that the configuration file names: those of targets and
+        of further connections.
+    """
     selector = operator_selector(name)
     scraped = {
         "prometheus.io/scrape": "true",
@@ -63,8 +56,8 @@ def operator_deployment_spec(
         **config_checksum_annotation(args.config_file_content),
     }
     volumes = [
-        *args.credentials.volumes(secrets.credentials),
-        *config_volumes(args.config_file_content, args.config_file_secrets, secrets.targets),
+        *args.credentials.volumes(credentials_secret),
+        *config_volumes(args.config_file_content, args.config_file_secrets, targets_secret),
     ]
     return apps.DeploymentSpecArgs(
         replicas=args.replicas,
@@ -89,36 +82,33 @@ def operator_deployment_spec(
                 service_account_name=OPERATOR_OBJECT_NAME,
                 termination_grace_period_seconds=_TERMINATION_GRACE_SECONDS,
                 topology_spread_constraints=[
-                    _topology_spread_constraint(key, selector) for key in _SPREAD_TOPOLOGY_KEYS
+                    core.TopologySpreadConstraintArgs(
+                        max_skew=1,
+                        topology_key=key,
+                        when_unsatisfiable="ScheduleAnyway",
+                        label_selector=meta.LabelSelectorArgs(match_labels=selector),
+                    )
+                    for key in _SPREAD_TOPOLOGY_KEYS
                 ],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
-                containers=[_operator_container(args, secrets)],
+                containers=[_operator_container(args, credentials_secret)],
                 volumes=volumes or None,
             ),
         ),
     )
 
 
-def _topology_spread_constraint(
-    topology_key: str, selector: dict[str, str]
-) -> core.TopologySpreadConstraintArgs:
-    return core.TopologySpreadConstraintArgs(
-        max_skew=1,
-        topology_key=topology_key,
-        when_unsatisfiable="ScheduleAnyway",
-        label_selector=meta.LabelSelectorArgs(match_labels=selector),
-    )
-
-
-def _operator_container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.ContainerArgs:
+def _operator_container(
+    args: EurekubeOperatorArgs, credentials_secret: pulumi.Input[str]
+) -> core.ContainerArgs:
     mounts = [*args.credentials.mounts(), *config_mounts(args.config_file_content)]
     return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
         command=["python", "-m", "eurekube_provider.operator"],
-        env=_operator_environment(args, secrets),
+        env=_operator_environment(args, credentials_secret),
         ports=[core.ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
         # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
         liveness_probe=_http_probe("/healthz", period_seconds=10),
@@ -136,7 +126,9 @@ def _operator_container(args: EurekubeOperatorArgs, secrets: SecretNames) -> cor
     )
 
 
-def _operator_environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.EnvVarArgs]:
+def _operator_environment(
+    args: EurekubeOperatorArgs, credentials_secret: pulumi.Input[str]
+) -> list[core.EnvVarArgs]:
     plain: dict[str, pulumi.Input[str] | None] = {
         "EUREKA_URL": ",".join(args.eureka_urls),
         "WEB_ADDRESS": f":{WEB_PORT}",
@@ -163,7 +155,7 @@ def _operator_environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> l
         )
         for key in ("name", "namespace")
     }
-    sources |= args.credentials.secret_variables(secrets.credentials)
+    sources |= args.credentials.secret_variables(credentials_secret)
     return [
         *(core.EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
         *(core.EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),

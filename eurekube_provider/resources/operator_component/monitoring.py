@@ -24,9 +24,7 @@ def service_monitor_spec(labels: dict[str, str], args: EurekubeOperatorArgs) -> 
 
 
 def prometheus_rule_spec(args: EurekubeOperatorArgs) -> dict[str, Any]:
-    """Return the ``spec`` of the PrometheusRule: the alerts of ``examples/monitoring``, for this
-    operator's pods.
-    """
+    """Return a PrometheusRule's ``spec``: the alerts of ``examples/monitoring``, for this operator's pods."""
     (document,) = read_yaml_documents("monitoring", "examples/monitoring")
     groups = [
         {

@@ -24,9 +24,7 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
 
 _DNS_PORT = 53
 _API_SERVER_PORTS = (443, 6443)
-"""Ports of the Kubernetes API: the Service's, and the usual one of the servers behind it, which most
-networks check.
-"""
+"""The Kubernetes API's ports: the Service's, and that of its servers, which most networks check."""
 
 
 def operator_network_policy_spec(name: str, args: EurekubeOperatorArgs) -> NetworkPolicySpecArgs:
@@ -53,9 +51,7 @@ def operator_network_policy_spec(name: str, args: EurekubeOperatorArgs) -> Netwo
 
 
 def _egress_rules(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
-    """Return the rules for outgoing calls: DNS anywhere, ``ports`` in ``networks``, or anywhere without
-    networks.
-    """
+    """Return rules for outgoing calls: DNS anywhere, ``ports`` in ``networks``; without these anywhere."""
     dns = [NetworkPolicyPortArgs(port=_DNS_PORT, protocol="UDP"), *_tcp_ports([_DNS_PORT])]
     if not networks:
         return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp_ports(ports)])]

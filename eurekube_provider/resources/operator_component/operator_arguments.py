@@ -13,11 +13,12 @@ import pulumi
 from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.core.syncer import ROUTED_ADVERTISE_KINDS
 from eurekube_provider.eureka.connection import split_credentials
-from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, as_arguments
+from eurekube_provider.resources.arguments import SECRET_FIELD_METADATA, args_or_keywords, as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP_NAME, SELECTOR_LABEL_KEY
 from eurekube_provider.resources.operator_component.credentials import (
     SECRET_ENTRIES,
@@ -243,11 +244,10 @@ class EurekubeOperatorArgs(PodArgs):
         """Return the secrets that the configuration file refers to, by file name."""
         return {**self.target_secrets, **connection_secrets_by_file_name(parse_connections(self.connections))}
 
-    @ConvertToProgramError("EurekubeOperator: ")
     def check(self) -> None:
         """Refuse arguments that would only fail in the cluster, or show a secret in the Deployment.
 
-        :raises ProgramError: one sentence that names the argument.
+        :raises ConfigurationError: one sentence that names the argument.
         """
         for name, example in _EXAMPLE_BY_LIST_ARGUMENT.items():
             check_list(name, getattr(self, name), example)
@@ -385,13 +385,16 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     force_destroy: NotRequired[bool]
 
 
-def parse_operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
-    """Return an operator's arguments, given as class or dictionary, as the class, checked.
+@ConvertToProgramError("EurekubeOperator: ")
+def parse_operator_args(
+    given: EurekubeOperatorArgs | EurekubeOperatorArgsDict | None,
+    keywords: Mapping[str, Any] = EMPTY_MAPPING,
+) -> EurekubeOperatorArgs:
+    """Return an operator's arguments, given as class, dictionary or keywords, as the class, checked.
 
     :raises ProgramError: one sentence that names the argument.
     """
-    with ConvertToProgramError("EurekubeOperator: "):
-        args = as_arguments(EurekubeOperatorArgs, given)
+    args = as_arguments(EurekubeOperatorArgs, args_or_keywords(given, keywords))
     args.check()
     return args
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.arguments import as_arguments, as_dictionary
 from eurekube_provider.resources.labels import RESERVED_LABEL_KEYS
 
 TextMap = Mapping[str, pulumi.Input[str]]
@@ -123,12 +123,10 @@ def toleration_fields(
 
     :raises ConfigurationError: a toleration has an unknown key.
     """
-    found = []
-    for number, each in enumerate(tolerations):
-        args = as_arguments(PodTolerationArgs, each, f"tolerations[{number}]: ")
-        said = {item.name: getattr(args, item.name) for item in fields(args)}
-        found.append({name: value for name, value in said.items() if value is not None})
-    return found
+    return [
+        without_none(as_dictionary(as_arguments(PodTolerationArgs, each, f"tolerations[{number}]: ")))
+        for number, each in enumerate(tolerations)
+    ]
 
 
 def without_none(texts: TextMap) -> dict[str, pulumi.Input[str]]:

@@ -31,8 +31,6 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     EurekubeOperatorArgs,
 )
 
-_NAMESPACED_ROLE_CLASSES = (Role, RoleBinding)
-
 
 class OperatorRoleMaker:
     """The maker of one operator's roles, and of their bindings to its ServiceAccount."""
@@ -48,9 +46,7 @@ class OperatorRoleMaker:
         self._shared = f"{OPERATOR_OBJECT_NAME}-{args.namespace}"
 
     def make_work_roles(self) -> list[pulumi.Resource]:
-        """Make a ClusterRole for all namespaces, or, for listed ones, a Role in each and a ClusterRole for
-        the rest.
-        """
+        """Make a ClusterRole for all namespaces, or a Role in each listed one and a ClusterRole beside."""
         namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
         if "*" in gated:
             gated = namespaces
@@ -64,28 +60,28 @@ class OperatorRoleMaker:
         work = [*NAMESPACE_RULES, *(MIRROR_NAMESPACE_RULES if has_mirrors else ()), *routes]
         cluster = [*CLUSTER_RULES, *(MIRROR_CLUSTER_RULES if has_mirrors else ())]
         rights = self._make_role_and_binding(
-            (ClusterRole, ClusterRoleBinding),
-            (f"{self._name}-role", f"{self._name}-binding"),
-            self._object_metadata(self._shared),
+            f"{self._name}-role",
+            self._shared,
+            None,
             cluster if namespaces else [*work, *everywhere, *cluster],
+            binding_title=f"{self._name}-binding",
         )
         for namespace in namespaces:
-            names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
             rights += self._make_role_and_binding(
-                _NAMESPACED_ROLE_CLASSES, names, self._object_metadata(self._shared, namespace), work
+                f"{self._name}-role-{namespace}",
+                self._shared,
+                namespace,
+                work,
+                binding_title=f"{self._name}-binding-{namespace}",
             )
         for namespace in gated:
-            names = f"{self._name}-gate-{namespace}", f"{self._name}-gate-{namespace}"
-            metadata = self._object_metadata(f"{self._shared}-gate", namespace)
             rights += self._make_role_and_binding(
-                _NAMESPACED_ROLE_CLASSES, names, metadata, GATE_NAMESPACE_RULES
+                f"{self._name}-gate-{namespace}", f"{self._shared}-gate", namespace, GATE_NAMESPACE_RULES
             )
         return rights
 
     def make_user_roles(self) -> list[pulumi.Resource]:
-        """Make ClusterRoles that add Eurekube's kinds to the roles view, edit and admin, if ``user_roles``
-        asks for them.
-        """
+        """Make the ClusterRoles of ``user_roles``, which add Eurekube's kinds to view, edit and admin."""
         return [
             ClusterRole(
                 f"{self._name}-users-{role}",
@@ -102,49 +98,54 @@ class OperatorRoleMaker:
 
     def make_election_role(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         """Make a Role in the operator's own namespace, for its Lease."""
-        names = f"{self._name}-election", f"{self._name}-election"
-        metadata = self._object_metadata(OPERATOR_OBJECT_NAME, self._args.namespace)
         return self._make_role_and_binding(
-            _NAMESPACED_ROLE_CLASSES, names, metadata, election_rules(self._args.lease_name), namespace
+            f"{self._name}-election",
+            OPERATOR_OBJECT_NAME,
+            self._args.namespace,
+            election_rules(self._args.lease_name),
+            namespace,
         )
 
     def make_target_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
         """Make a Role for each Stack that is a target, in its namespace, which must exist."""
         rights: list[pulumi.Resource] = []
         for namespace, stack in stacks:
-            names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
-            metadata = self._object_metadata(f"{self._shared}-{stack}", namespace)
             rights += self._make_role_and_binding(
-                _NAMESPACED_ROLE_CLASSES, names, metadata, [pulumi_stack_rule(stack)]
+                f"{self._name}-stack-{namespace}-{stack}",
+                f"{self._shared}-{stack}",
+                namespace,
+                [pulumi_stack_rule(stack)],
             )
         return rights
 
     def _make_role_and_binding(
         self,
-        kinds: tuple[type[Any], type[Any]],
-        names: tuple[str, str],
-        metadata: ObjectMetaArgs,
+        title: str,
+        name: str,
+        namespace: str | None,
         rules: Sequence[Rule],
         *needed: pulumi.Resource,
+        binding_title: str | None = None,
     ) -> list[pulumi.Resource]:
-        """Make a role and its binding.
+        """Make a Role and its binding in a namespace, or for the cluster a ClusterRole and its binding.
 
-        :param kinds: the kinds of role and binding; ``names`` are their resource names.
+        :param title: the name of the resources; ``name`` is that of the objects.
+        :param binding_title: the name of the binding's resource, where it is another one.
         """
+        kinds: tuple[type[Any], type[Any]] = (
+            (Role, RoleBinding) if namespace else (ClusterRole, ClusterRoleBinding)
+        )
+        metadata = self._object_metadata(name, namespace)
         role = kinds[0](
-            names[0], metadata=metadata, rules=_policy_rules(rules), opts=self._options_after(*needed)
-        )
-        reference = RoleRefArgs(
-            api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=str(metadata.name)
-        )
-        account = SubjectArgs(
-            kind="ServiceAccount", name=OPERATOR_OBJECT_NAME, namespace=self._args.namespace
+            title, metadata=metadata, rules=_policy_rules(rules), opts=self._options_after(*needed)
         )
         binding = kinds[1](
-            names[1],
+            binding_title or title,
             metadata=metadata,
-            role_ref=reference,
-            subjects=[account],
+            role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=name),
+            subjects=[
+                SubjectArgs(kind="ServiceAccount", name=OPERATOR_OBJECT_NAME, namespace=self._args.namespace)
+            ],
             opts=self._options_after(role),
         )
         return [role, binding]

@@ -1,6 +1,4 @@
-"""The operator's configuration file: targets that StackRefreshes may run, named connections, and their
-secrets.
-"""
+"""The operator's configuration file: targets of StackRefreshes, named connections, and their secrets."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def config_file_text(content: ConfigFileContent) -> str:
 
 
 def config_checksum_annotation(content: ConfigFileContent) -> dict[str, str]:
-    """Return the annotation by which the pods are replaced when the file changes, since they read it at
-    their start.
-    """
+    """Return the annotation that replaces the pods, which read the file at their start, when it changes."""
     if not content:
         return {}
     return {CONFIG_CHECKSUM_ANNOTATION: hashlib.sha256(config_file_text(content).encode()).hexdigest()[:16]}

@@ -14,8 +14,8 @@ from google.protobuf import json_format
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
-from eurekube_provider.provider.wire import OUTPUT_SIGNATURE, UNKNOWN_TEXT, encode_properties
-from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
+from eurekube_provider.provider.wire import UNKNOWN_TEXT, encode_properties
+from eurekube_provider.registrations.secret_values import OUTPUT_SIGNATURE, SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.provider.fake_engine import KUBECONFIG, FakeEngine, FakeMonitor, fake_engine
 

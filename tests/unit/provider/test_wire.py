@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.provider.wire import (
-    OUTPUT_SIGNATURE,
     UNKNOWN_TEXT,
     decode_properties,
     encode_properties,
@@ -17,7 +16,7 @@ from eurekube_provider.provider.wire import (
 from eurekube_provider.registrations.members import APPLICATION_INPUT_NAMES, APPLICATION_OUTPUT_NAMES
 from eurekube_provider.registrations.names import INSTANCES_PROPERTY, to_camel_case, to_snake_case
 from eurekube_provider.registrations.properties import INPUT_NAMES, OUTPUT_ONLY_NAMES
-from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
+from eurekube_provider.registrations.secret_values import OUTPUT_SIGNATURE, SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.registrations.values import UNKNOWN
 
 

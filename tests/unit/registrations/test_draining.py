@@ -124,6 +124,11 @@ def test_the_mark_stands_before_the_status_and_all_wait_once() -> None:
     assert set(server.standing().values()) == {(Status.OUT_OF_SERVICE, True)}
 
 
+def leftover_marks(server: Server) -> frozenset[str]:
+    """Return the marks that the next run finds, with a state that knows nothing of it."""
+    return find_leftover_marks_of_earlier_run(server.peer, [ONE], {}, pytest.fail, lambda _: False)
+
+
 @pytest.mark.parametrize("requests", range(4))
 def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     """The process may die after any request of a drain or of its undoing."""
@@ -134,11 +139,11 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     assert len(server.requests) == requests
     is_marked = LEAVING_KEY in server.held[ONE.key].metadata
     assert is_marked or server.held[ONE.key].status is Status.UP
-    assert find_leftover_marks_of_earlier_run(server.peer, [ONE]) == ({LEAVING_MARK} if is_marked else set())
+    assert leftover_marks(server) == ({LEAVING_MARK} if is_marked else set())
     server.dies_after = None
     undo_drain(server.peer, ONE)
     assert server.standing() == {"one": (Status.UP, False)}
-    assert not find_leftover_marks_of_earlier_run(server.peer, [ONE])
+    assert not leftover_marks(server)
 
 
 def test_an_interrupted_drain_is_put_back_at_once() -> None:

@@ -12,7 +12,7 @@ from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import FIXED_DEFAULTS, with_defaults, without_fixed_defaults
-from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import StateDifference
 from eurekube_provider.registrations.instance_state import diff, inputs
 from eurekube_provider.registrations.instance_state import outputs as outputs_of
@@ -24,7 +24,8 @@ from tests.unit.registrations.test_properties import LEAST, checked
 def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
     """Return the instance that Eureka holds after a registration with these properties."""
     instance = replace(
-        Registration.from_properties(properties).instance, last_updated_timestamp_ms=1_700_000_000_000
+        DesiredState.from_properties(properties).single_registration.instance,
+        last_updated_timestamp_ms=1_700_000_000_000,
     )
     return replace(instance, **changes)
 
@@ -195,8 +196,8 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
     held: Status | None, expected: Status | None
 ) -> None:
     """A status that is no longer enforced becomes UP once; a status that a person has set since is kept."""
-    previous = Registration.from_properties(state(status=OUT.value))
-    wanted = Registration.from_properties(checked())
+    previous = DesiredState.from_properties(state(status=OUT.value)).single_registration
+    wanted = DesiredState.from_properties(checked()).single_registration
     have = replace(wanted.instance, status=held) if held else None
     assert wanted.enforce_up_once_where_status_lifted(previous, have).enforced_status is expected
     lifted = wanted.enforce_up_once_where_status_lifted(wanted, replace(wanted.instance, status=OUT))
@@ -205,7 +206,7 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
 
 def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
     """The run may be killed before the status is lifted at the second server."""
-    wanted = Registration.from_properties(checked())
+    wanted = DesiredState.from_properties(checked()).single_registration
     marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
     lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
     assert registration_before_status_change(wanted.instance, None, lifted).enforced == f"{OUT} UP"
@@ -218,7 +219,7 @@ def test_under_a_persons_status_up_is_sent() -> None:
     """A server would let a registered DOWN or STARTING win over a person's override, so that UP is
     registered.
     """
-    wanted = Registration.from_properties(checked(status="DOWN"))
+    wanted = DesiredState.from_properties(checked(status="DOWN")).single_registration
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
     assert registration_before_status_change(wanted.instance, Status.DOWN, persons).status is Status.UP
     down = replace(persons, status=Status.DOWN)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pulumi
 import pytest
 from pulumi.runtime import rpc
 from pulumi.runtime.stack import massage
 
+from eurekube_provider.registrations.connections import OFFLINE_VARIABLE
 from eurekube_provider.registrations.discovered import (
     FieldMapping,
     FoundApplication,
@@ -15,6 +17,7 @@ from eurekube_provider.registrations.discovered import (
     FoundInstance,
     to_plain_data,
 )
+from eurekube_provider.resources.lookups import get_application_output
 
 INSTANCE = FoundInstance(
     application="RATING",
@@ -48,3 +51,14 @@ def test_an_answer_can_be_exported_as_it_is(answer: FieldMapping) -> None:
     assert {**answer} == {name: getattr(answer, name) for name in answer}
     with pytest.raises(KeyError):
         answer["nothing"]
+
+
+def test_an_offline_preview_makes_nothing_of_an_answer(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output is unknown, so that no part of the program that needs the answer runs."""
+    monkeypatch.setenv(OFFLINE_VARIABLE, "true")
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: True)
+    found = get_application_output("rating")
+    made: pulumi.Output[None] = found.apply(lambda _: pytest.fail("something was made of it"))
+    assert [loop.run_until_complete(each.is_known()) for each in (found, made)] == [False, False]

@@ -21,7 +21,7 @@ from eurekube_provider import (
 from eurekube_provider.operator.triggers.targets import COMMON_TARGET_OPTIONS, OPTIONS_BY_TARGET_KIND
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME, SECRET_ENTRIES
-from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment_spec
+from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     operator_selector,
     parse_operator_args,
@@ -207,7 +207,7 @@ def test_ports_of_eureka() -> None:
 def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
     """The error is one sentence without credentials, raised before any resource is created."""
     with pytest.raises(ProgramError) as refused:
-        args(**given).check()
+        parse_operator_args(args(**given))
     assert str(refused.value).startswith("EurekubeOperator: ")
     assert sentence in str(refused.value)
     assert "s3cret" not in str(refused.value)
@@ -278,7 +278,7 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
     """A user name or CA certificate in clear may accompany a Secret; a client certificate's file may
     contain its key.
     """
-    args(**given).check()
+    parse_operator_args(args(**given))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
 )
 def test_what_can_be_used(given: dict[str, Any]) -> None:
     """Any collection that can be iterated twice is accepted as a list."""
-    args(**given).check()
+    parse_operator_args(args(**given))
 
 
 @pytest.mark.usefixtures("loop")
@@ -301,7 +301,9 @@ def test_what_is_known_later_may_be_text() -> None:
     """An output is accepted where a string is expected, since its value is known only after the program
     ended.
     """
-    args(environment={"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}).check()
+    parse_operator_args(
+        args(environment={"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")})
+    )
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
@@ -377,7 +379,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         pod_labels={"team": "stars"},
         eureka_secret={"name": "vault", "token_key": "token", "version": "41"},
     )
-    template: Any = operator_deployment_spec("eurekube", given, SecretNames()).template
+    template: Any = operator_deployment_spec("eurekube", given).template
     pod, metadata = template.spec, template.metadata
     assert [each.name for each in pod.image_pull_secrets] == ["registry"]
     assert (pod.node_selector, pod.priority_class_name) == ({"disk": "ssd"}, "high")
@@ -393,7 +395,7 @@ def test_where_pods_run_and_what_is_written_on_them() -> None:
         "prometheus.io/path": "/metrics",
         "eurekube.io/eureka-secret-version": "41",
     }
-    template = operator_deployment_spec("eurekube", args(), SecretNames()).template
+    template = operator_deployment_spec("eurekube", args()).template
     nothing = template.spec
     assert (nothing.image_pull_secrets, nothing.node_selector, nothing.tolerations) == (None, None, None)
 

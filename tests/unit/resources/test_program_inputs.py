@@ -16,7 +16,7 @@ from eurekube_provider.registrations.properties import (
     SECRET_PLACEHOLDER,
     split_secret_placeholders,
 )
-from eurekube_provider.resources.secrecy import add_secret_stand_ins
+from eurekube_provider.resources.program_inputs import add_secret_stand_ins
 from tests.unit.registrations.test_properties import LEAST
 
 
