@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.condition_types import RefreshReason
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import FailedChange, PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
@@ -532,6 +533,18 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
     assert "OperatorNotReady" in boxes
+
+
+def test_faults_of_the_operator_itself_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that ended and objects that were not read are faults; objects that may be old are a warning."""
+    played = PlayedOperator()
+    monkeypatch.setattr(played.registry, "liveness", lambda: [Liveness("renewals", is_alive=False)])
+    failures = {"pods": KubernetesError("no answer")}
+    monkeypatch.setattr(type(played.parts.sources), "failures", property(lambda _: failures))
+    found = {(one["severity"], one["name"]): one["message"] for one in seen(played)["troubles"]}
+    assert found["fault", "OperatorStuck"].startswith("renewals: its thread has ended; to fix it: read")
+    assert "was not read yet; to fix it:" in found["fault", "OperatorNotReady"]
+    assert found["warning", "KubernetesUnread"].startswith("pods may be old: no answer; to fix it:")
 
 
 def test_what_fixes_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
