@@ -96,10 +96,6 @@ class RunningOperator:
                 sentences.append(f"the Eureka {name!r} was not read yet{why}")
         return sentences
 
-    def registered_count(self, key: SyncerKey) -> int:
-        """Return how many instances of a syncer are in Eureka, as far as known."""
-        return len(self.instances_of(key))
-
     def instances_of(self, key: SyncerKey) -> list[Instance]:
         """Return the instances of a syncer that are in any Eureka, as far as known."""
         owner = str(ClusterOwner(self.cluster.name, *key))
