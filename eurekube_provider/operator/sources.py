@@ -5,7 +5,6 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -124,7 +123,6 @@ class ClusterCache:
         self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
         self._of_namespaces: Indexer[str] = Indexer(lambda namespace: [(namespace,)])
         self._derived: Indexer[SyncerKey] = Indexer(lambda parent: [parent])
-        self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self.connections: Mapping[str, Connection] = {}
@@ -255,26 +253,22 @@ class ClusterCache:
 
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """Return the syncers that register under an application's name, given in upper case."""
-        with self._counting:
-            return frozenset(self._applications.objects_of_index_key((application,)))
+        return frozenset(self._applications.find((application,)))
 
     def syncers_claiming_name(self, name: str) -> list[Object]:
         """Return the syncers that have had instances under a lower-case name, and keep the name while they
         exist.
         """
-        with self._counting:
-            keys = list(self._claims.objects_of_index_key((name,)))
+        keys = self._claims.find((name,))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
     def derived_syncers_of(self, parent: SyncerKey) -> list[SyncerKey]:
         """Return the syncers that are derived from a namespace's."""
-        with self._counting:
-            return list(self._derived.objects_of_index_key(parent))
+        return list(self._derived.find(parent))
 
     def parent_of(self, key: SyncerKey) -> SyncerKey | None:
         """Return the namespace's syncer that a syncer is derived from; None for any other."""
-        with self._counting:
-            return self._derived.objects.get(key)
+        return self._derived.get(key)
 
     def missing_derived_syncers(self, service: Object) -> Iterator[Object]:
         """Yield the derived syncers that a Service should have as a member of namespaces' syncers and that do
@@ -283,7 +277,7 @@ class ClusterCache:
         namespace, name = key_of(service)
         selecting = (self.syncers.get(*key) for key in self.syncers_selecting(service))
         there = {key_of(item) for item in selecting if item is not None and not is_being_deleted(item)}
-        for key in self._namespace_syncers_in(namespace):
+        for key in self._of_namespaces.find((namespace,)):
             parent = self.syncers.get(*key)
             if parent is None or is_being_deleted(parent) or not is_namespace_syncer(parent):
                 continue
@@ -291,10 +285,6 @@ class ClusterCache:
             if is_member and (namespace, derived_syncer_name(key[1], name)) not in there:
                 with suppress(ConfigurationError):
                     yield derived_syncer(parent, service)
-
-    def _namespace_syncers_in(self, namespace: str) -> list[SyncerKey]:
-        with self._counting:
-            return list(self._of_namespaces.objects_of_index_key((namespace,)))
 
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
@@ -524,10 +514,9 @@ class ClusterCache:
         parent, _ = name_and_uid_of_parent_syncer(subject)
         if parent != split_derived_syncer_name(key[1])[0]:
             parent = ""  # a copy of a derived syncer under another name is a person's own
-        with self._counting:
-            self._claims.put(key, claimed_names(new) if new is not None else None)
-            self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
-            self._derived.put(key, (key[0], parent) if parent and new is not None else None)
+        self._claims.put(key, claimed_names(new) if new is not None else None)
+        self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
+        self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
             self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
@@ -539,8 +528,7 @@ class ClusterCache:
         if new is None:
             self._mapped.forget(key)
             self._parsed.pop(key, None)
-        with self._counting:
-            self._applications.put(key, after.application.upper() if after else None)
+        self._applications.put(key, after.application.upper() if after else None)
         # One that is refused still has instances: by what it said last, their end is its concern.
         selector = (selector_of(new) or self._selectors.get(key)) if new is not None else None
         self._selectors.put(key, selector)
@@ -558,7 +546,7 @@ class ClusterCache:
         if subject is None:
             return
         namespace, name = key_of(subject)
-        for _, parent in self._namespace_syncers_in(namespace):
+        for _, parent in self._of_namespaces.find((namespace,)):
             self._concerned((namespace, derived_syncer_name(parent, name)))
             self.enqueue_later((namespace, parent), NAMESPACE_SYNCER_DELAY_SECONDS)
 
