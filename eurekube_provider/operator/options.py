@@ -334,14 +334,14 @@ def key_value_pairs_type(metavar: str, example: str) -> ValueType:
             raise ValueError(f"must be {example}")
         return frozenset((source, target) for source, _, target in pairs)
 
-    return ValueType(parse, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, metavar)
+    return replace(NAME_LIST_TYPE, parse=parse, metavar=metavar)
 
 
 CONNECTION_OPTIONS = (
     Option(
         "url",
         "URL[,URL...]",
-        ValueType(str, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name),
+        replace(NAME_LIST_TYPE, parse=str),
         None,
         "the Eureka servers, e.g. http://eureka:8761/eureka; or a ZooKeeper's, e.g. zookeeper://zk-1:2181",
     ),

@@ -109,9 +109,7 @@ class Settings:
         default_text="the first 8 characters of kube-system's UID",
     )
     previous_cluster_names: tuple[str, ...] = option_field(
-        ValueType(
-            _parse_cluster_names, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, NAME_LIST_TYPE.metavar
-        ),
+        replace(NAME_LIST_TYPE, parse=_parse_cluster_names),
         (),
         "names that the cluster had before: what its syncers have under these is taken over",
         name="previous-cluster-name",
@@ -241,7 +239,7 @@ class Settings:
         default_text="none",
     )
     advertise_from: tuple[Advertise, ...] = option_field(
-        ValueType(_parse_routed_kinds, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, "KIND[,KIND...]"),
+        replace(NAME_LIST_TYPE, parse=_parse_routed_kinds, metavar="KIND[,KIND...]"),
         (),
         "Ingress, Gateway, or both with a comma: syncers may give callers the host and the address of those"
         " (spec.advertise); people who may write Ingresses or HTTPRoutes choose the host",
