@@ -66,15 +66,6 @@ class PlanAndOutcome:
     plan: Plan
     outcome: PlanOutcome
 
-    def with_next(self, plan: Plan, outcome: PlanOutcome) -> PlanAndOutcome:
-        """Return the changes of this and of the next reconcile together: a syncer may need several in one
-        pass.
-        """
-        return PlanAndOutcome(
-            Plan(self.plan.changes + plan.changes, plan.refusals),
-            PlanOutcome(self.outcome.done + outcome.done, outcome.failures),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedMirror:
@@ -136,11 +127,12 @@ class RunReport:
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(name)
-            entries[name] = (
-                PlanAndOutcome(plan, outcome)
-                if self.is_dry or not before
-                else before.with_next(plan, outcome)
-            )
+            entries[name] = PlanAndOutcome(plan, outcome)
+            if before and not self.is_dry:  # a syncer may need several reconciles in one pass
+                entries[name] = PlanAndOutcome(
+                    Plan(before.plan.changes + plan.changes, plan.refusals),
+                    PlanOutcome(before.outcome.done + outcome.done, outcome.failures),
+                )
         if self.is_dry and not self.is_once and (before.plan if before else Plan()) != plan:
             _log.info(
                 "dry run: planned changes, making none", extra={"owner": owner, "plan": plan.describe()}
@@ -155,10 +147,6 @@ class RunReport:
         if self.is_dry and not self.is_once and before.writes != every:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
             _log.info("dry run: planned a mirror's writes, making none", extra=extra)
-
-    def make_recording_status_writer(self, access: KubeAccess) -> StatusWriter:
-        """Return a status writer that also records each status in this report."""
-        return _RecordingStatusWriter(access, self)
 
     def record_report(self, key: SyncerKey, report: SyncerReport) -> None:
         """Record the report of one reconcile of a syncer."""
@@ -351,7 +339,7 @@ def _do_nothing(*_: object) -> None:
     """Do nothing, in place of a registry's method in a dry run."""
 
 
-class _RecordingStatusWriter(StatusWriter):
+class RecordingStatusWriter(StatusWriter):
     """A status writer that also records each syncer's report in a run report."""
 
     def __init__(self, access: KubeAccess, run_report: RunReport) -> None:

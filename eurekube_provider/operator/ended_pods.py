@@ -36,9 +36,8 @@ class EndedPodSearch:
     def __init__(self, access: KubeAccess, sources: ClusterCache) -> None:
         self._access = access
         self._sources = sources
-        self._existing_in_last_search: dict[
-            SyncerKey, frozenset[str]
-        ] = {}  # ids of instances whose pods existed
+        # Ids of instances whose pods existed.
+        self._existing_in_last_search: dict[SyncerKey, frozenset[str]] = {}
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
@@ -63,7 +62,11 @@ class EndedPodSearch:
         rest = [one for one in missing if one.instance_id not in before]
         asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ_PER_RECONCILE]}
         try:
-            there = frozenset(one for one in asked if self._pod_exists(one))
+            there = frozenset(
+                one
+                for one in asked
+                if list_objects_by_name(self._access, PODS, *pod_and_namespace_of_id(one))
+            )
         except KubernetesError:
             return frozenset()
         self._existing_in_last_search[key] = there | before if rest else there
@@ -108,10 +111,6 @@ class EndedPodSearch:
         if len(to_restore) < len(lost):
             to_restore = find_instances_to_restore(lost, self._slices_in(self._namespaces_of(lost)))
         return to_restore
-
-    def _pod_exists(self, instance_id: str) -> bool:
-        name, namespace = pod_and_namespace_of_id(instance_id)
-        return bool(list_objects_by_name(self._access, PODS, name, namespace))
 
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
         """Return whether the API server has a pod of this name that alone has this address and is not

@@ -40,6 +40,7 @@ from eurekube_provider.operator.dry_run import (
     LONGEST_READ_WAIT_SECONDS,
     DryRunAccess,
     RecordingRegistry,
+    RecordingStatusWriter,
     RunReport,
 )
 from eurekube_provider.operator.gates import GateOpener
@@ -257,9 +258,7 @@ def _assemble_parts(
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = (
-        run_report.make_recording_status_writer(access)
-        if run_report
-        else StatusWriter(access, queue.wait_drained)
+        RecordingStatusWriter(access, run_report) if run_report else StatusWriter(access, queue.wait_drained)
     )
     registries |= _create_registries(settings, cluster, leadership, run_report)
     sources = ClusterCache(

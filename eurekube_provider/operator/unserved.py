@@ -109,12 +109,14 @@ class UnservedSyncerSearch:
         :returns: the syncers that nobody seems to serve, with the reason.
         :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
-        every = self._list_syncers_of_all_namespaces()
+        every = [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
         items = syncers_not_watched(every, self._namespaces)
         self._log_dropped_namespaces(items)
         self._log_misspelt_namespaces({str(item["metadata"]["namespace"]) for item in every})
         found: dict[SyncerKey, tuple[Object, Problem]] = {}
-        for item in items if self._do_all_eurekas_answer() else ():
+        # While a Eureka does not answer no operator could renew there, and nothing can be concluded.
+        do_all_answer = all(isinstance(one.condition(), Healthy) for one in self._registries.values())
+        for item in items if do_all_answer else ():
             key = key_of(item)
             if key in self._said and not status_says_not_served(item):
                 self._said.discard(key)
@@ -160,15 +162,6 @@ class UnservedSyncerSearch:
                     known.clear()
             self._looked_at = time.monotonic()
             self._stopped.wait(SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
-
-    def _list_syncers_of_all_namespaces(self) -> list[Object]:
-        return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
-
-    def _do_all_eurekas_answer(self) -> bool:
-        """Return whether each Eureka answers: otherwise no operator could renew there, and nothing can be
-        concluded.
-        """
-        return all(isinstance(one.condition(), Healthy) for one in self._registries.values())
 
     def _read_instances(self, key: SyncerKey) -> list[Instance]:
         """Return some of a syncer's instances, freshly read."""

@@ -143,7 +143,7 @@ class StackRefreshController:
     def close(self) -> None:
         """Begin no more runs, and cancel the present ones; return at once."""
         self.reflectors.stop()
-        self._runs.cancel()
+        self._runs.cancelled.set()
         self._stopped = True
         self._wake_thread()
 
@@ -371,29 +371,24 @@ class StackRefreshController:
         except Exception:
             entry.state = before
             raise
-        timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
-
-        def make_stack_run(cancelled: threading.Event) -> StackRun:
-            return StackRun(
-                namespace=refresh.namespace,
-                name=refresh.name,
-                action=refresh.action,
-                cluster=self._cluster,
-                addresses=addresses,
-                idempotency_key=idempotency_key(entry, wanted_digest),
-                attempt=before.consecutive_failures + 1,
-                timeout_seconds=timeout_seconds,
-                cancelled=cancelled,
-            )
-
+        run = StackRun(
+            namespace=refresh.namespace,
+            name=refresh.name,
+            action=refresh.action,
+            cluster=self._cluster,
+            addresses=addresses,
+            idempotency_key=idempotency_key(entry, wanted_digest),
+            attempt=before.consecutive_failures + 1,
+            timeout_seconds=self._settings.targets[refresh.target].timeout_seconds,
+            cancelled=self._runs.cancelled,
+        )
         is_released = entry.is_brake_released
         self._begun_at[refresh.target] = now = time.monotonic()
         entry.last_run_endpoints, entry.braked_since, entry.is_brake_released = endpoints, None, False
         entry.schedule = entry.schedule.after_start(now, wanted_digest)
         _log.info("starting a stack run", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.start_run(
-            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry),
-            make_stack_run,
+            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry), run
         )
         if is_released:
             self._objects.remove_release_annotation(key)
