@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +126,8 @@ class DerivedSyncerController:
         self._lock = threading.Lock()
         self._refused: dict[SyncerKey, _Refusal] = {}
         self._leaving: dict[SyncerKey, float] = {}  # the monotonic time at which it may be deleted
-        self._writes_paused_until: dict[
-            str, float
-        ] = {}  # by namespace: writes wait until then after a failed one
+        # By namespace: writes wait until then after a failed one.
+        self._writes_paused_until: dict[str, float] = {}
 
     def on_leadership_lost(self) -> None:
         """Forget refusals and pending deletions, since another replica leads."""
@@ -187,11 +187,7 @@ class DerivedSyncerController:
             parent["metadata"].get("uid"),
         )
         if item is not None and is_being_deleted(item):
-            if (
-                is_ours
-                and self._must_copy_force_delete_annotation(item, parent)
-                and self._may_write_or_enqueue_later(key)
-            ):
+            if is_ours and _is_force_deleted_by(parent, item) and self._may_write_or_enqueue_later(key):
                 self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_being_deleted(parent):
@@ -269,7 +265,8 @@ class DerivedSyncerController:
             return _empty_result_if_missing(item)
         if item is not None and item.get("spec") == wanted["spec"]:
             return None  # of a change of labels alone no event leads here again
-        return None if self._wait_until_watched(key, wanted) else SyncerResult()
+        is_watched = self._wait_until_watched(key, lambda it: _has_wanted_spec_and_metadata(it, wanted))
+        return None if is_watched else SyncerResult()
 
     def _may_write_or_enqueue_later(self, key: SyncerKey, wanted: Object | None = None) -> bool:
         """Return True unless the same spec was refused, or a write to this namespace failed, a short while
@@ -362,32 +359,21 @@ class DerivedSyncerController:
             else:
                 _log.info("created a derived syncer, reconciling it next", extra=extra)
             return answer
-        answer = self._patch_syncer(
-            item, _inherited_metadata_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
-        )
+        marks = inherited_metadata(wanted)
+        metadata = {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
+        answer = self._patch_syncer(item, metadata, merge_patch(item.get("spec") or {}, wanted["spec"]))
         if is_dry:
             _log.info("dry run: would change a derived syncer, leaving it as it is", extra=extra)
             return None
         return answer
 
-    def _wait_until_watched(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
+    def _wait_until_watched(self, key: SyncerKey, is_as_written: Callable[[Object], bool]) -> bool:
         """With ``--once``, wait until the watch shows a syncer as it was written; return False if it does
         not, and always without ``--once``.
         """
-
-        def is_in_watch() -> bool:
-            item = self._sources.syncers.get(*key)
-            return item is not None and _has_wanted_spec_and_metadata(item, wanted)
-
-        return self._wait_for_watch(is_in_watch)
-
-    def _wait_for_watch(self, is_in_watch: Callable[[], bool]) -> bool:
-        """Wait, in a single pass, until the watch shows an object that was written; return False if it does
-        not.
-        """
         deadline = time.monotonic() + LONGEST_WATCH_WAIT_SECONDS
         while self._waits and time.monotonic() < deadline:
-            if is_in_watch():
+            if (item := self._sources.syncers.get(*key)) is not None and is_as_written(item):
                 return True
             time.sleep(0.02)
         return False
@@ -477,7 +463,7 @@ class DerivedSyncerController:
             _log.info("dry run: would delete a derived syncer, keeping it", extra={"syncer": "/".join(key)})
             return None
         try:
-            if self._must_copy_force_delete_annotation(item, parent):
+            if _is_force_deleted_by(parent, item):
                 self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
             self._send_syncer_write("DELETE", key, body)
@@ -494,14 +480,6 @@ class DerivedSyncerController:
             self._refused.pop(key, None)
         return SyncerResult()
 
-    @staticmethod
-    def _must_copy_force_delete_annotation(item: Object, parent: Object) -> bool:
-        """Return True if the namespace's syncer has the annotation that forces its deletion, and the derived
-        syncer has not.
-        """
-        there, here = (has_annotation(one, FORCE_DELETE_ANNOTATION) for one in (parent, item))
-        return there and not here
-
     def reconcile_namespace_syncer(self, parent: Object) -> SyncerResult:
         """Compute the status of a namespace's syncer from all its Services.
 
@@ -513,12 +491,7 @@ class DerivedSyncerController:
             return self._finish_deletion(parent, derived)
         if not self._has_finalizer_or_is_dry_run(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
-
-            def is_in_watch() -> bool:
-                item = self._sources.syncers.get(*key)
-                return item is not None and has_finalizer(item)
-
-            if not self._wait_for_watch(is_in_watch):
+            if not self._wait_until_watched(key, has_finalizer):
                 return SyncerResult()  # the event of the finalizer leads here again
         if not self._sources.knows_services_of(key[0]):
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
@@ -560,7 +533,11 @@ class DerivedSyncerController:
             item = left.pop(key, None)
             with self._lock:
                 refusal = self._refused.get(key)
-            is_up_to_date = self._is_up_to_date(parent, service, item)
+            is_up_to_date = False
+            with suppress(ConfigurationError):
+                is_up_to_date = item is not None and _has_wanted_spec_and_metadata(
+                    item, derived_syncer(parent, service)
+                )
             if refusal is not None or not is_up_to_date:
                 to_reconcile.add(key)
             problem = refusal.problem if refusal else None
@@ -586,13 +563,6 @@ class DerivedSyncerController:
             else:
                 problem = None  # kept: its own conditions tell
             yield read_member_service_state(split_derived_syncer_name(key[1])[1], item, problem)
-
-    @staticmethod
-    def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
-        try:
-            return item is not None and _has_wanted_spec_and_metadata(item, derived_syncer(parent, service))
-        except ConfigurationError:
-            return False
 
     def _release_brakes(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> None:
         """Release the brake where it holds a derived syncer, and end the wait before pending deletions."""
@@ -678,6 +648,13 @@ def _empty_result_if_missing(item: Object | None) -> SyncerResult | None:
     return None if item is not None else SyncerResult()
 
 
+def _is_force_deleted_by(parent: Object, item: Object) -> bool:
+    """Return True if the annotation that forces a deletion must be copied from ``parent`` to ``item``."""
+    return has_annotation(parent, FORCE_DELETE_ANNOTATION) and not has_annotation(
+        item, FORCE_DELETE_ANNOTATION
+    )
+
+
 def _is_server_failure(error: KubernetesError) -> bool:
     """Return True if the API server, or a webhook, did not answer or failed; False for a refusal."""
     return error.status_code is None or error.status_code >= 500
@@ -686,12 +663,6 @@ def _is_server_failure(error: KubernetesError) -> bool:
 def _has_wanted_spec_and_metadata(item: Object, wanted: Mapping[str, Any]) -> bool:
     """Return True if a derived syncer has the desired spec, label and annotation."""
     return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
-
-
-def _inherited_metadata_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
-    """Return the part of a merge patch for the inherited label and annotation; None removes one."""
-    marks = inherited_metadata(wanted)
-    return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
