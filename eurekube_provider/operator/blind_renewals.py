@@ -129,9 +129,7 @@ class RenewalsWithoutKubernetes:
         )
 
     def _renew_until_stopped(self, name: str, registry: Registry) -> None:
-        """Read one registry every second, and renew the instances of this cluster that it lists, until
-        stopped.
-        """
+        """Renew what one registry lists of this cluster, every second, until stopped."""
         names = {self._settings.cluster_name, *self._settings.previous_cluster_names}
         has_begun = False
         while not self._stopped.wait(POLL_SECONDS):

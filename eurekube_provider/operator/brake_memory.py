@@ -79,9 +79,7 @@ class BrakeMemory:
     def _update_sibling_totals(
         self, key: SyncerKey, parent: SyncerKey | None, up: int, now: float
     ) -> SiblingTotals | None:
-        """Update a derived syncer's count, and return the totals of its namespace's syncers; the caller holds
-        the lock.
-        """
+        """Update a derived syncer's count and return its namespace's totals; the caller holds the lock."""
         if parent is None:
             self._remove_from_group(key)
             return None

@@ -340,9 +340,7 @@ def _describe_conflicts(found: ConditionInput) -> list[str]:
 
 
 def _refusals_by_own_instances(found: ConditionInput) -> list[Refusal]:
-    """Return the refused registrations whose id an instance of the syncer has under another name of its
-    cluster.
-    """
+    """Return the refusals by the syncer's own instances under another name of its cluster."""
     known = {one.key for one in found.instances_under_other_name}
     return [one for one in found.plan.refusals if known and one.actual.key in known]
 

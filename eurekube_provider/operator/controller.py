@@ -307,9 +307,7 @@ class Controller:
                 self._queue.done(key)
 
     def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
-        """Reconcile one syncer and report the result; return True if the reconcile failed and was queued
-        again.
-        """
+        """Reconcile one syncer and report the result; return True if it failed and was queued again."""
         reports = self._reconciler.reports
         with self._unresponsive.report_while_waiting(
             key,

@@ -212,17 +212,13 @@ class DerivedSyncerController:
         return None
 
     def _has_finalizer_or_is_dry_run(self, parent: Object) -> bool:
-        """Return True if a namespace's syncer has the finalizer, or if a dry run cannot write the
-        finalizer.
-        """
+        """Return True if a namespace's syncer has the finalizer, or a dry run cannot write it."""
         return has_finalizer(parent) or not self._access.sends_writes
 
     def _sync_syncer_of_member_service(
         self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
     ) -> SyncerResult | None:
-        """Create or update the syncer of a Service that joins; return None if it must be reconciled as it
-        is.
-        """
+        """Create or update the syncer of a Service that joins; None if it must be reconciled as it is."""
         try:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
@@ -310,10 +306,7 @@ class DerivedSyncerController:
         return answer
 
     def _patch_syncer(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
-        """Patch a syncer, unless another object has its name by now.
-
-        :raises KubernetesError: the write failed.
-        """
+        """Patch a syncer, unless another object has its name by now."""
         body: dict[str, Any] = {"metadata": {"uid": item["metadata"].get("uid"), **metadata}}
         if spec is not None:
             body["spec"] = spec
@@ -325,9 +318,7 @@ class DerivedSyncerController:
             self._writes_paused_until.pop(namespace, None)
 
     def _copy_safeguard_fields(self, key: SyncerKey, item: Object, parent: Object) -> None:
-        """Copy ``paused`` and ``policy`` from the namespace's syncer to a derived syncer, also while its
-        Service is refused or leaves. Raise no error.
-        """
+        """Copy ``paused`` and ``policy``, also while the Service is refused or leaves; raise no error."""
         there = item.get("spec") or {}
         spec = {field: parent["spec"].get(field) for field in _SAFEGUARD_FIELDS}
         changes = {field: value for field, value in spec.items() if there.get(field) != value}
@@ -368,9 +359,7 @@ class DerivedSyncerController:
         return answer
 
     def _wait_until_watched(self, key: SyncerKey, is_as_written: Callable[[Object], bool]) -> bool:
-        """With ``--once``, wait until the watch shows a syncer as it was written; return False if it does
-        not, and always without ``--once``.
-        """
+        """Wait, with ``--once`` alone, until the watch shows a syncer as written; False if it does not."""
         deadline = time.monotonic() + LONGEST_WATCH_WAIT_SECONDS
         while self._waits and time.monotonic() < deadline:
             if (item := self._sources.syncers.get(*key)) is not None and is_as_written(item):
@@ -381,9 +370,7 @@ class DerivedSyncerController:
     def _refuse_spec(
         self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str, remedy: str = ""
     ) -> SyncerResult | None:
-        """Refuse a Service whose derived spec the API server does not store, and queue its syncer for
-        later.
-        """
+        """Refuse a Service whose derived spec the API server does not store; try again later."""
         problem, now = Problem(Reason.SERVICE_REFUSED, why, remedy), time.monotonic()
         self._sources.enqueue_later(key, REFUSED_SPEC_RETRY_SECONDS)
         return self._report_refusal(
@@ -393,9 +380,7 @@ class DerivedSyncerController:
     def _report_refusal(
         self, key: SyncerKey, service: Object, item: Object | None, refusal: _Refusal
     ) -> SyncerResult | None:
-        """Record and report the refusal of a Service; return the result by which its present syncer is
-        served.
-        """
+        """Record and report a refusal; return the result by which the present syncer is served."""
         with self._lock:
             before, self._refused[key] = self._refused.get(key), refusal
         if before is None or before.problem != refusal.problem:
@@ -642,9 +627,7 @@ def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) ->
 
 
 def _empty_result_if_missing(item: Object | None) -> SyncerResult | None:
-    """Return None for an existing syncer, which is then reconciled as it is; an empty result for a missing
-    syncer.
-    """
+    """Return None for a syncer to be reconciled as it is; an empty result for a missing one."""
     return None if item is not None else SyncerResult()
 
 

@@ -235,9 +235,7 @@ class RunReport:
         return "\n  ".join(lines) + "\n"
 
     def _is_finalizer_removed(self, owner: str) -> bool:
-        """Return whether the finalizer of the owner's deleted syncer was removed, or would be removed without
-        a dry run.
-        """
+        """Return whether the finalizer of the owner's deleted syncer was removed, or would be."""
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 

@@ -113,9 +113,7 @@ class EndedPodSearch:
         return to_restore
 
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
-        """Return whether the API server has a pod of this name that alone has this address and is not
-        being deleted.
-        """
+        """Return whether a pod of this name exists, is not being deleted, and alone has this address."""
         return any(
             has_unshared_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
             for pod in list_objects_by_name(self._access, PODS, name, namespace)

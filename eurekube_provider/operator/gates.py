@@ -136,9 +136,7 @@ class _PodReadings:
             self.silent_since = began
 
     def _is_wanted_instance_up(self, found: Instance | None) -> bool:
-        """Return whether the found instance is UP at the pod's address: a former pod of the same name had
-        another address.
-        """
+        """Return whether it is UP at the pod's address: a former pod of its name had another one."""
         is_up = found is not None and found.status is Status.UP
         return is_up and found is not None and found.ip_address == self.wanted_instance.ip_address
 
@@ -434,9 +432,7 @@ class GateOpener:
         return view, reading_key
 
     def _may_have_instances_in_eureka(self, owner: str, item: Object) -> bool:
-        """Return whether an owner has instances in Eureka, or may have instances in a registry that was not
-        read yet.
-        """
+        """Return whether an owner has instances in Eureka, or a registry was not read that may have some."""
         named = self._registries.get(connection_name(item))
         conditions = [one.condition() for one in ([named] if named else self._registries.values())]
         has_unread_objects = any(isinstance(one, NeverRead) for one in conditions)
@@ -447,9 +443,7 @@ class GateOpener:
     def _wanted_instances(
         self, key: SyncerKey, syncer: Syncer
     ) -> tuple[Mapping[str, Instance], DesiredInstances]:
-        """Return the instances that a syncer wants now, by pod name and as a whole; compute them once in each
-        check.
-        """
+        """Return what a syncer wants now, by pod name and as a whole; computed once in each check."""
         if key not in self._wanted:
             desired = self._sources.desired(syncer)
             by_pod = {pod_and_namespace_of_id(one.instance_id)[0]: one for one in desired.instances}
@@ -499,9 +493,7 @@ class GateOpener:
             self._executor.submit(self._read_and_record_instances, name, pod_readings)
 
     def _read_and_record_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
-        """Read the instances of gated pods from the registry of this name, and record the answers in the
-        pods' readings.
-        """
+        """Read gated pods' instances from one registry, and record the answers."""
         began = time.monotonic()
         reading = UncachedReading({})
         try:
@@ -523,9 +515,7 @@ class GateOpener:
     def _start_write_of_changed_condition(
         self, pod: Object, step: GateDecision, view: GateView | None
     ) -> None:
-        """Write a pod's gate condition on another thread, if it differs from the present condition; return at
-        once.
-        """
+        """Write a pod's gate condition on another thread if it has changed; return at once."""
         message = step.message
         if step.shown_since is not None and view is not None:
             unix = time.time() - (time.monotonic() - step.shown_since)
@@ -635,9 +625,7 @@ def _makes_newly_up(change: Change) -> bool:
 
 
 def _readings_from_condition(key: SyncerKey, pod: Object, wanted: Instance) -> _PodReadings:
-    """Return the former leader's readings of a waiting pod for a syncer, as the pod's condition records
-    them.
-    """
+    """Return the former leader's readings of a pod for a syncer, as the pod's condition records them."""
     shown = _PodReadings(wanted, 0.0)
     message = str(pod["condition"].get("message") or "")
     before = parse_shown_by(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
@@ -652,9 +640,7 @@ def _readings_from_condition(key: SyncerKey, pod: Object, wanted: Instance) -> _
 
 
 def _has_same_servers_and_time(before: Object, message: str) -> bool:
-    """Return whether a new message names the same servers and, within a second, the same time as the present
-    condition.
-    """
+    """Return whether a message names the condition's servers and, within a second, its time."""
     old, new = parse_shown_by(str(before.get("message") or "")), parse_shown_by(message)
     return old is not None and new is not None and old[0] == new[0] and abs(old[1] - new[1]) <= 1.0
 

@@ -115,9 +115,7 @@ class NextOwnerSearch:
                     yield other, syncer
 
     def _must_wait_for_reads_of(self, other: SyncerKey) -> bool:
-        """Return whether to wait longer for the pods or nodes that a syncer needs; begin the wait if
-        necessary.
-        """
+        """Return whether to wait longer for what a syncer needs; begin the wait if necessary."""
         now = boot_clock_seconds()
         since, asked = self._unread.get(other, (now, now))
         if now - asked > ABANDONED_WAIT_SECONDS:
@@ -128,9 +126,7 @@ class NextOwnerSearch:
     def _instances_selected_by(
         self, syncer: Syncer, instances_by_key: Mapping[InstanceKey, Instance]
     ) -> tuple[Instance, ...]:
-        """Return those of the given-up instances that a syncer selects, unchanged but for their owner: the
-        pods were not read.
-        """
+        """Return the given-up instances that a syncer selects, under its owner: their pods were not read."""
         readable = Advertise.AUTO if syncer.mode is Mode.POD else Advertise.CLUSTER_DNS
         asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=(), advertise=readable))
         selected = keep_registered_ids(asked, instances_by_key.values(), self._cluster.name)

@@ -165,11 +165,7 @@ class SelfRegistrationCheck:
     def _find_removable(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Ask Eureka and the cluster for the instances that may be removed, see :meth:`removable_instances`;
-        remember since when nobody has renewed each.
-
-        :returns: these instances, and why the others stay; empty for no reason.
-        """
+        """Ask Eureka and the cluster for :meth:`removable_instances`; note since when each is not renewed."""
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
         try:
@@ -205,10 +201,7 @@ class SelfRegistrationCheck:
         return free[:MOST_REMOVED_REGISTRATIONS], why
 
     def _read_pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
-        """Return the pods of these names that exist.
-
-        :raises KubernetesError: they cannot be read.
-        """
+        """Return the pods of these names that exist."""
         if not names:
             return []
         with self._fail_fast_if_api_was_silent():
@@ -270,9 +263,7 @@ def _pod_and_node_addresses(pod: Object) -> set[str]:
 
 
 def _addresses_of_unmirrored_slices(slices: Iterable[Object]) -> set[str]:
-    """Return the addresses of endpoints, without those of mirrors, which come from Eureka and prove
-    nothing.
-    """
+    """Return the addresses of endpoints, without mirrors', which come from Eureka and prove nothing."""
     return {
         str(address)
         for one in slices

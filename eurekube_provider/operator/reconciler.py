@@ -145,9 +145,7 @@ class Reconciler:
         )
 
     def _log_unknown_cluster_names(self, situation: SyncerSituation) -> None:
-        """Log, once for each name, that the cluster has instances under a name which no setting lists as one
-        of its former names.
-        """
+        """Log once each name under which this cluster has instances and that no setting lists."""
         for one in (one for there in situation.under_undeclared_cluster_names.values() for one in there):
             name = cluster_name_of_owner(one.owner) or ""
             if name not in self._reported_names:
@@ -343,9 +341,7 @@ class Reconciler:
         return has_news
 
     def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: PlanOutcome) -> set[SyncerKey]:
-        """Return the syncers that a deregistered instance of their application may have kept from
-        registering.
-        """
+        """Return the syncers that a deregistered instance may have kept from registering."""
         names = {
             change.instance.application
             for change in outcome.done

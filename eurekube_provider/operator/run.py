@@ -534,9 +534,7 @@ class _RegistryListener:
 
 
 def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
-    """Read the Lease's annotations into ``memory``; an elected replica reads them again from each Lease it
-    takes.
-    """
+    """Read the Lease's annotations into ``memory``; a replica that takes the Lease reads them again."""
     try:
         memory.load_notes(access.get(LEASES.path(*lease)).get("metadata") or {})
     except KubernetesError as error:
@@ -547,11 +545,7 @@ def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tupl
 
 
 def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
-    """Check once for another operator of this name, as soon as the API answers; return False when asked to
-    stop.
-
-    :raises ConfigurationError: another operator leads by another Lease, or the Leases may not be listed.
-    """
+    """Check once for another operator of this name, once the API answers; False when asked to stop."""
     while True:
         try:
             duplicates.require_no_duplicate()
@@ -572,9 +566,7 @@ def _wait_for_cluster_identity(
     give_up_at: float,
     blind: RenewalsWithoutKubernetes | None,
 ) -> Cluster | None:
-    """Return the cluster's name, UID and domain, after waiting for an API server that is away; None when
-    asked to stop.
-    """
+    """Return the cluster's identity, however late the API server answers; None when asked to stop."""
     answered = threading.Event()
     if blind:
         blind.start_if_api_is_silent(answered)

@@ -61,10 +61,7 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
 
 
 def _check_web_address(text: str) -> str:
-    """Return the text unchanged.
-
-    :raises ConfigurationError: it is no address to listen on.
-    """
+    """Return the text, unless it is no address to listen on."""
     parse_address(text)
     return text
 

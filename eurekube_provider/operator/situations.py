@@ -399,9 +399,7 @@ class SituationReader:
     def _with_other_instances_and_brake(
         self, situation: SyncerSituation, item: Object, registries: Registries
     ) -> SyncerSituation:
-        """Add instances that registries lost, other instances of the same applications, and the brake's
-        history.
-        """
+        """Add what registries lost, other instances of the applications, and the brake's history."""
         key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
         restorable_by_registry = {}
         if state is not SyncerState.COMPLETE:

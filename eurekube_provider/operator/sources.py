@@ -572,9 +572,7 @@ class ClusterCache:
             self._gate_changed(pod)
 
     def _is_node_ready(self, name: str) -> bool:
-        """Return whether a node is ready; True while the nodes are not read, so that no instance leaves in
-        doubt.
-        """
+        """Return whether a node is ready; True while nodes are not read, so that none leaves in doubt."""
         nodes = self._nodes.reflector(None)
         if nodes is None:
             return True

@@ -173,10 +173,7 @@ def make_condition(
 
 @dataclass(frozen=True, slots=True)
 class _PendingStatus:
-    """A report that is still to be written.
-
-    :ivar write_deadline: the latest time for the write, by ``time.monotonic()``.
-    """
+    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``."""
 
     syncer: Mapping[str, Any]
     report: SyncerReport
@@ -185,27 +182,20 @@ class _PendingStatus:
 
 @dataclass(frozen=True, slots=True)
 class _KnownStatus:
-    """The status in the cluster as far as the writer knows: the last that it wrote or read.
-
-    :ivar version: the syncer's resourceVersion with that status.
-    """
+    """The status that the writer wrote or read last, and the syncer's resourceVersion with it."""
 
     version: int
     status: Mapping[str, Any]
 
 
 def _resource_version(item: Mapping[str, Any]) -> int:
-    """Return an object's resourceVersion as a number: a larger one is newer (KEP-5504); 0 where it is no
-    number.
-    """
+    """Return the resourceVersion as a number, of which a larger one is newer (KEP-5504); else 0."""
     version = (item.get("metadata") or {}).get("resourceVersion")
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
-    """Return the values of a status whose changes are written soon, to compare with others: all but counts
-    and wording.
-    """
+    """Return what of a status is written soon when it changes: all but counts and wording."""
     report = wanted.report
     return (
         wanted.syncer["metadata"].get("generation"),
@@ -341,9 +331,7 @@ class StatusWriter:
                 self._limiter.pause_after_write(ended - started)
 
     def _wait_for_next(self) -> SyncerKey | None:
-        """Wait for the next syncer whose status is due; return None once none is left. The caller holds
-        the lock.
-        """
+        """Wait for the next due syncer; return None once none is left. The caller holds the lock."""
         while not self._stopped:
             now = time.monotonic()
             due_since = next(iter(self._counts_due.values()), math.inf)
@@ -368,9 +356,7 @@ class StatusWriter:
         return next(iter(self._wanted), None)
 
     def _put_off(self, key: SyncerKey, now: float) -> bool:
-        """Schedule a syncer's write for later if it was written a moment ago; return False if it may be
-        written now. The caller holds the lock.
-        """
+        """Put a write off if one was a moment ago; return False if not. The caller holds the lock."""
         due_at = self._write_allowed_at(key)
         if due_at <= now:
             return False
@@ -382,9 +368,7 @@ class StatusWriter:
         return _urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
 
     def _write_allowed_at(self, key: SyncerKey) -> float:
-        """Return when the pending status may be written: mere counts wait longer. The caller holds the
-        lock.
-        """
+        """Return when the pending status may be written. The caller holds the lock."""
         return self._limiter.write_allowed_at(key, is_urgent=self._is_urgent(key))
 
     def _write_status(self, key: SyncerKey, wanted: _PendingStatus) -> None:
@@ -427,9 +411,7 @@ class StatusWriter:
 
 
 def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two statuses are equal, but for the time of the last reconcile: that is not worth a
-    write.
-    """
+    """Return whether two statuses differ at most in the last reconcile's time, which is no news."""
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 

@@ -195,11 +195,7 @@ class UnservedSyncerSearch:
                 )
 
     def _log_misspelt_namespaces(self, known: Collection[str]) -> None:
-        """Log once each watched namespace without syncers, if an unwatched namespace of a similar name has
-        some.
-
-        :param known: the namespaces that have syncers.
-        """
+        """Log once each watched namespace that is not among ``known``, if a similar name there is."""
         others = set(known).difference(self._namespaces)
         for namespace in self._namespaces if others else ():
             near = difflib.get_close_matches(namespace, others, n=1)

@@ -142,9 +142,7 @@ class _ReferenceFields:
 
 
 def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
-    """Return whether ``kept`` still equals an endpoint of the same address, without trimming the endpoint
-    again.
-    """
+    """Return whether ``kept`` still equals an endpoint of the same address."""
     target, known = endpoint.get("targetRef"), kept.get("targetRef")
     if not target or not known:
         is_same = not target and not known

@@ -196,9 +196,7 @@ class StackRefreshEntry:
         return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
 
     def _broken_source_sentence(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
-        """Return why the present endpoints, compared with those of the last run, look like a broken
-        source.
-        """
+        """Return why the endpoints, compared with the last run's, look like a broken source."""
         if (
             self.last_run_endpoints is None
         ):  # another process began it: how many there were is all that is known

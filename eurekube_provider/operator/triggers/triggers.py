@@ -266,18 +266,14 @@ class StackRefreshController:
         return self._target_interval_ends_at(entry) if may_begin else None
 
     def _target_interval_ends_at(self, entry: StackRefreshEntry) -> float:
-        """Return when the shortest interval of an entry's target is over, whichever StackRefresh ran it
-        last.
-        """
+        """Return when the shortest interval of an entry's target is over, whoever ran it last."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
             return -math.inf
         return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
     def _call_or_retry_later(self, key: RefreshKey, do: Callable[[], None]) -> None:
-        """Call a function for one StackRefresh; if it fails, log the error, and retry later without delaying
-        the other StackRefreshes.
-        """
+        """Call a function for one StackRefresh; if it fails, log it, and retry without delaying others."""
         self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
         try:
             do()
@@ -359,9 +355,7 @@ class StackRefreshController:
     def _begin_run(
         self, key: RefreshKey, entry: StackRefreshEntry, refresh: StackRefresh, due: DueRun
     ) -> None:
-        """Write to the status that a run begins, then begin it: if this process dies, the next leader
-        finds it there.
-        """
+        """Begin a run after its status says so: if this process dies, the next leader finds it there."""
         wanted_digest, addresses, endpoints = due
         before = entry.state
         entry.state = before.as_running(refresh, datetime.now(UTC))

@@ -174,9 +174,7 @@ def _add_counts_to_row(operator: RunningOperator, item: Object, row: JsonObject)
 
 
 def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """Return the comparison of one syncer, as in `eurekube status`, by this replica's last reconcile or else
-    by the syncer's status.
-    """
+    """Return a syncer's comparison by this replica's last reconcile, or else by its status."""
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)

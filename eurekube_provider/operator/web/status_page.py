@@ -46,9 +46,7 @@ PAGE_SECURITY_POLICY = (
 
 
 def _bar_width_percent(count: int, whole: int) -> int:
-    """Return a bar's width in percent of ``whole``; any count above 0 is at least 3 wide, so that it can
-    be seen.
-    """
+    """Return a bar's width in percent; any count above 0 is at least 3 wide, so that it can be seen."""
     return 0 if count <= 0 or whole <= 0 else max(3, round(100 * count / whole))
 
 
