@@ -45,7 +45,6 @@ from eurekube_provider.operator.dry_run import (
 )
 from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.leader_tasks import OperatorTasks
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, find_lease_namespace
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue
@@ -361,7 +360,7 @@ def _assemble_parts(
     def run_until_stopped() -> None:
         drain_check.start()
         on_leader_known = blind.stop if blind else lambda: None
-        leadership.run_tasks(OperatorTasks(controller, sources, triggers, mirrors), stop, on_leader_known)
+        leadership.run_tasks(_OperatorTasks(controller, sources, triggers, mirrors), stop, on_leader_known)
 
     def write_remaining(of: StatusWriter | EventRecorder) -> None:
         of.stop(longest_final_write_seconds(run_report, stop))
@@ -503,6 +502,48 @@ def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Ev
         if run_report and run_report.is_once and not stop.is_set()
         else LONGEST_STOP_DELAY_SECONDS
     )
+
+
+class _OperatorTasks:
+    """The tasks of this operator's replica while it leads: syncers, mirrors, and the stacks' triggers."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        sources: ClusterCache,
+        triggers: StackRefreshController | None,
+        mirrors: MirrorController | None,
+    ) -> None:
+        self.start_renewals = controller.start_renewals
+        self._mirrors = mirrors
+        self._controller = controller
+        self._sources = sources
+        self._triggers = triggers
+
+    def is_cluster_copy_current(self) -> bool:
+        """Return whether this replica's copy of the cluster is current, so that it may act on the copy."""
+        return self._sources.is_current
+
+    def pause_and_check_idle(self) -> bool:
+        """Begin no change until :meth:`lead`; return True once all changes that were begun have ended."""
+        have_ended = self._mirrors.pause_and_check_idle() if self._mirrors else True
+        return self._controller.pause_and_check_idle() and have_ended
+
+    def lead(self) -> None:
+        """Start to reconcile syncers and mirrors, and to run the stacks' triggers."""
+        self._controller.lead()
+        if self._mirrors:
+            self._mirrors.lead()
+        if self._triggers:
+            self._triggers.lead()
+
+    def stand_by(self) -> None:
+        """Stop all tasks of the leader, and only watch."""
+        self._controller.stand_by()
+        if self._triggers:
+            self._triggers.stand_by()
+        if self._mirrors:
+            self._mirrors.stand_by()
 
 
 class _RegistryListener:

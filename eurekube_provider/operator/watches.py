@@ -352,7 +352,3 @@ class TerminatingEndpoints:
             or len(self._at) > MOST_TERMINATING_REMEMBERED
         ):
             del self._at[oldest]
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._at)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import (
@@ -33,7 +34,8 @@ from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState, format_timestamp
+from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.application_view import application_view
 from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -285,6 +287,46 @@ def _eureka_row_findings(row: JsonObject) -> list[StatusFinding]:
         endangered=[one["url"] for one in servers if one["selfPreservation"]],
         share_warning=row["warning"],
     )
+
+
+def refresh_row_dicts(triggers: StackRefreshController) -> list[JsonObject]:
+    """Return a row for each StackRefresh, those that are not ready first.
+
+    The leader's rows show its own state; another replica's rows show the objects' statuses, without the next
+    run, which only the leader knows.
+    """
+    states, due = triggers.states(), triggers.next_run_times()
+    found = []
+    for item in triggers.reflectors.objects():
+        key = key_of(item)
+        found.append(
+            _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
+        )
+    return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
+
+
+def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None) -> JsonObject:
+    metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run or {}
+    begun = state.last_run_began_at
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "application": str((spec.get("selector") or {}).get("app") or "").upper(),
+        "action": str(spec.get("action", "")),
+        "target": str(spec.get("target", "")),
+        "paused": bool(spec.get("paused")),
+        "ready": state.is_ready,
+        "reason": state.ready.reason,
+        "message": state.ready.text,
+        "synced": state.is_synced,
+        "syncReason": state.synced.reason,
+        "syncMessage": state.synced.text,
+        "addresses": state.address_count,
+        "failures": state.consecutive_failures,
+        "outcome": str(run.get("outcome") or ""),
+        "lastRunAt": None if begun is None else format_timestamp(begun),
+        "nextRunAt": None if due is None else format_timestamp(datetime.fromtimestamp(due, UTC)),
+    }
 
 
 def _refresh_findings(rows: Iterable[JsonObject]) -> list[StatusFinding]:

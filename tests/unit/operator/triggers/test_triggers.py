@@ -20,11 +20,11 @@ from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
-from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
 from eurekube_provider.operator.triggers.targets import AutomationStack, Target
 from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 from eurekube_provider.operator.triggers.trigger_state import format_duration, format_timestamp
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
+from eurekube_provider.operator.web.overview import refresh_row_dicts
 from lab.waiting import wait_until
 
 Object = dict[str, Any]

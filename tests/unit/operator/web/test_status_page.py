@@ -35,8 +35,8 @@ from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,
     html_without_data,
     status_page_html,
+    timeline_entries,
 )
-from eurekube_provider.operator.web.timeline import timeline_entries
 from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
