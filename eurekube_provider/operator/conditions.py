@@ -125,9 +125,8 @@ class ConditionInput:
     @property
     def summary(self) -> str:
         """Sentence that counts the desired instances, for a syncer without a fault."""
-        waits = (
-            f", {self.desired_count - self.up_count} not ready" if self.up_count < self.desired_count else ""
-        )
+        down = self.desired_count - self.up_count
+        waits = f", {down} not ready" if down > 0 else ""
         return f"{format_count(self.desired_count)} of {self.application} in Eureka{waits}"
 
     @property

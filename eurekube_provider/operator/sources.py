@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
@@ -140,20 +141,19 @@ class ClusterCache:
         self.services = new_group(SERVICES, trim_service, self._service_changed)
         self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS)
 
-        def new_node_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
+        self._nodes = OnDemandWatches(
+            partial(Reflector, access, NODES, trim_node, self._node_changed), self._report_nodes_changed
+        )
 
         def new_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(
                 access.with_metadata_only(), PODS, trim_pod_to_labels, self._pod_changed, scope, on_synced
             )
 
-        def new_host_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access, PODS, trim_pod_to_host_ports, self._host_ports_changed, scope, on_synced)
-
-        self._nodes = OnDemandWatches(new_node_reflector, self._report_nodes_changed)
         self._pods = OnDemandWatches(new_pod_reflector, concerned)
-        self._pods_on_hosts = OnDemandWatches(new_host_pod_reflector, concerned)
+        self._pods_on_hosts = OnDemandWatches(
+            partial(Reflector, access, PODS, trim_pod_to_host_ports, self._host_ports_changed), concerned
+        )
         self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}

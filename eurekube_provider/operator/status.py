@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -436,14 +436,14 @@ class StatusPublisher:
 
         :param seconds: how long it took.
         """
-        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
+        done = Counter(change.action for change in outcome.done)
         if outcome.done:
             _log.info(
                 "updated Eureka for a syncer",
                 extra={
                     "syncer": "/".join(key_of(syncer)),
                     "application": report.application,
-                    **{str(action): count for action, count in done.items() if count},
+                    **{str(action): done[action] for action in Action if done[action]},
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
@@ -476,9 +476,8 @@ class StatusPublisher:
     def publish_deletion(self, syncer: Mapping[str, Any], ended: SyncerDeletion) -> None:
         """Queue the Events on the end of a deleted syncer."""
         if ended.deregistered_count:
-            taken_out = ended.deregistered_count
             self._events.record_instance_count(
-                syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka"
+                syncer, SyncerEvent.DEREGISTERED, ended.deregistered_count, "taken out of Eureka"
             )
         if ended.left_behind_note:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)

@@ -101,7 +101,7 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
         if kept is None or not _equals_trimmed(endpoint, kept):
-            kept = _trim_endpoint(endpoint)
+            kept = _EndpointFields(endpoint).__dict__
         endpoints.append(kept)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
     if is_managed_by_kubernetes(endpoint_slice):
@@ -112,10 +112,6 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
     }
-
-
-def _trim_endpoint(endpoint: Object) -> Object:
-    return _EndpointFields(endpoint).__dict__
 
 
 class _EndpointFields:
