@@ -195,15 +195,12 @@ class DrainCheck:
             return None
 
     def _finding_of_pod(self, key: SyncerKey, pod: PodNameAndAddress, syncer: Syncer) -> PodDrainFinding:
-        """Return the finding on a pod, which is read once: its spec cannot change."""
+        """Return the finding on a pod, which is read once, since its spec cannot change."""
         with self._condition:
-            known = self._known.get(key, {}).get(pod)
-        return known or self._read_and_judge_pod(syncer.selector.namespace, pod[0])
-
-    def _read_and_judge_pod(self, namespace: str, name: str) -> PodDrainFinding:
-        """Read a pod and judge it; a pod that does not exist has no problem."""
+            if known := self._known.get(key, {}).get(pod):
+                return known
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
-        found = list_objects_by_name(self._access, PODS, name, namespace)
+        found = list_objects_by_name(self._access, PODS, pod[0], syncer.selector.namespace)
         with self._condition:
             self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_POD_READS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()

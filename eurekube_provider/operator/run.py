@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -113,23 +112,18 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
             web.stop()
 
 
-class StartMoment(Enum):
-    """The moment at which a part is started."""
-
-    AT_ONCE = "before anything was read"
-    ONCE_READ = "once the cluster's objects and the registries were read"
-
-
 @dataclass(frozen=True, slots=True)
 class OperatorPart:
     """One part of the operator, a row of the table of parts.
 
-    :ivar stop: called in the order of :data:`PART_NAMES_IN_STOP_ORDER`, even if :attr:`start` was not called.
+    :ivar start: called before anything was read.
+    :ivar start_once_read: called once the cluster's objects and the registries were read.
+    :ivar stop: called in the order of :data:`PART_NAMES_IN_STOP_ORDER`, even if no start was.
     """
 
     name: str
-    start_moment: StartMoment
     start: Callable[[], object] = lambda: None
+    start_once_read: Callable[[], object] = lambda: None
     stop: Callable[[], object] = lambda: None
 
 
@@ -173,9 +167,11 @@ class _OperatorParts:
     def run(self, stop: threading.Event, give_up_at: float) -> None:
         """Start all parts, work, and stop all parts."""
         try:
-            self._start_parts(StartMoment.AT_ONCE)
+            for part in self.parts_in_start_order:
+                part.start()
             if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
-                self._start_parts(StartMoment.ONCE_READ)
+                for part in self.parts_in_start_order:
+                    part.start_once_read()
                 freeze_objects_and_collect_rarely()
                 sys.setswitchinterval(THREAD_SWITCH_SECONDS)
                 _log.info(
@@ -192,11 +188,6 @@ class _OperatorParts:
                 self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)
             ):
                 part.stop()
-
-    def _start_parts(self, when: StartMoment) -> None:
-        for part in self.parts_in_start_order:
-            if part.start_moment is when:
-                part.start()
 
     def _raise_if_misconfigured_or_duplicate(self) -> None:
         for one in self.registries.values():
@@ -313,7 +304,17 @@ def _assemble_parts(
         memory.previous_cluster_names,
         gates,
     )
-    triggers = _create_triggers(settings, cluster, access, events, sources) if run_report is None else None
+    triggers = None
+    if run_report is None:
+        triggers = StackRefreshController(
+            settings,
+            cluster.name,
+            access,
+            events,
+            sources.select_services,
+            seen_terminating=sources.was_pod_seen_terminating,
+        )
+        sources.follow_services(triggers.service_changed)
     mirrors = _create_mirrors(settings, cluster, access, events, sources, registries, run_report)
     unserved = None
     if settings.watch_namespaces and run_report is None:
@@ -368,26 +369,33 @@ def _assemble_parts(
     def reconcile_once(run_report: RunReport) -> None:
         if not leadership.wait_for_lease(stop, settings.lease_duration_seconds + LONGEST_READ_WAIT_SECONDS):
             return
-        _reconcile_once(run_report, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
+        deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_finalizer_removal(one))
+        controller.start_renewals()
+        controller.lead()
+        mirror_keys = mirrors.reconcile_all_once(stop, give_up_at) if mirrors else []
+        while not controller.is_idle and not stop.wait(0.02):
+            leadership.require_lease()
+        keys = {*sources.syncer_keys(), *deleted}
+        owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
+        run_report.print(owners, deleted, mirror_keys)
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             write_remaining(one)
 
-    at_once, once_read = StartMoment.AT_ONCE, StartMoment.ONCE_READ
     rows = (
-        OperatorPart("events", at_once, events.start, lambda: write_remaining(events)),
-        OperatorPart("statuses", at_once, statuses.start, lambda: write_remaining(statuses)),
-        OperatorPart("sources", at_once, sources.start, sources.stop),
-        OperatorPart("duplicates", at_once, duplicates.start, duplicates.stop) if duplicates else None,
-        OperatorPart("registries", at_once, start_registries, stop_registries),
-        OperatorPart("routes", at_once, lambda: routes.show_operator(operator), routes.show_stopping),
-        OperatorPart("leadership", at_once, stop=leadership.forbid_changes),
-        OperatorPart("Lease", at_once, stop=leadership.release_lease),
-        OperatorPart("gates", once_read, gates.start, gates.stop) if gates else None,
-        OperatorPart("controller", once_read, controller.start, controller.stop),
-        OperatorPart("triggers", once_read, triggers.start, triggers.close) if triggers else None,
-        OperatorPart("stack runs", once_read, stop=triggers.join) if triggers else None,
-        OperatorPart("unserved", once_read, unserved.start, unserved.stop) if unserved else None,
-        OperatorPart("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
+        OperatorPart("events", events.start, stop=lambda: write_remaining(events)),
+        OperatorPart("statuses", statuses.start, stop=lambda: write_remaining(statuses)),
+        OperatorPart("sources", sources.start, stop=sources.stop),
+        OperatorPart("duplicates", duplicates.start, stop=duplicates.stop) if duplicates else None,
+        OperatorPart("registries", start_registries, stop=stop_registries),
+        OperatorPart("routes", lambda: routes.show_operator(operator), stop=routes.show_stopping),
+        OperatorPart("leadership", stop=leadership.forbid_changes),
+        OperatorPart("Lease", stop=leadership.release_lease),
+        OperatorPart("gates", start_once_read=gates.start, stop=gates.stop) if gates else None,
+        OperatorPart("controller", start_once_read=controller.start, stop=controller.stop),
+        OperatorPart("triggers", start_once_read=triggers.start, stop=triggers.close) if triggers else None,
+        OperatorPart("stack runs", stop=triggers.join) if triggers else None,
+        OperatorPart("unserved", start_once_read=unserved.start, stop=unserved.stop) if unserved else None,
+        OperatorPart("mirrors", start_once_read=mirrors.start, stop=mirrors.stop) if mirrors else None,
     )
     main_task: Callable[[], None] = run_until_stopped
     if run_report and run_report.is_once:
@@ -424,22 +432,6 @@ def _create_registries(
     return registries
 
 
-def _create_triggers(
-    settings: Settings, cluster: Cluster, access: KubeAccess, events: EventRecorder, sources: ClusterCache
-) -> StackRefreshController:
-    """Return the triggers of stacks, which follow the watched Services."""
-    triggers = StackRefreshController(
-        settings,
-        cluster.name,
-        access,
-        events,
-        sources.select_services,
-        seen_terminating=sources.was_pod_seen_terminating,
-    )
-    sources.follow_services(triggers.service_changed)
-    return triggers
-
-
 def _record_refusal_event(events: EventRecorder, service: Object, why: Problem) -> None:
     """Record an Event on a Service that is refused."""
     events.record(
@@ -468,31 +460,6 @@ def _create_mirrors(
     note = run_report.record_mirror if run_report else lambda *_: None
     is_dry = run_report is not None and run_report.is_dry
     return MirrorController(settings, cluster, access, events, sources, mirrored, note, is_dry=is_dry)
-
-
-def _reconcile_once(
-    run_report: RunReport,
-    cluster: Cluster,
-    sources: ClusterCache,
-    controller: Controller,
-    mirrors: MirrorController | None,
-    leadership: Leadership,
-    stop: threading.Event,
-    give_up_at: float,
-) -> None:
-    """Reconcile everything once and print the plans.
-
-    :raises EurekubeError: the Lease was lost meanwhile.
-    """
-    deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_finalizer_removal(one))
-    controller.start_renewals()
-    controller.lead()
-    mirror_keys = mirrors.reconcile_all_once(stop, give_up_at) if mirrors else []
-    while not controller.is_idle and not stop.wait(0.02):
-        leadership.require_lease()
-    keys = {*sources.syncer_keys(), *deleted}
-    owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
-    run_report.print(owners, deleted, mirror_keys)
 
 
 def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Event) -> float:

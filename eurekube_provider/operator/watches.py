@@ -336,15 +336,12 @@ class TerminatingEndpoints:
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
                     self._at[name] = now  # the last, so that the oldest is the first
-                    self._forget_expired_and_surplus(now)
+                    while (
+                        now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
+                        or len(self._at) > MOST_TERMINATING_REMEMBERED
+                    ):
+                        del self._at[oldest]
 
     def __contains__(self, name: EndpointKey) -> bool:
         with self._lock:
             return name in self._at
-
-    def _forget_expired_and_surplus(self, now: float) -> None:
-        while (
-            now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
-            or len(self._at) > MOST_TERMINATING_REMEMBERED
-        ):
-            del self._at[oldest]
