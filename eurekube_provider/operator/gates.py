@@ -459,15 +459,13 @@ class GateOpener:
             shown = self._shown.get(reading_key)
             if shown is None or shown.last_reading_began_at is None:
                 return replace(view, state=None)
-            is_silent = shown.silent_since is not None
-            is_silent = (
-                is_silent and time.monotonic() - (shown.silent_since or 0.0) >= LONGEST_SILENCE_SECONDS
-            )
-            is_lasting = isinstance(condition, Failing) and condition.lasts
-            is_lasting |= isinstance(condition, NeverRead) and is_silent
+            now = time.monotonic()
+            silent_seconds = 0.0 if shown.silent_since is None else now - shown.silent_since
+            is_away = isinstance(condition, Failing) and condition.lasts
+            is_away |= isinstance(condition, NeverRead) and silent_seconds >= LONGEST_SILENCE_SECONDS
             return replace(
                 view,
-                is_eureka_away=is_lasting,
+                is_eureka_away=is_away,
                 shown_since=shown.shown_since_of_last_answers,
                 silent_since=shown.silent_since_by_server,
                 read_at=shown.last_reading_began_at,

@@ -488,7 +488,7 @@ class ClusterCache:
         return [
             key_of(syncer)
             for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp") or connection_name(syncer) == eureka
+            if is_being_deleted(syncer) or connection_name(syncer) == eureka
         ]
 
     def estimate_wanted_by_eureka(self) -> Counter[str]:
@@ -497,7 +497,7 @@ class ClusterCache:
         """
         counts: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else self.parse_spec_or_none(item)
+            syncer = None if is_being_deleted(item) else self.parse_spec_or_none(item)
             if syncer is not None:
                 services, slices = self._index.services_and_slices(syncer.selector)
                 is_pod = syncer.mode is Mode.POD

@@ -48,6 +48,7 @@ from eurekube_provider.operator.progress import (
     progress_conditions,
 )
 from eurekube_provider.operator.reports import SyncerDeletion
+from eurekube_provider.runtime.clock import format_utc_time
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = format_utc_time(now.timestamp())
     conditions: list[Mapping[str, Any]] = [
         make_condition(syncer, SyncerCondition.READY, report.ready, stamp, holds=report.is_ready),
         make_condition(syncer, SyncerCondition.SYNCED, report.synced, stamp, holds=report.is_synced),

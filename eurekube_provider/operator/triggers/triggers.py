@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.stack_refresh import StackRefresh
-from eurekube_provider.core.syncer import selector_of
+from eurekube_provider.core.syncer import is_being_deleted, selector_of
 from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
@@ -303,7 +303,7 @@ class StackRefreshController:
     def _update_entry(self, key: RefreshKey, at: float) -> None:
         """Update the entry of a StackRefresh after a change of the StackRefresh or of its Services."""
         item, entry = self.reflectors.get(*key), self._entries.get(key)
-        if item is None or item["metadata"].get("deletionTimestamp"):
+        if item is None or is_being_deleted(item):
             with self._condition:
                 self._entries.pop(key, None)
                 self._history.pop(key, None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import (
@@ -34,7 +33,7 @@ from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.trigger_state import StackRefreshState, format_timestamp
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.application_view import application_view
 from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
@@ -324,8 +323,8 @@ def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None)
         "addresses": state.address_count,
         "failures": state.consecutive_failures,
         "outcome": str(run.get("outcome") or ""),
-        "lastRunAt": None if begun is None else format_timestamp(begun),
-        "nextRunAt": None if due is None else format_timestamp(datetime.fromtimestamp(due, UTC)),
+        "lastRunAt": None if begun is None else format_utc_time(begun.timestamp()),
+        "nextRunAt": None if due is None else format_utc_time(due),
     }
 
 

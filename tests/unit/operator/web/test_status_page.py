@@ -26,7 +26,6 @@ from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.operator.history import MOST_KEPT_DIFFERENCES, MOST_RECENT_CHANGES
 from eurekube_provider.operator.triggers.trigger_state import (
     StackRefreshState,
-    format_timestamp,
     stack_refresh_status_patch,
 )
 from eurekube_provider.operator.web.overview import JsonObject, build_status_document
@@ -37,6 +36,7 @@ from eurekube_provider.operator.web.status_page import (
     status_page_html,
     timeline_entries,
 )
+from eurekube_provider.runtime.clock import format_utc_time
 from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 def run_status(reason: str, **more: Any) -> dict[str, Any]:
     """Return the status of a StackRefresh whose last run, ten minutes ago, failed for this reason."""
-    begun = format_timestamp(datetime.now(UTC) - timedelta(minutes=10))
+    begun = format_utc_time((datetime.now(UTC) - timedelta(minutes=10)).timestamp())
     condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
     return {
         "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
@@ -331,7 +331,7 @@ def test_a_next_run_says_in_what_time() -> None:
     now = datetime.fromisoformat(data["now"])
     for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
         (row,) = data["stackRefreshes"]
-        row["nextRunAt"] = format_timestamp(now + timedelta(seconds=seconds))
+        row["nextRunAt"] = format_utc_time((now + timedelta(seconds=seconds)).timestamp())
         assert expected in Page(status_page_html(data)).words
 
 
