@@ -96,9 +96,7 @@ class RenewalsWithoutKubernetes:
         )
 
     def stop(self) -> None:
-        """Stop these renewals, since this process renews by its own copy of the cluster, or another replica
-        leads.
-        """
+        """Stop these renewals: this process leads with its own copy of the cluster, or another one leads."""
         with self._lock:
             was_stopped = self._stopped.is_set()
             self._stopped.set()

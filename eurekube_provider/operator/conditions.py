@@ -116,9 +116,7 @@ class ConditionInput:
 
     @property
     def up_count(self) -> int:
-        """Number of the syncer's instances that are UP, of its application; of all applications where its
-        application is not known.
-        """
+        """Number of instances of the syncer's application, or of all where it is not known, that are UP."""
         known = (one for one in self.eureka_instances if self.application in ("", one.application))
         return sum(one.status is Status.UP for one in known)
 
@@ -363,9 +361,7 @@ def problem_of(error: EurekubeError) -> Problem:
 
 
 def describe_instances(instances: Collection[Instance]) -> str:
-    """Return a sentence that counts the instances of each application, such as ``Eureka holds 2 instances
-    of RATING (1 UP)``.
-    """
+    """Return a sentence such as ``Eureka holds 2 instances of RATING (1 UP)``."""
     by_application: dict[str, list[Instance]] = {}
     for one in instances:
         by_application.setdefault(one.application, []).append(one)

@@ -71,9 +71,7 @@ REFUSED_SPEC_RETRY_SECONDS = 60.0
 """Seconds before a spec that the API server refused is sent again."""
 
 RETRY_SECONDS = 10.0
-"""Seconds before a request that failed otherwise than by a refused spec is repeated; the operator serves the
-present syncer meanwhile.
-"""
+"""Seconds until a request is repeated that failed otherwise than by a refused spec."""
 
 WRITE_TIMEOUT_SECONDS = 5.0
 """The time-out of a write in seconds, which is short since a worker of a registry waits for the answer."""
@@ -137,9 +135,7 @@ class DerivedSyncerController:
             self._writes_paused_until.clear()
 
     def is_service_refused(self, key: SyncerKey) -> bool:
-        """Return True if the Service of a derived syncer is refused: the operator registers nothing new for
-        it.
-        """
+        """Return True if a derived syncer's Service is refused: nothing new is registered for it."""
         with self._lock:
             refusal = self._refused.get(key)
         return refusal is not None and refusal.problem.reason == Reason.SERVICE_REFUSED

@@ -1,6 +1,4 @@
-"""The plans and results of each syncer and mirror, recorded for the output of ``--once`` and
-``--dry-run``.
-"""
+"""The plans and results of syncers and mirrors, recorded for the output of ``--once`` and ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ lists: other replicas may just have changed something.
 """
 
 LONGEST_FINAL_WRITE_SECONDS_OF_ONCE = 60.0
-"""Most seconds that ``--once`` waits at its end until its statuses and Events are written: nobody writes them
-later.
-"""
+"""Most seconds that ``--once`` waits at its end for its statuses and Events: nobody writes them later."""
 
 _FAILURE_REASONS = frozenset(
     {
@@ -319,9 +315,7 @@ class RecordingRegistry:
         self.stand_by: Callable[[], None] = _do_nothing if run_report.is_dry else registry.stand_by
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
-        """Read each instance, also the listed ones while the lists may be old: a printed plan must start from
-        the present state.
-        """
+        """Read each instance, also listed ones while lists may be old: a plan starts from what is there."""
         is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
         if is_doubted or not include_known:
             self._registry.refresh(keys, include_known=is_doubted)
@@ -345,9 +339,7 @@ class RecordingStatusWriter(StatusWriter):
         self._run_report = run_report
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
-        """Record a syncer's report in the run report, then write its status (a dry run's access sends no
-        write).
-        """
+        """Record a syncer's report, then write its status, which a dry run's access does not send."""
         self._run_report.record_report(key_of(syncer), report)
         super().queue_report(syncer, report)
 

@@ -100,9 +100,7 @@ class EndedPodSearch:
     def instances_lost_by_registry_to_restore(
         self, key: SyncerKey, registry: Registry, owner: str
     ) -> list[Instance]:
-        """Return the instances of a syncer that a registry lost and whose endpoints are ready, as they were
-        registered.
-        """
+        """Return the instances that a registry lost and whose endpoints are ready, as they were there."""
         forgotten = registry.instances_lost_by_registry(owner)
         lost = [one for one in forgotten if not self._sources.was_instance_seen_terminating(one.instance_id)]
         if not lost:

@@ -151,9 +151,7 @@ class _PodReadings:
 
     @property
     def shown_since_of_last_answers(self) -> dict[str, float | None]:
-        """Time since which a server has shown the instance, by server that answered the last reading; None
-        for a server that does not show the instance.
-        """
+        """Since when each server that answered last has shown the instance; None where it does not."""
         return {
             server: self.shown_since.get(server) if is_shown else None
             for server, is_shown in self.last_answers.items()
@@ -284,9 +282,7 @@ class GateOpener:
                     _log.exception("failed to check readiness gates, leaving them as they are and retrying")
 
     def update_gates_of_waiting_pods(self) -> None:
-        """Decide once about the gate of each waiting pod, write the conditions, and start the due
-        readings.
-        """
+        """Decide once about each waiting pod's gate, write the conditions, and start the due readings."""
         if not self._sources.is_synced_or_forbidden:
             return
         self._wanted = {}

@@ -91,9 +91,7 @@ class ServiceIndex:
         self._slices: Indexer[Object] = Indexer(_index_keys_of_slice)
 
     def update_service(self, old: Object | None, new: Object | None) -> None:
-        """Update the index for a Service that was added (``old`` is None), changed, or deleted (``new`` is
-        None).
-        """
+        """Update the index for a Service; ``old`` is None for a new one, ``new`` for a deleted one."""
         if subject := new or old:
             self._services.put(key_of(subject), new)
 

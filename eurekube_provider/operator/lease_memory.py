@@ -1,6 +1,4 @@
-"""The notes that an operator keeps in its Lease: the cluster's names, the namespaces that it watched, and the
-state of its Eureka servers.
-"""
+"""The notes in an operator's Lease: the cluster's names, the watched namespaces, the Eureka servers."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class LeaseMemory:
             self._notes = notes
 
     def add_notes(self, metadata: Object) -> Object:
-        """Replace the copy by the notes in a Lease's metadata; return the metadata with this operator's notes
-        added, for the holder to write.
-        """
+        """Load the notes of a Lease's metadata; return it with this operator's notes, to be written."""
         self.load_notes(metadata)
         with self._lock:
             notes = self._notes

@@ -128,9 +128,7 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
 
 
 def help_of(option: Option) -> str:
-    """Return an option's help text with its default and variable, and with each ``%`` doubled for
-    argparse.
-    """
+    """Return an option's help with its default and variable; each ``%`` is doubled for argparse."""
     default = f" [{option.default_in_help}]" if option.default_in_help else ""
     also = f"; {environment_variable_name(option.name)}" if option.has_environment_variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")

@@ -22,9 +22,7 @@ _MOST_NAMED_OWNERS = 3
 
 
 class Permissions:
-    """The rules for names, selectors and Eurekas that a syncer may use: by the operator's configuration, and
-    by the first user of a name.
-    """
+    """Rules for a syncer's names, selectors and Eureka: by the configuration, and by a name's first user."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, registries: Registries, sources: ClusterCache

@@ -316,17 +316,13 @@ class Settings:
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
-        """Return whether syncers of a namespace may select Services of another one; their own is always
-        allowed.
-        """
+        """Return whether syncers of a namespace may select Services of another one; of their own they may."""
         return syncer_namespace == service_namespace or _is_pair_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
-        """Return whether syncers of a namespace may publish under a name, in any case, that is not their
-        Service's.
-        """
+        """Return whether a namespace's syncers may publish under a name, in any case, not their Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _is_pair_allowed(names, syncer_namespace, name.lower())
 

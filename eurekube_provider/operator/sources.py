@@ -256,9 +256,7 @@ class ClusterCache:
         return frozenset(self._applications.find((application,)))
 
     def syncers_claiming_name(self, name: str) -> list[Object]:
-        """Return the syncers that have had instances under a lower-case name, and keep the name while they
-        exist.
-        """
+        """Return the syncers that keep a lower-case name, since they have had instances under it."""
         keys = self._claims.find((name,))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
@@ -458,9 +456,7 @@ class ClusterCache:
         return self.was_pod_seen_terminating(*pod_and_namespace_of_id(instance_id))
 
     def was_pod_seen_terminating(self, pod: str, namespace: str) -> bool:
-        """Return whether the endpoint of this pod (or address) was lately seen terminating, and has not
-        come back since.
-        """
+        """Return whether a pod's (or address's) endpoint was lately seen terminating, and is not back."""
         return (namespace, pod) in self._terminating
 
     def select_services(self, selector: Selector) -> tuple[list[Object], list[Object]]:
@@ -492,9 +488,7 @@ class ClusterCache:
         ]
 
     def estimate_wanted_by_eureka(self) -> Counter[str]:
-        """Return about how many instances the syncers want at each connection, counting Services or
-        endpoints.
-        """
+        """Return about how many instances are wanted at each connection, counting Services or endpoints."""
         counts: Counter[str] = Counter()
         for item in self.syncers.objects():
             syncer = None if is_being_deleted(item) else self.parse_spec_or_none(item)

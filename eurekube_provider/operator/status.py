@@ -421,9 +421,7 @@ _REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerC
 
 
 class StatusPublisher:
-    """The writer of a reconcile's result to the syncer's status and Events; workers may share it, each with a
-    syncer of its own.
-    """
+    """The writer of results to statuses and Events; workers may share it, each with its own syncer."""
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events

@@ -186,9 +186,7 @@ def trim_pod_to_labels(pod: Object, _before: Object | None = None) -> Object:
 
 
 def trim_pod_to_host_ports(pod: Object, _before: Object | None = None) -> Object:
-    """Return the part of a pod that the mapping reads for host ports: its node's address and its host
-    ports.
-    """
+    """Return the part of a pod that the mapping reads for host ports: its node's address, its host ports."""
     return {"metadata": _named_metadata(pod), "on_host": PodOnHost.of(pod)}
 
 
@@ -196,9 +194,7 @@ WatchScope = str | None
 """A namespace, or None for the whole cluster."""
 
 MakeReflector = Callable[[WatchScope, Callable[[], None]], Reflector]
-"""Function that makes the reflector of a scope, which calls the second argument when its first list is
-complete.
-"""
+"""Function that makes a scope's reflector, which calls the second argument after its first list."""
 
 
 class OnDemandWatches(ReflectorGroup):
@@ -269,9 +265,7 @@ MOST_CACHED_ENDPOINTS = 5000
 
 
 class MappingCaches:
-    """Caches of the syncers' mapped slices, kept where they are worth their memory; threads may share
-    them.
-    """
+    """Caches of syncers' mapped slices, kept where worth their memory; threads may share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -318,9 +312,7 @@ EndpointKey = tuple[str, str]
 
 
 class TerminatingEndpoints:
-    """Endpoints that were lately seen terminating and have not come back since; any number of threads may
-    share them.
-    """
+    """Endpoints that were lately seen terminating and have not come back; threads may share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

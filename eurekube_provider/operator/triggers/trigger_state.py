@@ -192,9 +192,7 @@ class StackRefreshState:
         return self._as_unsynced(Problem(RefreshReason.PENDING, message))
 
     def as_braked(self, why: str) -> StackRefreshState:
-        """Return the state of a StackRefresh whose due run is held back, since the endpoints look like a
-        broken source.
-        """
+        """Return the state of a StackRefresh whose due run is held back, since the source looks broken."""
         reason = RefreshCondition.BRAKED
         return self._as_unsynced(Problem(reason, why, REFRESH_REMEDIES[reason]))
 

@@ -133,9 +133,7 @@ class StackRefreshController:
         self._wake_thread()
 
     def stand_by(self) -> None:
-        """Begin no more runs, since another replica leads; present runs go on, and their end is not
-        recorded.
-        """
+        """Begin no more runs: another replica leads. Present ones go on, and their end is not recorded."""
         with self._condition:
             self._leads = False
         self._wake_thread()
@@ -176,9 +174,7 @@ class StackRefreshController:
         return {key: one for key, one in copies.items() if key in there}
 
     def states(self) -> dict[RefreshKey, StackRefreshState]:
-        """Return the state of each StackRefresh as this replica knows it; empty while this replica does not
-        lead.
-        """
+        """Return each StackRefresh's state as this replica knows it; empty while it does not lead."""
         with self._condition:
             return {key: entry.state for key, entry in self._entries.items()}
 

@@ -164,9 +164,7 @@ METRIC_DEFINITIONS = {
 
 
 class OperatorCollector(Collector):
-    """A Prometheus collector that reads the operator at each scrape; before the operator runs, it yields only
-    a few metrics.
-    """
+    """A collector that reads the operator at each scrape; before it runs there are only a few metrics."""
 
     def __init__(self, operator: RunningOperator | None, blind: RenewalsWithoutKubernetes | None) -> None:
         self._operator = operator
@@ -226,9 +224,7 @@ class MetricsExporter:
         self._registry.register(OperatorCollector(operator, blind))
 
     def render_scrape(self, accept: str) -> tuple[bytes, str]:
-        """Return the text of one scrape, in the format that the ``Accept`` header asks for, and its
-        content type.
-        """
+        """Return the text of one scrape in the format of the ``Accept`` header, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 

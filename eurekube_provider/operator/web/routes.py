@@ -44,9 +44,7 @@ class WebRoutes:
         self._operator, self._metrics = operator, MetricsExporter(operator, operator.blind)
 
     def show_stopping(self) -> None:
-        """Answer that the operator is stopping: its loops end, so that their liveness means nothing any
-        more.
-        """
+        """Answer that the operator is stopping: its loops end, and their liveness means nothing any more."""
         self._operator, self._blind, self._metrics, self._why_not = (
             None,
             None,

@@ -80,9 +80,7 @@ class RunningOperator:
         }
 
     def not_ready_sentences(self) -> list[str]:
-        """Return a sentence for each source that was not read yet; empty once the operator may act or stand
-        by.
-        """
+        """Return a sentence for each source that was not read yet; empty once the operator may act."""
         sentences = [self.blind.status_sentence] if self.blind and self.blind.status_sentence else []
         if not self.sources.is_synced_or_forbidden:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
