@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import is_being_deleted, selector_of
-from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SelectorIndex, key_of
@@ -34,7 +36,6 @@ from eurekube_provider.operator.triggers.entry import (
     WasSeenTerminating,
     idempotency_key,
 )
-from eurekube_provider.operator.triggers.refresh_objects import RefreshKey, StackRefreshClient
 from eurekube_provider.operator.triggers.runs import (
     FinishedRun,
     RunPool,
@@ -43,10 +44,17 @@ from eurekube_provider.operator.triggers.runs import (
     runner_of,
 )
 from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunner, StackRunOutcome
-from eurekube_provider.operator.triggers.trigger_state import REFUSAL_REASONS, StackRefreshState
+from eurekube_provider.operator.triggers.trigger_state import (
+    REFUSAL_REASONS,
+    StackRefreshState,
+    stack_refresh_status_patch,
+)
 from eurekube_provider.operator.watches import trim_custom_resource
 
 _log = logging.getLogger(__name__)
+
+RefreshKey = tuple[str, str]
+"""Namespace and name of a StackRefresh."""
 
 RETRY_SECONDS = 5.0
 """Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
@@ -94,7 +102,7 @@ class StackRefreshController:
     ) -> None:
         self._settings = settings
         self._cluster = cluster
-        self._objects = StackRefreshClient(access)
+        self._access = access
         self._events = events
         self._selected = selected
         self._seen_terminating = seen_terminating
@@ -305,7 +313,8 @@ class StackRefreshController:
                 self._history.pop(key, None)
             return
         if entry is None or entry.uid != str(item["metadata"].get("uid")):
-            item = self._objects.read(key)
+            # From the API server, since a former leader may have just written it.
+            item = self._request_or_none_on_404("GET", STACK_REFRESHES.path(*key))
             if item is None:
                 return  # its end is on its way to our copy
             state = StackRefreshState.from_object(item)
@@ -381,7 +390,7 @@ class StackRefreshController:
             RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry), run
         )
         if is_released:
-            self._objects.remove_release_annotation(key)
+            self._remove_release_annotation(key)
 
     def _record_run_end(self, ended: FinishedRun) -> None:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
@@ -423,11 +432,52 @@ class StackRefreshController:
 
     def _write_status(self, key: RefreshKey, entry: StackRefreshEntry) -> bool:
         """Write the status, unless the object already has it; return whether the object still exists."""
-        written = self._objects.write_status(key, entry.refresh_object, entry.state)
-        if written is None:
-            with self._condition:
-                self._entries.pop(key, None)
-            self._queue_changed(key)  # there may be another one of its name
-            return False
-        entry.refresh_object, entry.is_status_unwritten = written, False
+        item = entry.refresh_object
+        status = stack_refresh_status_patch(item, entry.state, datetime.now(UTC))
+        if not _has_patch_values(item.get("status") or {}, status):
+            path = STACK_REFRESHES.path(*key, "status")
+            written = self._request_or_none_on_404("PATCH", path, {"status": status})
+            if written is None:
+                with self._condition:
+                    self._entries.pop(key, None)
+                self._queue_changed(key)  # there may be another one of its name
+                return False
+            entry.refresh_object = {**item, "status": written.get("status")}
+        entry.is_status_unwritten = False
         return True
+
+    def _remove_release_annotation(self, key: RefreshKey) -> None:
+        """Remove the release annotation, so that it does not release the next braked run as well."""
+        _log.warning(
+            "released the brake, as the release annotation asks: running the stack",
+            extra={"refresh": "/".join(key)},
+        )
+        try:
+            body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
+            self._access.request(
+                "PATCH", STACK_REFRESHES.path(*key), body=body, content_type=MERGE_PATCH_TYPE
+            )
+        except (KubernetesError, LeadershipLost) as error:
+            _log.warning(
+                "failed to remove the release annotation, going on: it also releases the next braked run",
+                extra={"refresh": "/".join(key), "error": str(error)},
+            )
+
+    def _request_or_none_on_404(self, method: str, path: str, body: object = None) -> Object | None:
+        try:
+            return self._access.request(method, path, body=body, content_type=MERGE_PATCH_TYPE)
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+            return None
+
+
+def _has_patch_values(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+    """Return whether a status already has all values of a merge patch."""
+
+    def without_nulls(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: without_nulls(one) for key, one in value.items() if one is not None}
+        return value
+
+    return all(without_nulls(status.get(key)) == without_nulls(value) for key, value in patch.items())
