@@ -10,7 +10,7 @@ other condition. A new condition needs lines there, a name in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eurekube_provider.comparison.reported_state import ReportedState
@@ -168,8 +168,11 @@ class SyncerReport(ReportedState):
 
 def build_report(found: ConditionInput) -> SyncerReport:
     """Return the conditions and counts of a syncer after a reconcile."""
+    own = _refusals_by_own_instances(found)
+    conflicts = _describe_conflicts(found, own)
+    self_registered = _describe_self_registered(found)
     by_reason: dict[str, Problem] = {}
-    for one in _problems_of(found):
+    for one in _problems_of(found, conflicts, self_registered):
         by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
     notes = (
         _TYPES_COMPATIBLE_WITH_SYNCED
@@ -193,9 +196,7 @@ def build_report(found: ConditionInput) -> SyncerReport:
         registered=registered
         if found.last_known_registered_count is None
         else found.last_known_registered_count,
-        refused=len(_describe_conflicts(found))
-        + len(_refusals_by_own_instances(found))
-        + len(_describe_self_registered(found)),
+        refused=len(conflicts) + len(own) + len(self_registered),
         problems=by_reason,
         unchecked_condition_types=frozenset(
             {SyncerCondition.DRAIN_TOO_SHORT} if found.drain_problem_sentence is None else ()
@@ -205,8 +206,14 @@ def build_report(found: ConditionInput) -> SyncerReport:
     )
 
 
-def _problems_of(found: ConditionInput) -> Iterator[Problem]:
-    """Yield all problems, the most important first: the first that is no note is the reason of Synced."""
+def _problems_of(
+    found: ConditionInput, conflicts: Sequence[str], self_registered: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield all problems, the most important first: the first that is no note is the reason of Synced.
+
+    :param conflicts: a sentence for each conflict with an instance of another owner.
+    :param self_registered: a description of each instance that a pod registered itself.
+    """
     if found.failure is not None:
         yield found.failure
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
@@ -217,12 +224,12 @@ def _problems_of(found: ConditionInput) -> Iterator[Problem]:
     yield from found.desired.problems
     if found.instances_under_other_name:
         yield _other_cluster_name_problem(found.instances_under_other_name)
-    elif conflict := _describe_conflicts(found):
-        yield Problem(SyncerCondition.CONFLICT, join_sentences(conflict))
+    elif conflicts:
+        yield Problem(SyncerCondition.CONFLICT, join_sentences(conflicts))
     yield from found.other_owner_problems
-    if there := _describe_self_registered(found):
-        verb = "registered itself" if len(there) == 1 else "registered themselves"
-        yield Problem(SyncerCondition.SELF_REGISTERED, f"{format_list(there, 3)} {verb}")
+    if self_registered:
+        verb = "registered itself" if len(self_registered) == 1 else "registered themselves"
+        yield Problem(SyncerCondition.SELF_REGISTERED, f"{format_list(self_registered, 3)} {verb}")
     if found.syncer is not None and found.syncer.is_paused:
         yield _pause_problem(found)
     if found.desired.left_out_endpoint_sentences:
@@ -327,9 +334,8 @@ def _with_message_suffix(problem: Problem, more: str) -> Problem:
     return replace(problem, message=problem.message + more)
 
 
-def _describe_conflicts(found: ConditionInput) -> list[str]:
+def _describe_conflicts(found: ConditionInput, own: Collection[Refusal]) -> list[str]:
     """Return a sentence for each conflict with an instance of another owner."""
-    own = _refusals_by_own_instances(found)
     refusals = [one for one in found.plan.refusals if one not in own]
     planned = [one.problem_sentence for one in refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)

@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
-from eurekube_provider.core.plan import Action, Plan, PlanOutcome
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry import Registry
@@ -241,10 +241,8 @@ class Reconciler:
             decided, outcome
         )
         concerned.discard(key)
-        handed_over = {
-            id(change) for steps in decision.steps_by_registry.values() for change in steps.handovers
-        }
-        if count := sum(id(change) in handed_over for change in outcome.done):
+        handovers = [change for steps in decision.steps_by_registry.values() for change in steps.handovers]
+        if count := _count_done(outcome, handovers):
             _log.info(
                 "handed a syncer's instances over to other syncers, which renew them from now on",
                 extra={"syncer": "/".join(key), "handed_over": count},
@@ -278,11 +276,7 @@ class Reconciler:
     def _log_and_check_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
         """Log and return whether an instance was taken over from a former name of the cluster."""
         steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
-        if not steps:
-            return False
-        meant = {id(change) for change in steps}
-        count = sum(id(change) in meant for change in outcome.done)
-        if not count:
+        if not (count := _count_done(outcome, steps)):
             return False
         _log.info(
             "took over a syncer's instances from a former name of the cluster, renewing them as its own",
@@ -458,3 +452,9 @@ class Reconciler:
             self.reports.early_end_report(item, problem_of(error), registries) if item is not None else None
         )
         return SyncerResult(item, said, error=error)
+
+
+def _count_done(outcome: PlanOutcome, changes: Collection[Change]) -> int:
+    """Return how many of the changes were made."""
+    meant = {id(change) for change in changes}
+    return sum(id(change) in meant for change in outcome.done) if meant else 0
