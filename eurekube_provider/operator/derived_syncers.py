@@ -85,9 +85,6 @@ _SAFEGUARD_FIELDS = ("paused", "policy")
 _ORPHAN_FINALIZER = "orphan"
 """The finalizer of ``kubectl delete --cascade=orphan``: derived syncers then stay as ordinary syncers."""
 
-RefusalReporter = Callable[[Object, Problem], None]
-"""Callback that gets a refused Service and the reason."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
@@ -105,6 +102,7 @@ class _Refusal:
 class DerivedSyncerController:
     """The controller of derived syncers; any number of workers may share it, each with a syncer of its own.
 
+    :param report: called with a refused Service and the reason.
     :param waits: True to wait until the watch shows a created syncer, since a single pass has no later
         reconcile.
     """
@@ -113,7 +111,7 @@ class DerivedSyncerController:
         self,
         access: KubeAccess,
         sources: ClusterCache,
-        report: RefusalReporter = lambda *_: None,
+        report: Callable[[Object, Problem], None] = lambda *_: None,
         *,
         waits: bool = False,
     ) -> None:

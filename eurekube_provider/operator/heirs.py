@@ -33,9 +33,6 @@ ABANDONED_WAIT_SECONDS = 60.0
 question.
 """
 
-GivenUpInstances = Mapping[str, Sequence[Instance]]
-"""The instances that a syncer gives up, by the name of the registry that holds them."""
-
 
 class NextOwnerSearch:
     """The search for the syncers that become the next owners of given-up instances; workers may share it,
@@ -67,12 +64,13 @@ class NextOwnerSearch:
         self._unread.clear()
 
     def find_next_owners(
-        self, key: SyncerKey, given_up: GivenUpInstances
+        self, key: SyncerKey, given_up: Mapping[str, Sequence[Instance]]
     ) -> dict[RegistryAndKey, NextOwner] | None:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
         want one; None while a candidate's pods or nodes are not read yet, which a single pass waits for.
 
         :param key: the syncer that gives the instances up.
+        :param given_up: the instances, by the name of the registry that holds them.
         """
         while True:
             found: dict[RegistryAndKey, NextOwner] = {}

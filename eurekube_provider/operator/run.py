@@ -471,74 +471,60 @@ def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Ev
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _OperatorTasks:
-    """The tasks of this operator's replica while it leads: syncers, mirrors, and the stacks' triggers."""
+    """The leader's tasks of this operator: syncers, mirrors, and the stacks' triggers."""
 
-    def __init__(
-        self,
-        controller: Controller,
-        sources: ClusterCache,
-        triggers: StackRefreshController | None,
-        mirrors: MirrorController | None,
-    ) -> None:
-        self.start_renewals = controller.start_renewals
-        self._mirrors = mirrors
-        self._controller = controller
-        self._sources = sources
-        self._triggers = triggers
+    controller: Controller
+    sources: ClusterCache
+    triggers: StackRefreshController | None
+    mirrors: MirrorController | None
 
     def is_cluster_copy_current(self) -> bool:
-        """Return whether this replica's copy of the cluster is current, so that it may act on the copy."""
-        return self._sources.is_current
+        return self.sources.is_current
 
     def pause_and_check_idle(self) -> bool:
-        """Begin no change until :meth:`lead`; return True once all changes that were begun have ended."""
-        have_ended = self._mirrors.pause_and_check_idle() if self._mirrors else True
-        return self._controller.pause_and_check_idle() and have_ended
+        have_ended = self.mirrors.pause_and_check_idle() if self.mirrors else True
+        return self.controller.pause_and_check_idle() and have_ended
+
+    def start_renewals(self) -> None:
+        self.controller.start_renewals()
 
     def lead(self) -> None:
-        """Start to reconcile syncers and mirrors, and to run the stacks' triggers."""
-        self._controller.lead()
-        if self._mirrors:
-            self._mirrors.lead()
-        if self._triggers:
-            self._triggers.lead()
+        self.controller.lead()
+        if self.mirrors:
+            self.mirrors.lead()
+        if self.triggers:
+            self.triggers.lead()
 
     def stand_by(self) -> None:
-        """Stop all tasks of the leader, and only watch."""
-        self._controller.stand_by()
-        if self._triggers:
-            self._triggers.stand_by()
-        if self._mirrors:
-            self._mirrors.stand_by()
+        self.controller.stand_by()
+        if self.triggers:
+            self.triggers.stand_by()
+        if self.mirrors:
+            self.mirrors.stand_by()
 
 
+@dataclass(frozen=True, slots=True)
 class _RegistryListener:
     """A listener that queues syncers and mirrors when their registry changes, or ends the operator."""
 
-    def __init__(
-        self,
-        name: str,
-        registry: Registry,
-        controller: Controller,
-        stop: threading.Event,
-        mirrors: MirrorController | None,
-    ) -> None:
-        self.instances_of_owner_changed = controller.enqueue_syncer_of_owner
-        self._mirrors = mirrors
-        self._name, self._registry = name, registry
-        self._controller = controller
-        self._stop = stop
+    name: str
+    registry: Registry
+    controller: Controller
+    stop: threading.Event
+    mirrors: MirrorController | None
+
+    def instances_of_owner_changed(self, owner: str) -> None:
+        self.controller.enqueue_syncer_of_owner(owner)
 
     def condition_changed(self) -> None:
-        """Queue the syncers and mirrors of the registry; end the operator if the
-        registry is misconfigured."""
-        if isinstance(self._registry.condition(), Misconfigured):
-            self._stop.set()
+        if isinstance(self.registry.condition(), Misconfigured):
+            self.stop.set()
         else:
-            self._controller.enqueue_syncers_of_eureka(self._name)
-            if self._mirrors:
-                self._mirrors.enqueue_mirrors_of_eureka(self._name)
+            self.controller.enqueue_syncers_of_eureka(self.name)
+            if self.mirrors:
+                self.mirrors.enqueue_mirrors_of_eureka(self.name)
 
 
 def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:

@@ -23,9 +23,6 @@ from eurekube_provider.operator.unserved import UnservedSyncerSearch
 if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import MirrorController
 
-IsLeader = Callable[[], bool | None]
-"""Function that returns whether this replica leads; None where there is no election."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunningOperator:
@@ -33,6 +30,7 @@ class RunningOperator:
 
     :param kubernetes_url: the API server.
     :param registries: one for each Eureka, by the connection's name.
+    :param is_leader: returns whether this replica leads; None where there is no election.
     :param started_at: Unix time.
     :param triggers: None where nothing is triggered.
     :param mirrors: None where the operator serves none.
@@ -48,7 +46,7 @@ class RunningOperator:
     controller: Controller
     statuses: StatusWriter
     queue: WorkQueue[SyncerKey]
-    is_leader: IsLeader
+    is_leader: Callable[[], bool | None]
     started_at: float
     triggers: StackRefreshController | None = None
     mirrors: MirrorController | None = None
