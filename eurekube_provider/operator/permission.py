@@ -10,6 +10,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, p
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer, connection_name
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.operator.index import key_of
@@ -31,7 +32,7 @@ class Permissions:
         self._cluster = cluster
         self._registries = registries
         self._sources = sources
-        self._reservations = settings.reservations
+        self._reservations = Reservations(settings.reserve)
         self._address_policy = AddressPolicy(
             settings.advertise_cidrs, settings.cluster_cidrs, allowed_networks_option="--advertise-cidrs"
         )

@@ -87,16 +87,14 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
     give_back_freed_memory()
-    routes = WebRoutes(has_status_page=settings.status_page)
+    blind = RenewalsWithoutKubernetes(settings) if run_report is None else None
+    routes = WebRoutes(blind, has_status_page=settings.status_page)
     address = parse_address(settings.web_address) if run_report is None else None
     web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web server listens, serving health and metrics", extra={"port": web.port})
     self_check = selfcheck.BackgroundSelfCheck(settings)
-    blind = RenewalsWithoutKubernetes(settings) if run_report is None else None
-    if blind:
-        routes.show_blind_renewals(blind)
     give_up_at = (
         time.monotonic() + LONGEST_READ_WAIT_SECONDS if run_report and run_report.is_once else math.inf
     )

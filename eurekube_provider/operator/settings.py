@@ -18,7 +18,6 @@ from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
-from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, ROUTED_ADVERTISE_KINDS, Advertise
 from eurekube_provider.eureka.connection import SECRET_SETTING_NAMES, Connection
 from eurekube_provider.kube.elector import ElectionTiming
@@ -325,11 +324,6 @@ class Settings:
         """Return whether a namespace's syncers may publish under a name, in any case, not their Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _is_pair_allowed(names, syncer_namespace, name.lower())
-
-    @property
-    def reservations(self) -> Reservations:
-        """Names that only some namespaces may use."""
-        return Reservations(self.reserve)
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the operator watches objects of this namespace."""
