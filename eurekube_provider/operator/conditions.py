@@ -209,11 +209,7 @@ def build_report(found: ConditionInput) -> SyncerReport:
 def _problems_of(
     found: ConditionInput, conflicts: Sequence[str], self_registered: Sequence[str]
 ) -> Iterator[Problem]:
-    """Yield all problems, the most important first: the first that is no note is the reason of Synced.
-
-    :param conflicts: a sentence for each conflict with an instance of another owner.
-    :param self_registered: a description of each instance that a pod registered itself.
-    """
+    """Yield all problems, the most important first: the first that is no note is the reason of Synced."""
     if found.failure is not None:
         yield found.failure
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
@@ -281,12 +277,9 @@ def _left_out_endpoints_problem(desired: DesiredInstances) -> Problem:
 def _ready_condition(
     found: ConditionInput, problems: Mapping[str, Problem], synced: Problem
 ) -> tuple[bool | None, Problem]:
-    """Return the condition Ready: True, False or None (unknown), and its reason and message.
-
-    The first rule that applies decides.
+    """Return the condition Ready (None for unknown), and its reason and message: the first rule decides.
 
     :param problems: those that keep the syncer from being synced, by reason.
-    :param synced: the reason and message of Synced.
     """
     if found.last_known_registered_count is not None:
         return False, _with_message_suffix(

@@ -357,9 +357,7 @@ class Controller:
             self.drain_check.check_soon(result.applied_spec)
 
     def _report_unresponsive_eureka(self, name: str, error: RegistryError) -> None:
-        """Report in the status of a Eureka's syncers that it does not answer, while its renewals have not
-        begun and nobody reconciles these syncers.
-        """
+        """Report in the statuses of a Eureka's syncers that it is silent, while nobody reconciles them."""
         with self._terms:
             waits = self._leads and name not in self._taken_over
         for key in self._sources.syncers_at_eureka_or_being_deleted(name) if waits else ():

@@ -285,7 +285,6 @@ class DerivedSyncerController:
         """Send one write with a short time-out, since a worker of a registry waits for the answer.
 
         :param key: the syncer's namespace and name; the namespace alone to create one.
-        :raises KubernetesError: the write failed.
         """
         namespace, path = key[0], SYNCERS.path(*key)
         try:

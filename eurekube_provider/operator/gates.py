@@ -317,9 +317,8 @@ class GateOpener:
         )
 
     def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
-        """Return the view of each syncer that selects a pod, and of each missing derived syncer that will;
-        each with the key of the reading of the pod's instance that its decision needs, None where it needs
-        none. No server is asked.
+        """Return the view of each syncer that selects a pod, or will once it is derived, with the key of the
+        reading of the pod's instance that it needs, if any. No server is asked.
         """
         found: dict[SyncerKey, list[Object]] = {}
         joining: list[tuple[GateView, ReadingKey | None]] = []

@@ -422,10 +422,7 @@ def build_connection(
 
 
 def _zookeeper_connection(known: Callable[[str], Any]) -> Any:
-    """Return a connection to a ZooKeeper; its package is loaded only here.
-
-    :raises ConfigurationError: a value cannot be used, or the package is not installed.
-    """
+    """Return a connection to a ZooKeeper; its package is loaded only here."""
     try:
         from eurekube_provider.zookeeper.connection import ZooKeeperConnection
     except ModuleNotFoundError as error:

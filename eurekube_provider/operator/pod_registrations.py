@@ -215,13 +215,9 @@ class SelfRegistrationCheck:
 
     @contextmanager
     def _fail_fast_if_api_was_silent(self) -> Iterator[None]:
-        """Let the block send requests to the API server, unless the server left a request without an answer
-        a short while ago.
+        """Let the block send requests, unless the API server left one without an answer a short while ago.
 
-        Each unanswered request takes 15 seconds, and a syncer's changes must not wait for that again and
-        again.
-
-        :raises KubernetesError: the error of the requests, or the last error again.
+        Each such request takes 15 seconds, and a syncer's changes must not wait for that again and again.
         """
         message, until = self._unanswered
         if boot_clock_seconds() < until:
@@ -238,8 +234,6 @@ class SelfRegistrationCheck:
 
         Watched slices and queries by address come first, so that whole lists are read only if needed. Only
         whole lists show a pod's further addresses.
-
-        :raises KubernetesError: the cluster cannot be read completely.
         """
         used = addresses & _addresses_of_unmirrored_slices(self._sources.slices.objects())
         for address in addresses - used:

@@ -350,11 +350,9 @@ class Reconciler:
     def _finish_deletion(
         self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None, *, is_done: bool
     ) -> SyncerResult:
-        """Remove a deleted syncer's finalizer once Eureka is clean, a person asks for it, or Eureka is away
-        too long.
+        """Remove a deleted syncer's finalizer once Eureka is clean or away too long, or a person asks for it.
 
-        A namespace whose deletion waits for the syncer does more harm then than instances that lapse by
-        themselves.
+        A namespace that waits for the syncer to go does more harm then than instances that lapse.
         """
         item, situation, key = decided.syncer_object, decided.situation, decided.situation.key
         requeue_after_seconds, why = decided.decision.requeue_after_seconds, ""

@@ -161,9 +161,7 @@ class SituationReader:
     def _read_refused_syncer(
         self, key: SyncerKey, item: Object, owner: str, registries: Registries, refusal: Problem
     ) -> SyncerSituation:
-        """Return the situation of a refused syncer: of its spec only the two fields that limit removals
-        count.
-        """
+        """Return a refused syncer's situation: of its spec only the two fields that limit removals count."""
         spec = item.get("spec") or {}
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
@@ -213,13 +211,9 @@ class SituationReader:
     def _refresh_instances_of_former_names(
         self, key: SyncerKey, home_registry: Registry, wanted: Iterable[Instance]
     ) -> None:
-        """Read instances that the syncer may have under former names of its cluster, though no list shows
-        them yet.
+        """Read instances that the syncer may have under former names of its cluster and in no list yet.
 
-        An operator that used another name of the cluster may have registered them a moment ago, and has
-        ended.
-
-        :raises RegistryError: no server answers.
+        An operator that used another name may have registered them a moment ago, and has ended.
         """
         if not (previous := self._previous_names()):
             return
