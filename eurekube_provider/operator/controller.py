@@ -278,9 +278,8 @@ class Controller:
             try:
                 failed = self._reconcile_or_queue_retry(key, group, started)
             except LeadershipLost as error:
-                self._queue.add_after(
-                    key, 1.0
-                )  # by then the queue is paused, or all syncers are queued again
+                # By then the queue is paused, or all syncers are queued again.
+                self._queue.add_after(key, 1.0)
                 _log.info(
                     "postponed reconciling a syncer, changing nothing: this replica may not lead any more",
                     extra={"syncer": "/".join(key), "error": str(error)},

@@ -286,9 +286,8 @@ class GateOpener:
         if not self._sources.is_synced_or_forbidden:
             return
         self._wanted = {}
-        waiting = (
-            self._sources.gated_pods.waiting_pods()
-        )  # before: a pod that comes between is on no dead node
+        # All of them first: a pod that comes between is on no dead node.
+        waiting = self._sources.gated_pods.waiting_pods()
         held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
         views = {key_of(pod): self._views_of_pod(pod) for pod, _ in held}
         self._start_due_readings(

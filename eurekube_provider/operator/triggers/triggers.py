@@ -352,10 +352,8 @@ class StackRefreshController:
             self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin_run(key, entry, entry.refresh, due)
-        elif (
-            entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS
-        ):  # which is stalled after a while
-            self._write_status(key, entry)
+        elif entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS:
+            self._write_status(key, entry)  # one that is refused is stalled after a while
 
     def _begin_run(
         self, key: RefreshKey, entry: StackRefreshEntry, refresh: StackRefresh, due: DueRun
