@@ -215,7 +215,6 @@ class Settings:
         (),
         "the networks whose addresses mirrors may show, e.g. 10.20.0.0/16: anyone who may register in Eureka"
         " sends the cluster's calls there",
-        name="mirror-cidrs",
         default_text="none",
     )
     advertise_cidrs: tuple[Network, ...] = option_field(
@@ -223,7 +222,6 @@ class Settings:
         (),
         "the networks of which syncers may give an address by hand (spec.address), e.g. 198.51.100.0/24; "
         "needs cluster-cidrs",
-        name="advertise-cidrs",
         default_text="none",
     )
     advertise_hosts: tuple[str, ...] = option_field(
@@ -231,7 +229,6 @@ class Settings:
         (),
         "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g. "
         ".lb.example.com",
-        name="advertise-hosts",
         default_text="none",
     )
     advertise_from: tuple[Advertise, ...] = option_field(
@@ -246,7 +243,6 @@ class Settings:
         (),
         "networks of this cluster's pods and Services, which mirrors never show, beside what the API tells,"
         " and of which no syncer may give an address by hand",
-        name="cluster-cidrs",
         default_text="what the API tells",
     )
     web_address: str = option_field(

@@ -178,9 +178,8 @@ class OperatorCollector(Collector):
         """Yield all metrics with their values."""
         yield _metric_with_samples("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
-        yield _metric_with_samples(
-            "eurekube_blind_renewals", {(): float(self._blind.renewed_instance_count if self._blind else 0)}
-        )
+        blind_count = self._blind.renewed_instance_count if self._blind else 0
+        yield _metric_with_samples("eurekube_blind_renewals", {(): float(blind_count)})
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
@@ -194,9 +193,8 @@ class OperatorCollector(Collector):
             yield _metric_with_samples(name, samples)
         yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
         if operator.unserved:
-            yield _metric_with_samples(
-                "eurekube_unserved_syncers", {(): float(operator.unserved.unserved_count)}
-            )
+            unserved_count = operator.unserved.unserved_count
+            yield _metric_with_samples("eurekube_unserved_syncers", {(): float(unserved_count)})
         yield _metric_with_samples("eurekube_queue_depth", {(): float(operator.queue.depth)})
         stuck = sum(bool(loop.problem_sentence) for loop in operator.liveness())
         yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
