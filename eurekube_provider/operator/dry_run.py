@@ -245,10 +245,8 @@ class RunReport:
         if key is None:
             return None
         report = self._reports.get(key)
-        if report is None and self._is_recorded_owner(owner):
-            return None  # on its way out: its instances go, and nothing is said of them
-        if report is None:
-            return _NOT_RECONCILED_PROBLEM
+        if report is None:  # nothing is said of one on its way out, whose instances go
+            return None if self._is_recorded_owner(owner) else _NOT_RECONCILED_PROBLEM
         return None if report.is_synced else report.synced
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
