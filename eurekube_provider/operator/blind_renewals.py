@@ -42,7 +42,7 @@ class RenewalsWithoutKubernetes:
         self._lock = threading.Lock()
         self._registries: Mapping[str, Registry] = {}
         self._stopped = threading.Event()
-        self._is_reported = False
+        self._has_begun = False
 
     def start_if_api_is_silent(self, answered: threading.Event) -> None:
         """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
@@ -61,9 +61,9 @@ class RenewalsWithoutKubernetes:
         """Start the renewals, unless they have begun or ended already; return at once."""
         settings = self._settings
         with self._lock:
-            if self._registries or self._stopped.is_set() or self._is_reported:
+            if self._stopped.is_set() or self._has_begun:
                 return
-            self._is_reported = True
+            self._has_begun = True
             if settings.cluster_name is None:
                 _log.warning(
                     "renewing nothing until the Kubernetes API answers: the cluster's name is not known, "
@@ -96,16 +96,13 @@ class RenewalsWithoutKubernetes:
         )
 
     def stop(self) -> None:
-        """Stop these renewals, since this process renews by its own copy of the cluster, or another replica
-        leads.
-        """
+        """Stop these renewals: this process leads with its own copy of the cluster, or another one leads."""
         with self._lock:
-            was_stopped = self._stopped.is_set()
             self._stopped.set()
             registries, self._registries = self._registries, {}
         for registry in registries.values():  # which may wait for a Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
-        if registries and not was_stopped:
+        if registries:
             _log.info("stopped renewing without the Kubernetes API: an operator leads, or this process ends")
 
     @property
@@ -129,9 +126,7 @@ class RenewalsWithoutKubernetes:
         )
 
     def _renew_until_stopped(self, name: str, registry: Registry) -> None:
-        """Read one registry every second, and renew the instances of this cluster that it lists, until
-        stopped.
-        """
+        """Renew what one registry lists of this cluster, every second, until stopped."""
         names = {self._settings.cluster_name, *self._settings.previous_cluster_names}
         has_begun = False
         while not self._stopped.wait(POLL_SECONDS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Collection
 
@@ -79,9 +78,7 @@ class BrakeMemory:
     def _update_sibling_totals(
         self, key: SyncerKey, parent: SyncerKey | None, up: int, now: float
     ) -> SiblingTotals | None:
-        """Update a derived syncer's count, and return the totals of its namespace's syncers; the caller holds
-        the lock.
-        """
+        """Update a derived syncer's count and return its namespace's totals; the caller holds the lock."""
         if parent is None:
             self._remove_from_group(key)
             return None
@@ -121,28 +118,17 @@ class BrakeMemory:
         with self._lock:
             parent = self._parents.get(key)
             group = self._groups[parent] if parent is not None else None
-            judged_lost = (
-                siblings.recent_changes.losses_of_other_syncers
-                if siblings is not None and judgement.left_keys
-                else math.inf
-            )
-            if (
-                group is not None
-                and group.window.recent_changes(now, key).losses_of_other_syncers > judged_lost
-            ):
-                return False
+            if group is not None and siblings is not None and judgement.left_keys:
+                lost_by_now = group.window.recent_changes(now, key).losses_of_other_syncers
+                if lost_by_now > siblings.recent_changes.losses_of_other_syncers:
+                    return False
             self._window.add_changes(now, key, judgement.left_keys, judgement.arrived_keys)
             if group is not None:
                 group.window.add_changes(now, key, judgement.left_keys, judgement.arrived_keys)
                 # Until the next judgement: instances that left are in the window, and must not count as UP as
                 # well.
-                group.update_up_count(
-                    key,
-                    max(
-                        0,
-                        group.up_counts.get(key, 0) + len(judgement.arrived_keys) - len(judgement.left_keys),
-                    ),
-                )
+                gained = len(judgement.arrived_keys) - len(judgement.left_keys)
+                group.update_up_count(key, max(0, group.up_counts.get(key, 0) + gained))
             if judgement.held_removals is None:
                 self._held.pop(key, None)
                 return True

@@ -1,17 +1,16 @@
 """The conditions of a syncer after a reconcile: pure functions.
 
 *Synced* says whether Eureka holds the instances that the syncer wants. *Ready* says whether callers find an
-instance that is UP or, where a Service is scaled to zero, correctly find none. Every other condition comes
-from one of the :data:`CONDITION_CHECKS`. A new condition needs a function, a line in
-:data:`CONDITION_CHECKS`, a name in
+instance that is UP or, where a Service is scaled to zero, correctly find none. ``_problems_of`` yields every
+other condition. A new condition needs lines there, a name in
 :class:`~eurekube_provider.core.condition_types.SyncerCondition`, and a remedy in
 :data:`~eurekube_provider.core.remedies.SYNCER_REMEDIES`. A condition that leaves a syncer synced is in
-    ``_TYPES_COMPATIBLE_WITH_SYNCED``.
+``_TYPES_COMPATIBLE_WITH_SYNCED``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eurekube_provider.comparison.reported_state import ReportedState
@@ -117,18 +116,15 @@ class ConditionInput:
 
     @property
     def up_count(self) -> int:
-        """Number of the syncer's instances that are UP, of its application; of all applications where its
-        application is not known.
-        """
+        """Number of instances of the syncer's application, or of all where it is not known, that are UP."""
         known = (one for one in self.eureka_instances if self.application in ("", one.application))
         return sum(one.status is Status.UP for one in known)
 
     @property
     def summary(self) -> str:
         """Sentence that counts the desired instances, for a syncer without a fault."""
-        waits = (
-            f", {self.desired_count - self.up_count} not ready" if self.up_count < self.desired_count else ""
-        )
+        down = self.desired_count - self.up_count
+        waits = f", {down} not ready" if down > 0 else ""
         return f"{format_count(self.desired_count)} of {self.application} in Eureka{waits}"
 
     @property
@@ -172,17 +168,20 @@ class SyncerReport(ReportedState):
 
 def build_report(found: ConditionInput) -> SyncerReport:
     """Return the conditions and counts of a syncer after a reconcile."""
+    own = _refusals_by_own_instances(found)
+    conflicts = _describe_conflicts(found, own)
+    self_registered = _describe_self_registered(found)
     by_reason: dict[str, Problem] = {}
-    for check in CONDITION_CHECKS:
-        for one in check(found):
-            by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
+    for one in _problems_of(found, conflicts, self_registered):
+        by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
     notes = (
         _TYPES_COMPATIBLE_WITH_SYNCED
         if found.waiting_change_count
         else _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
     )
     problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
-    is_ready, ready = next(said for rule in READY_RULES if (said := rule(found, problems)) is not None)
+    synced = next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary))
+    is_ready, ready = _ready_condition(found, problems, synced)
     registered = sum(not one.is_leaving for one in found.eureka_instances)
     names = None
     if found.syncer is not None:
@@ -191,15 +190,13 @@ def build_report(found: ConditionInput) -> SyncerReport:
         is_ready,
         ready,
         not problems,
-        next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary)),
+        synced,
         application=found.application,
         desired=found.desired_count,
         registered=registered
         if found.last_known_registered_count is None
         else found.last_known_registered_count,
-        refused=len(_describe_conflicts(found))
-        + len(_refusals_by_own_instances(found))
-        + len(_describe_self_registered(found)),
+        refused=len(conflicts) + len(own) + len(self_registered),
         problems=by_reason,
         unchecked_condition_types=frozenset(
             {SyncerCondition.DRAIN_TOO_SHORT} if found.drain_problem_sentence is None else ()
@@ -209,249 +206,129 @@ def build_report(found: ConditionInput) -> SyncerReport:
     )
 
 
-def check_reconcile_failure(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the error that ended the reconcile early."""
+def _problems_of(
+    found: ConditionInput, conflicts: Sequence[str], self_registered: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield all problems, the most important first: the first that is no note is the reason of Synced."""
     if found.failure is not None:
         yield found.failure
-
-
-def check_eureka_errors(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the first error of a failed change, and the error of reading Eureka."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
     for error in (*errors[:1], *([found.read_error] if found.read_error else [])):
         yield problem_of(error)
-
-
-def check_brake(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the problem of removals that the brake holds back."""
     if found.brake_problem:
         yield found.brake_problem
-
-
-def check_mapping(found: ConditionInput) -> Iterator[Problem]:
-    """Yield problems of Services and endpoints for which the desired instances cannot be determined."""
     yield from found.desired.problems
-
-
-def check_endpoints_left_out(found: ConditionInput) -> Iterator[Problem]:
-    """Yield a problem that lists the endpoints which cannot be registered."""
-    if found.desired.left_out_endpoint_sentences:
-        yield Problem(
-            SyncerCondition.ENDPOINTS_LEFT_OUT,
-            f"not registered: {join_sentences(found.desired.left_out_endpoint_sentences)}",
-        )
-
-
-def check_metadata_left_out(found: ConditionInput) -> Iterator[Problem]:
-    """Yield a problem that lists the metadata left out of instances."""
-    if found.desired.left_out_metadata_sentences:
-        yield Problem(
-            SyncerCondition.METADATA_LEFT_OUT,
-            f"left out: {join_sentences(found.desired.left_out_metadata_sentences)}",
-        )
-
-
-def check_ownership_conflicts(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the conflict with another owner, or with the syncer's own instances under another name of its
-    cluster.
-    """
-    if names := sorted({cluster_name_of_owner(one.owner) or "" for one in found.instances_under_other_name}):
-        count, called = (
-            format_count(len(found.instances_under_other_name), "instance"),
-            printable(", ".join(names)),
-        )
-        yield Problem(
-            SyncerCondition.CONFLICT,
-            f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
-            " as they are, and those of its endpoints are renewed",
-            "if the cluster was called so before, start its operator with --previous-cluster-name "
-            f"{called}, which takes them over; if another operator serves the same syncers by that name, "
-            "end one of the two",
-        )
-    elif conflict := _describe_conflicts(found):
-        yield Problem(SyncerCondition.CONFLICT, join_sentences(conflict))
-
-
-def check_other_owners(found: ConditionInput) -> Iterator[Problem]:
-    """Yield problems with instances of other owners."""
+    if found.instances_under_other_name:
+        yield _other_cluster_name_problem(found.instances_under_other_name)
+    elif conflicts:
+        yield Problem(SyncerCondition.CONFLICT, join_sentences(conflicts))
     yield from found.other_owner_problems
-
-
-def check_self_registered_pods(found: ConditionInput) -> Iterator[Problem]:
-    """Yield a problem that lists pods which registered themselves beside the operator."""
-    if there := _describe_self_registered(found):
-        verb = "registered itself" if len(there) == 1 else "registered themselves"
-        yield Problem(SyncerCondition.SELF_REGISTERED, f"{format_list(there, 3)} {verb}")
-
-
-def check_pause(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the problem of a paused syncer, which is not synced only while changes wait."""
+    if self_registered:
+        verb = "registered itself" if len(self_registered) == 1 else "registered themselves"
+        yield Problem(SyncerCondition.SELF_REGISTERED, f"{format_list(self_registered, 3)} {verb}")
     if found.syncer is not None and found.syncer.is_paused:
-        waits = f"; {found.waiting_change_count} changes wait" if found.waiting_change_count else ""
-        taken = [
-            f"{one}, whose address the pod {pod} has by now"
-            for one, pod in sorted(found.pods_reusing_addresses.items())
-        ]
-        lapses = f" but for {format_list(taken, 3)}" if taken else ""
-        message = f"spec.paused is true: nothing is changed, what is registered is renewed{lapses}{waits}"
-        yield Problem(SyncerCondition.PAUSED, message)
-
-
-def check_eureka_lease_time(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the problem of Eureka leases that may end while another replica takes over."""
+        yield _pause_problem(found)
+    if found.desired.left_out_endpoint_sentences:
+        yield _left_out_endpoints_problem(found.desired)
+    if found.desired.left_out_metadata_sentences:
+        left_out = join_sentences(found.desired.left_out_metadata_sentences)
+        yield Problem(SyncerCondition.METADATA_LEFT_OUT, f"left out: {left_out}")
     if found.syncer is not None and found.syncer.lease_problem is not None:
         yield found.syncer.lease_problem
-
-
-def check_drain_time(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the problem of pods that end while callers still call them."""
+    if found.gate_problem:
+        yield found.gate_problem
     if found.drain_problem_sentence:
         yield Problem(SyncerCondition.DRAIN_TOO_SHORT, found.drain_problem_sentence)
 
 
-def check_readiness_gates(found: ConditionInput) -> Iterator[Problem]:
-    """Yield the problem of pods whose readiness gate waits until callers know them."""
-    if found.gate_problem:
-        yield found.gate_problem
-
-
-CONDITION_CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
-    check_reconcile_failure,
-    check_eureka_errors,
-    check_brake,
-    check_mapping,
-    check_ownership_conflicts,
-    check_other_owners,
-    check_self_registered_pods,
-    check_pause,
-    check_endpoints_left_out,
-    check_metadata_left_out,
-    check_eureka_lease_time,
-    check_readiness_gates,
-    check_drain_time,
-)
-"""The checks in order: the first problem found is the reason of Synced."""
-
-ReadyCondition = tuple[bool | None, Problem]
-"""The condition Ready: True, False or None (unknown), and its reason and message."""
-
-ProblemsByReason = Mapping[str, Problem]
-"""Problems that keep the syncer from being synced, by reason, the most important first."""
-
-
-def _ready_before_first_read(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as False before the first reading of Eureka."""
-    if found.last_known_registered_count is None:
-        return None
-    more = (
-        "the operator has not read Eureka yet, and changes nothing until then; it will register "
-        f"{format_count(found.desired_count)} of {found.application}"
-    )
-    return False, _with_message_suffix(next(iter(problems.values())), f"; {more}")
-
-
-def _ready_while_eureka_unreadable(
-    found: ConditionInput, problems: ProblemsByReason
-) -> ReadyCondition | None:
-    """Return Ready as False while Eureka cannot be read, since callers may find other instances."""
-    if not any(reason in problems for reason in _EUREKA_UNREADABLE_REASONS):
-        return None
-    first = next(iter(problems.values()))
-    return False, _with_message_suffix(
-        first, f"; by what is known, {describe_instances(found.eureka_instances)}"
+def _other_cluster_name_problem(instances: Collection[Instance]) -> Problem:
+    """Return the conflict with the syncer's own instances under another name of its cluster."""
+    count = format_count(len(instances), "instance")
+    called = printable(", ".join(sorted({cluster_name_of_owner(one.owner) or "" for one in instances})))
+    return Problem(
+        SyncerCondition.CONFLICT,
+        f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
+        " as they are, and those of its endpoints are renewed",
+        "if the cluster was called so before, start its operator with --previous-cluster-name "
+        f"{called}, which takes them over; if another operator serves the same syncers by that name, "
+        "end one of the two",
     )
 
 
-def _ready_while_syncer_refused(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as False for a syncer that the operator refuses to serve."""
-    if found.failure is None or found.failure.reason not in REASONS_TO_CHANGE_NOTHING:
-        return None
-    more = describe_instances(found.eureka_instances)
-    if found.eureka_instances:
-        more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
-    return False, _with_message_suffix(problems[found.failure.reason], f"; {more}")
-
-
-def _ready_without_service(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as False where no Service matches the syncer."""
-    reason = next((one for one in _NO_SERVICE_REASONS if one in problems), None)
-    if reason is None:
-        return None
-    waits = f", {found.brake_problem.message}" if found.brake_problem else ""
-    return False, _with_message_suffix(
-        problems[reason], f"; {describe_instances(found.eureka_instances)}{waits}"
+def _pause_problem(found: ConditionInput) -> Problem:
+    """Return the problem of a paused syncer, which is not synced only while changes wait."""
+    waits = f"; {found.waiting_change_count} changes wait" if found.waiting_change_count else ""
+    taken = [
+        f"{one}, whose address the pod {pod} has by now"
+        for one, pod in sorted(found.pods_reusing_addresses.items())
+    ]
+    lapses = f" but for {format_list(taken, 3)}" if taken else ""
+    return Problem(
+        SyncerCondition.PAUSED,
+        f"spec.paused is true: nothing is changed, what is registered is renewed{lapses}{waits}",
     )
 
 
-def _ready_while_braked(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as unknown while the brake holds removals and no wanted instance is UP: the cluster's
-    objects may be wrong, or the application may really be down.
+def _left_out_endpoints_problem(desired: DesiredInstances) -> Problem:
+    left_out = join_sentences(desired.left_out_endpoint_sentences)
+    return Problem(SyncerCondition.ENDPOINTS_LEFT_OUT, f"not registered: {left_out}")
+
+
+def _ready_condition(
+    found: ConditionInput, problems: Mapping[str, Problem], synced: Problem
+) -> tuple[bool | None, Problem]:
+    """Return the condition Ready (None for unknown), and its reason and message: the first rule decides.
+
+    :param problems: those that keep the syncer from being synced, by reason.
     """
-    if not found.brake_problem or found.has_desired_instance_up:
-        return None
-    message = (
-        f"no endpoint is ready; {describe_instances(found.eureka_instances)}, {found.brake_problem.message}"
-    )
-    return None, replace(problems[SyncerCondition.BRAKED], message=message)
-
-
-def _ready_with_instance_up(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as True where an instance is UP in Eureka."""
-    if not found.up_count:
-        return None
-    if not problems:
-        return True, Problem(SyncerCondition.SYNCED, found.summary)
-    first = next(iter(problems.values()))
-    message = f"{format_count(found.up_count)} of {found.application} UP; {first.message}"
-    return True, replace(first, reason=Reason.INSTANCES_UP, message=message)
-
-
-def _ready_without_instance_up(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready as False where a syncer without a problem has no instance UP."""
+    if found.last_known_registered_count is not None:
+        return False, _with_message_suffix(
+            synced,
+            "; the operator has not read Eureka yet, and changes nothing until then; it will register "
+            f"{format_count(found.desired_count)} of {found.application}",
+        )
+    if any(reason in problems for reason in _EUREKA_UNREADABLE_REASONS):  # callers may find others
+        return False, _with_message_suffix(
+            synced, f"; by what is known, {describe_instances(found.eureka_instances)}"
+        )
+    if found.failure is not None and found.failure.reason in REASONS_TO_CHANGE_NOTHING:
+        more = describe_instances(found.eureka_instances)
+        if found.eureka_instances:
+            more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
+        return False, _with_message_suffix(problems[found.failure.reason], f"; {more}")
+    if (reason := next((one for one in _NO_SERVICE_REASONS if one in problems), None)) is not None:
+        waits = f", {found.brake_problem.message}" if found.brake_problem else ""
+        return False, _with_message_suffix(
+            problems[reason], f"; {describe_instances(found.eureka_instances)}{waits}"
+        )
+    if found.brake_problem and not found.has_desired_instance_up:
+        # The cluster's objects may be wrong, or the application may really be down.
+        held = describe_instances(found.eureka_instances)
+        message = f"no endpoint is ready; {held}, {found.brake_problem.message}"
+        return None, replace(problems[SyncerCondition.BRAKED], message=message)
+    if up_count := found.up_count:
+        if not problems:
+            return True, synced
+        message = f"{format_count(up_count)} of {found.application} UP; {synced.message}"
+        return True, replace(synced, reason=Reason.INSTANCES_UP, message=message)
     if problems:
-        return None
-    if not found.desired_count:
-        return _ready_without_desired_instance(found)
-    return False, Problem(Reason.NONE_UP, f"{found.summary}: none is UP").with_remedy(SYNCER_REMEDIES)
-
-
-def _ready_without_desired_instance(found: ConditionInput) -> ReadyCondition | None:
-    """Return Ready as False where endpoints exist but no instance is wanted; None for a Service without
-    endpoints.
-    """
+        return False, synced
+    if found.desired_count:
+        return False, Problem(Reason.NONE_UP, f"{found.summary}: none is UP").with_remedy(SYNCER_REMEDIES)
     if not found.desired.has_endpoints:
-        return None
-    left_out = next(check_endpoints_left_out(found), None)
+        return True, synced  # scaled to zero
     none_is_ready = Problem(Reason.NONE_UP, f"{found.summary}: no endpoint is ready")
-    return False, (left_out or none_is_ready).with_remedy(SYNCER_REMEDIES)
-
-
-def _ready_like_synced(found: ConditionInput, problems: ProblemsByReason) -> ReadyCondition | None:
-    """Return Ready with the status and reason of Synced."""
-    said = next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary))
-    return not problems, said
-
-
-READY_RULES: tuple[Callable[[ConditionInput, ProblemsByReason], ReadyCondition | None], ...] = (
-    _ready_before_first_read,
-    _ready_while_eureka_unreadable,
-    _ready_while_syncer_refused,
-    _ready_without_service,
-    _ready_while_braked,
-    _ready_with_instance_up,
-    _ready_without_instance_up,
-    _ready_like_synced,
-)
-"""The rules of the condition Ready: the first rule that applies decides."""
+    has_left_out = found.desired.left_out_endpoint_sentences
+    why = _left_out_endpoints_problem(found.desired) if has_left_out else none_is_ready
+    return False, why.with_remedy(SYNCER_REMEDIES)
 
 
 def _with_message_suffix(problem: Problem, more: str) -> Problem:
     return replace(problem, message=problem.message + more)
 
 
-def _describe_conflicts(found: ConditionInput) -> list[str]:
+def _describe_conflicts(found: ConditionInput, own: Collection[Refusal]) -> list[str]:
     """Return a sentence for each conflict with an instance of another owner."""
-    own = _refusals_by_own_instances(found)
     refusals = [one for one in found.plan.refusals if one not in own]
     planned = [one.problem_sentence for one in refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
@@ -459,9 +336,7 @@ def _describe_conflicts(found: ConditionInput) -> list[str]:
 
 
 def _refusals_by_own_instances(found: ConditionInput) -> list[Refusal]:
-    """Return the refused registrations whose id an instance of the syncer has under another name of its
-    cluster.
-    """
+    """Return the refusals by the syncer's own instances under another name of its cluster."""
     known = {one.key for one in found.instances_under_other_name}
     return [one for one in found.plan.refusals if known and one.actual.key in known]
 
@@ -485,9 +360,7 @@ def problem_of(error: EurekubeError) -> Problem:
 
 
 def describe_instances(instances: Collection[Instance]) -> str:
-    """Return a sentence that counts the instances of each application, such as ``Eureka holds 2 instances
-    of RATING (1 UP)``.
-    """
+    """Return a sentence such as ``Eureka holds 2 instances of RATING (1 UP)``."""
     by_application: dict[str, list[Instance]] = {}
     for one in instances:
         by_application.setdefault(one.application, []).append(one)

@@ -39,9 +39,7 @@ from eurekube_provider.operator.unresponsive import UnresponsiveEurekaWatch
 _log = logging.getLogger(__name__)
 
 WORKERS_PER_EUREKA = 16
-"""Number of workers of each Eureka: at most so many syncers' plans are carried out, or sent in one batch, at
-once.
-"""
+"""Workers of each Eureka: so many syncers' plans at most are carried out, or sent in one batch, at once."""
 
 LONGEST_STOP_SECONDS = 10.0
 """Most seconds that :meth:`Controller.stop` waits for changes that are under way."""
@@ -117,9 +115,7 @@ class Controller:
             worker.start()
 
     def worker_group_of(self, key: SyncerKey) -> str:
-        """Return the name of the Eureka whose workers reconcile a syncer: the Eureka that its spec names, or
-        else one that holds its instances.
-        """
+        """Return the Eureka whose workers reconcile a syncer: its spec's, else one with its instances."""
         syncers, parent = self._sources.syncers, split_derived_syncer_name(key[1])[0]
         syncer = syncers.get(*key) or syncers.get(key[0], parent)
         if syncer is not None and (named := connection_name(syncer)) in self._registries:
@@ -131,9 +127,7 @@ class Controller:
         return next(holding, next(iter(self._registries)))
 
     def pause_and_check_idle(self) -> bool:
-        """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have
-        ended.
-        """
+        """Begin no reconcile until :meth:`lead`; return True once all that were begun have ended."""
         with self._terms:
             self._leads = False
             return self._queue.pause_and_check_idle()
@@ -231,9 +225,7 @@ class Controller:
         self.history.on_leadership_lost()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of all threads; while a Eureka is away, a reconcile may last as long as its
-        time-outs.
-        """
+        """Return the liveness of all threads; a reconcile may last as long as a Eureka's time-outs."""
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:
@@ -271,9 +263,7 @@ class Controller:
             self._queue.add(key, is_change=False)
 
     def enqueue_syncers_of_eureka(self, name: str) -> None:
-        """Queue each syncer that registers at a Eureka or has instances there, since this Eureka was read, or
-        cannot be read any more.
-        """
+        """Queue each syncer that names a Eureka or has instances there, which was read or cannot be read."""
         for key in self._sources.syncers_at_eureka_or_being_deleted(name):
             self._queue.add(key)
         for owner in self._registries[name].owners():
@@ -288,9 +278,8 @@ class Controller:
             try:
                 failed = self._reconcile_or_queue_retry(key, group, started)
             except LeadershipLost as error:
-                self._queue.add_after(
-                    key, 1.0
-                )  # by then the queue is paused, or all syncers are queued again
+                # By then the queue is paused, or all syncers are queued again.
+                self._queue.add_after(key, 1.0)
                 _log.info(
                     "postponed reconciling a syncer, changing nothing: this replica may not lead any more",
                     extra={"syncer": "/".join(key), "error": str(error)},
@@ -307,9 +296,7 @@ class Controller:
                 self._queue.done(key)
 
     def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
-        """Reconcile one syncer and report the result; return True if the reconcile failed and was queued
-        again.
-        """
+        """Reconcile one syncer and report the result; return True if it failed and was queued again."""
         reports = self._reconciler.reports
         with self._unresponsive.report_while_waiting(
             key,
@@ -369,9 +356,7 @@ class Controller:
             self.drain_check.check_soon(result.applied_spec)
 
     def _report_unresponsive_eureka(self, name: str, error: RegistryError) -> None:
-        """Report in the status of a Eureka's syncers that it does not answer, while its renewals have not
-        begun and nobody reconciles these syncers.
-        """
+        """Report in the statuses of a Eureka's syncers that it is silent, while nobody reconciles them."""
         with self._terms:
             waits = self._leads and name not in self._taken_over
         for key in self._sources.syncers_at_eureka_or_being_deleted(name) if waits else ():

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +71,7 @@ REFUSED_SPEC_RETRY_SECONDS = 60.0
 """Seconds before a spec that the API server refused is sent again."""
 
 RETRY_SECONDS = 10.0
-"""Seconds before a request that failed otherwise than by a refused spec is repeated; the operator serves the
-present syncer meanwhile.
-"""
+"""Seconds until a request is repeated that failed otherwise than by a refused spec."""
 
 WRITE_TIMEOUT_SECONDS = 5.0
 """The time-out of a write in seconds, which is short since a worker of a registry waits for the answer."""
@@ -85,9 +84,6 @@ _SAFEGUARD_FIELDS = ("paused", "policy")
 
 _ORPHAN_FINALIZER = "orphan"
 """The finalizer of ``kubectl delete --cascade=orphan``: derived syncers then stay as ordinary syncers."""
-
-RefusalReporter = Callable[[Object, Problem], None]
-"""Callback that gets a refused Service and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +102,7 @@ class _Refusal:
 class DerivedSyncerController:
     """The controller of derived syncers; any number of workers may share it, each with a syncer of its own.
 
+    :param report: called with a refused Service and the reason.
     :param waits: True to wait until the watch shows a created syncer, since a single pass has no later
         reconcile.
     """
@@ -114,7 +111,7 @@ class DerivedSyncerController:
         self,
         access: KubeAccess,
         sources: ClusterCache,
-        report: RefusalReporter = lambda *_: None,
+        report: Callable[[Object, Problem], None] = lambda *_: None,
         *,
         waits: bool = False,
     ) -> None:
@@ -125,9 +122,8 @@ class DerivedSyncerController:
         self._lock = threading.Lock()
         self._refused: dict[SyncerKey, _Refusal] = {}
         self._leaving: dict[SyncerKey, float] = {}  # the monotonic time at which it may be deleted
-        self._writes_paused_until: dict[
-            str, float
-        ] = {}  # by namespace: writes wait until then after a failed one
+        # By namespace: writes wait until then after a failed one.
+        self._writes_paused_until: dict[str, float] = {}
 
     def on_leadership_lost(self) -> None:
         """Forget refusals and pending deletions, since another replica leads."""
@@ -137,9 +133,7 @@ class DerivedSyncerController:
             self._writes_paused_until.clear()
 
     def is_service_refused(self, key: SyncerKey) -> bool:
-        """Return True if the Service of a derived syncer is refused: the operator registers nothing new for
-        it.
-        """
+        """Return True if a derived syncer's Service is refused: nothing new is registered for it."""
         with self._lock:
             refusal = self._refused.get(key)
         return refusal is not None and refusal.problem.reason == Reason.SERVICE_REFUSED
@@ -187,11 +181,7 @@ class DerivedSyncerController:
             parent["metadata"].get("uid"),
         )
         if item is not None and is_being_deleted(item):
-            if (
-                is_ours
-                and self._must_copy_force_delete_annotation(item, parent)
-                and self._may_write_or_enqueue_later(key)
-            ):
+            if is_ours and _is_force_deleted_by(parent, item) and self._may_write_or_enqueue_later(key):
                 self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_being_deleted(parent):
@@ -216,17 +206,13 @@ class DerivedSyncerController:
         return None
 
     def _has_finalizer_or_is_dry_run(self, parent: Object) -> bool:
-        """Return True if a namespace's syncer has the finalizer, or if a dry run cannot write the
-        finalizer.
-        """
+        """Return True if a namespace's syncer has the finalizer, or a dry run cannot write it."""
         return has_finalizer(parent) or not self._access.sends_writes
 
     def _sync_syncer_of_member_service(
         self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
     ) -> SyncerResult | None:
-        """Create or update the syncer of a Service that joins; return None if it must be reconciled as it
-        is.
-        """
+        """Create or update the syncer of a Service that joins; None if it must be reconciled as it is."""
         try:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
@@ -269,7 +255,8 @@ class DerivedSyncerController:
             return _empty_result_if_missing(item)
         if item is not None and item.get("spec") == wanted["spec"]:
             return None  # of a change of labels alone no event leads here again
-        return None if self._wait_until_watched(key, wanted) else SyncerResult()
+        is_watched = self._wait_until_watched(key, lambda it: _has_wanted_spec_and_metadata(it, wanted))
+        return None if is_watched else SyncerResult()
 
     def _may_write_or_enqueue_later(self, key: SyncerKey, wanted: Object | None = None) -> bool:
         """Return True unless the same spec was refused, or a write to this namespace failed, a short while
@@ -298,7 +285,6 @@ class DerivedSyncerController:
         """Send one write with a short time-out, since a worker of a registry waits for the answer.
 
         :param key: the syncer's namespace and name; the namespace alone to create one.
-        :raises KubernetesError: the write failed.
         """
         namespace, path = key[0], SYNCERS.path(*key)
         try:
@@ -313,10 +299,7 @@ class DerivedSyncerController:
         return answer
 
     def _patch_syncer(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
-        """Patch a syncer, unless another object has its name by now.
-
-        :raises KubernetesError: the write failed.
-        """
+        """Patch a syncer, unless another object has its name by now."""
         body: dict[str, Any] = {"metadata": {"uid": item["metadata"].get("uid"), **metadata}}
         if spec is not None:
             body["spec"] = spec
@@ -328,9 +311,7 @@ class DerivedSyncerController:
             self._writes_paused_until.pop(namespace, None)
 
     def _copy_safeguard_fields(self, key: SyncerKey, item: Object, parent: Object) -> None:
-        """Copy ``paused`` and ``policy`` from the namespace's syncer to a derived syncer, also while its
-        Service is refused or leaves. Raise no error.
-        """
+        """Copy ``paused`` and ``policy``, also while the Service is refused or leaves; raise no error."""
         there = item.get("spec") or {}
         spec = {field: parent["spec"].get(field) for field in _SAFEGUARD_FIELDS}
         changes = {field: value for field, value in spec.items() if there.get(field) != value}
@@ -362,32 +343,19 @@ class DerivedSyncerController:
             else:
                 _log.info("created a derived syncer, reconciling it next", extra=extra)
             return answer
-        answer = self._patch_syncer(
-            item, _inherited_metadata_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"])
-        )
+        marks = inherited_metadata(wanted)
+        metadata = {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
+        answer = self._patch_syncer(item, metadata, merge_patch(item.get("spec") or {}, wanted["spec"]))
         if is_dry:
             _log.info("dry run: would change a derived syncer, leaving it as it is", extra=extra)
             return None
         return answer
 
-    def _wait_until_watched(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
-        """With ``--once``, wait until the watch shows a syncer as it was written; return False if it does
-        not, and always without ``--once``.
-        """
-
-        def is_in_watch() -> bool:
-            item = self._sources.syncers.get(*key)
-            return item is not None and _has_wanted_spec_and_metadata(item, wanted)
-
-        return self._wait_for_watch(is_in_watch)
-
-    def _wait_for_watch(self, is_in_watch: Callable[[], bool]) -> bool:
-        """Wait, in a single pass, until the watch shows an object that was written; return False if it does
-        not.
-        """
+    def _wait_until_watched(self, key: SyncerKey, is_as_written: Callable[[Object], bool]) -> bool:
+        """Wait, with ``--once`` alone, until the watch shows a syncer as written; False if it does not."""
         deadline = time.monotonic() + LONGEST_WATCH_WAIT_SECONDS
         while self._waits and time.monotonic() < deadline:
-            if is_in_watch():
+            if (item := self._sources.syncers.get(*key)) is not None and is_as_written(item):
                 return True
             time.sleep(0.02)
         return False
@@ -395,9 +363,7 @@ class DerivedSyncerController:
     def _refuse_spec(
         self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str, remedy: str = ""
     ) -> SyncerResult | None:
-        """Refuse a Service whose derived spec the API server does not store, and queue its syncer for
-        later.
-        """
+        """Refuse a Service whose derived spec the API server does not store; try again later."""
         problem, now = Problem(Reason.SERVICE_REFUSED, why, remedy), time.monotonic()
         self._sources.enqueue_later(key, REFUSED_SPEC_RETRY_SECONDS)
         return self._report_refusal(
@@ -407,9 +373,7 @@ class DerivedSyncerController:
     def _report_refusal(
         self, key: SyncerKey, service: Object, item: Object | None, refusal: _Refusal
     ) -> SyncerResult | None:
-        """Record and report the refusal of a Service; return the result by which its present syncer is
-        served.
-        """
+        """Record and report a refusal; return the result by which the present syncer is served."""
         with self._lock:
             before, self._refused[key] = self._refused.get(key), refusal
         if before is None or before.problem != refusal.problem:
@@ -477,7 +441,7 @@ class DerivedSyncerController:
             _log.info("dry run: would delete a derived syncer, keeping it", extra={"syncer": "/".join(key)})
             return None
         try:
-            if self._must_copy_force_delete_annotation(item, parent):
+            if _is_force_deleted_by(parent, item):
                 self._annotate_with_now(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
             self._send_syncer_write("DELETE", key, body)
@@ -494,14 +458,6 @@ class DerivedSyncerController:
             self._refused.pop(key, None)
         return SyncerResult()
 
-    @staticmethod
-    def _must_copy_force_delete_annotation(item: Object, parent: Object) -> bool:
-        """Return True if the namespace's syncer has the annotation that forces its deletion, and the derived
-        syncer has not.
-        """
-        there, here = (has_annotation(one, FORCE_DELETE_ANNOTATION) for one in (parent, item))
-        return there and not here
-
     def reconcile_namespace_syncer(self, parent: Object) -> SyncerResult:
         """Compute the status of a namespace's syncer from all its Services.
 
@@ -513,12 +469,7 @@ class DerivedSyncerController:
             return self._finish_deletion(parent, derived)
         if not self._has_finalizer_or_is_dry_run(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
-
-            def is_in_watch() -> bool:
-                item = self._sources.syncers.get(*key)
-                return item is not None and has_finalizer(item)
-
-            if not self._wait_for_watch(is_in_watch):
+            if not self._wait_until_watched(key, has_finalizer):
                 return SyncerResult()  # the event of the finalizer leads here again
         if not self._sources.knows_services_of(key[0]):
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
@@ -560,7 +511,11 @@ class DerivedSyncerController:
             item = left.pop(key, None)
             with self._lock:
                 refusal = self._refused.get(key)
-            is_up_to_date = self._is_up_to_date(parent, service, item)
+            is_up_to_date = False
+            with suppress(ConfigurationError):
+                is_up_to_date = item is not None and _has_wanted_spec_and_metadata(
+                    item, derived_syncer(parent, service)
+                )
             if refusal is not None or not is_up_to_date:
                 to_reconcile.add(key)
             problem = refusal.problem if refusal else None
@@ -586,13 +541,6 @@ class DerivedSyncerController:
             else:
                 problem = None  # kept: its own conditions tell
             yield read_member_service_state(split_derived_syncer_name(key[1])[1], item, problem)
-
-    @staticmethod
-    def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
-        try:
-            return item is not None and _has_wanted_spec_and_metadata(item, derived_syncer(parent, service))
-        except ConfigurationError:
-            return False
 
     def _release_brakes(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> None:
         """Release the brake where it holds a derived syncer, and end the wait before pending deletions."""
@@ -672,10 +620,15 @@ def namespace_syncer_report(parent: Object, states: list[MemberServiceState]) ->
 
 
 def _empty_result_if_missing(item: Object | None) -> SyncerResult | None:
-    """Return None for an existing syncer, which is then reconciled as it is; an empty result for a missing
-    syncer.
-    """
+    """Return None for a syncer to be reconciled as it is; an empty result for a missing one."""
     return None if item is not None else SyncerResult()
+
+
+def _is_force_deleted_by(parent: Object, item: Object) -> bool:
+    """Return True if the annotation that forces a deletion must be copied from ``parent`` to ``item``."""
+    return has_annotation(parent, FORCE_DELETE_ANNOTATION) and not has_annotation(
+        item, FORCE_DELETE_ANNOTATION
+    )
 
 
 def _is_server_failure(error: KubernetesError) -> bool:
@@ -686,12 +639,6 @@ def _is_server_failure(error: KubernetesError) -> bool:
 def _has_wanted_spec_and_metadata(item: Object, wanted: Mapping[str, Any]) -> bool:
     """Return True if a derived syncer has the desired spec, label and annotation."""
     return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
-
-
-def _inherited_metadata_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
-    """Return the part of a merge patch for the inherited label and annotation; None removes one."""
-    marks = inherited_metadata(wanted)
-    return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED_METADATA_KEYS.items()}
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

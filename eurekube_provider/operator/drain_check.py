@@ -180,9 +180,7 @@ class DrainCheck:
                 )
 
     def _wait_for_due_syncer(self) -> Syncer | None:
-        """Wait for the next syncer whose check is due, and return it; return None once the check is
-        stopped.
-        """
+        """Wait for the next syncer whose check is due; return None once the check is stopped."""
         with self._condition:
             while not self._is_stopped:
                 now = time.monotonic()
@@ -197,20 +195,12 @@ class DrainCheck:
             return None
 
     def _finding_of_pod(self, key: SyncerKey, pod: PodNameAndAddress, syncer: Syncer) -> PodDrainFinding:
-        """Return the finding on a pod; read the pod only if there is no finding yet, since its spec cannot
-        change.
-        """
+        """Return the finding on a pod, which is read once, since its spec cannot change."""
         with self._condition:
-            known = self._known.get(key, {}).get(pod)
-        return known or self._read_and_judge_pod(syncer.selector.namespace, pod[0])
-
-    def _read_and_judge_pod(self, namespace: str, name: str) -> PodDrainFinding:
-        """Read a pod and judge it; a pod that does not exist has no problem.
-
-        :raises KubernetesError: the pod cannot be read.
-        """
+            if known := self._known.get(key, {}).get(pod):
+                return known
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
-        found = list_objects_by_name(self._access, PODS, name, namespace)
+        found = list_objects_by_name(self._access, PODS, pod[0], syncer.selector.namespace)
         with self._condition:
             self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_POD_READS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
@@ -264,9 +254,7 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
 
 
 def _workload_kind_and_title(pod: Object) -> tuple[str, str]:
-    """Return the kind of a pod's workload, and its kind and name for a person; the pod itself where
-    nothing owns it.
-    """
+    """Return the kind of a pod's workload, and its kind and name for a person; the pod's own without one."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or ()
     owner = next((one for one in owners if one.get("controller")), None)

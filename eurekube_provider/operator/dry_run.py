@@ -1,6 +1,4 @@
-"""The plans and results of each syncer and mirror, recorded for the output of ``--once`` and
-``--dry-run``.
-"""
+"""The plans and results of syncers and mirrors, recorded for the output of ``--once`` and ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ lists: other replicas may just have changed something.
 """
 
 LONGEST_FINAL_WRITE_SECONDS_OF_ONCE = 60.0
-"""Most seconds that ``--once`` waits at its end until its statuses and Events are written: nobody writes them
-later.
-"""
+"""Most seconds that ``--once`` waits at its end for its statuses and Events: nobody writes them later."""
 
 _FAILURE_REASONS = frozenset(
     {
@@ -65,15 +61,6 @@ class PlanAndOutcome:
 
     plan: Plan
     outcome: PlanOutcome
-
-    def with_next(self, plan: Plan, outcome: PlanOutcome) -> PlanAndOutcome:
-        """Return the changes of this and of the next reconcile together: a syncer may need several in one
-        pass.
-        """
-        return PlanAndOutcome(
-            Plan(self.plan.changes + plan.changes, plan.refusals),
-            PlanOutcome(self.outcome.done + outcome.done, outcome.failures),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +123,12 @@ class RunReport:
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(name)
-            entries[name] = (
-                PlanAndOutcome(plan, outcome)
-                if self.is_dry or not before
-                else before.with_next(plan, outcome)
-            )
+            entries[name] = PlanAndOutcome(plan, outcome)
+            if before and not self.is_dry:  # a syncer may need several reconciles in one pass
+                entries[name] = PlanAndOutcome(
+                    Plan(before.plan.changes + plan.changes, plan.refusals),
+                    PlanOutcome(before.outcome.done + outcome.done, outcome.failures),
+                )
         if self.is_dry and not self.is_once and (before.plan if before else Plan()) != plan:
             _log.info(
                 "dry run: planned changes, making none", extra={"owner": owner, "plan": plan.describe()}
@@ -155,10 +143,6 @@ class RunReport:
         if self.is_dry and not self.is_once and before.writes != every:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
             _log.info("dry run: planned a mirror's writes, making none", extra=extra)
-
-    def make_recording_status_writer(self, access: KubeAccess) -> StatusWriter:
-        """Return a status writer that also records each status in this report."""
-        return _RecordingStatusWriter(access, self)
 
     def record_report(self, key: SyncerKey, report: SyncerReport) -> None:
         """Record the report of one reconcile of a syncer."""
@@ -247,9 +231,7 @@ class RunReport:
         return "\n  ".join(lines) + "\n"
 
     def _is_finalizer_removed(self, owner: str) -> bool:
-        """Return whether the finalizer of the owner's deleted syncer was removed, or would be removed without
-        a dry run.
-        """
+        """Return whether the finalizer of the owner's deleted syncer was removed, or would be."""
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
@@ -263,10 +245,8 @@ class RunReport:
         if key is None:
             return None
         report = self._reports.get(key)
-        if report is None and self._is_recorded_owner(owner):
-            return None  # on its way out: its instances go, and nothing is said of them
-        if report is None:
-            return _NOT_RECONCILED_PROBLEM
+        if report is None:  # nothing is said of one on its way out, whose instances go
+            return None if self._is_recorded_owner(owner) else _NOT_RECONCILED_PROBLEM
         return None if report.is_synced else report.synced
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
@@ -333,9 +313,7 @@ class RecordingRegistry:
         self.stand_by: Callable[[], None] = _do_nothing if run_report.is_dry else registry.stand_by
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
-        """Read each instance, also the listed ones while the lists may be old: a printed plan must start from
-        the present state.
-        """
+        """Read each instance, also listed ones while lists may be old: a plan starts from what is there."""
         is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
         if is_doubted or not include_known:
             self._registry.refresh(keys, include_known=is_doubted)
@@ -351,7 +329,7 @@ def _do_nothing(*_: object) -> None:
     """Do nothing, in place of a registry's method in a dry run."""
 
 
-class _RecordingStatusWriter(StatusWriter):
+class RecordingStatusWriter(StatusWriter):
     """A status writer that also records each syncer's report in a run report."""
 
     def __init__(self, access: KubeAccess, run_report: RunReport) -> None:
@@ -359,9 +337,7 @@ class _RecordingStatusWriter(StatusWriter):
         self._run_report = run_report
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
-        """Record a syncer's report in the run report, then write its status (a dry run's access sends no
-        write).
-        """
+        """Record a syncer's report, then write its status, which a dry run's access does not send."""
         self._run_report.record_report(key_of(syncer), report)
         super().queue_report(syncer, report)
 

@@ -36,9 +36,8 @@ class EndedPodSearch:
     def __init__(self, access: KubeAccess, sources: ClusterCache) -> None:
         self._access = access
         self._sources = sources
-        self._existing_in_last_search: dict[
-            SyncerKey, frozenset[str]
-        ] = {}  # ids of instances whose pods existed
+        # Ids of instances whose pods existed.
+        self._existing_in_last_search: dict[SyncerKey, frozenset[str]] = {}
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
@@ -63,7 +62,11 @@ class EndedPodSearch:
         rest = [one for one in missing if one.instance_id not in before]
         asked = {one.instance_id for one in (rest or missing)[:MOST_PODS_READ_PER_RECONCILE]}
         try:
-            there = frozenset(one for one in asked if self._pod_exists(one))
+            there = frozenset(
+                one
+                for one in asked
+                if list_objects_by_name(self._access, PODS, *pod_and_namespace_of_id(one))
+            )
         except KubernetesError:
             return frozenset()
         self._existing_in_last_search[key] = there | before if rest else there
@@ -97,9 +100,7 @@ class EndedPodSearch:
     def instances_lost_by_registry_to_restore(
         self, key: SyncerKey, registry: Registry, owner: str
     ) -> list[Instance]:
-        """Return the instances of a syncer that a registry lost and whose endpoints are ready, as they were
-        registered.
-        """
+        """Return the instances that a registry lost and whose endpoints are ready, as they were there."""
         forgotten = registry.instances_lost_by_registry(owner)
         lost = [one for one in forgotten if not self._sources.was_instance_seen_terminating(one.instance_id)]
         if not lost:
@@ -109,14 +110,8 @@ class EndedPodSearch:
             to_restore = find_instances_to_restore(lost, self._slices_in(self._namespaces_of(lost)))
         return to_restore
 
-    def _pod_exists(self, instance_id: str) -> bool:
-        name, namespace = pod_and_namespace_of_id(instance_id)
-        return bool(list_objects_by_name(self._access, PODS, name, namespace))
-
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
-        """Return whether the API server has a pod of this name that alone has this address and is not
-        being deleted.
-        """
+        """Return whether a pod of this name exists, is not being deleted, and alone has this address."""
         return any(
             has_unshared_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
             for pod in list_objects_by_name(self._access, PODS, name, namespace)

@@ -110,15 +110,14 @@ class GatedPods(ReflectorGroup):
         subject = new or old
         if subject is None:
             return
-        key, is_news = key_of(subject), False
+        key = key_of(subject)
         with self._lock:
-            before = self._held.pop(key, None), self._opening.pop(key, None) is not None
+            held, was_opening = self._held.pop(key, None), self._opening.pop(key, None) is not None
             if new is not None and new.get("is_held"):
-                is_same = before[0] is not None and before[0][0]["metadata"]["uid"] == new["metadata"]["uid"]
-                since = before[0][1] if before[0] is not None and is_same else time.monotonic()
-                self._held[key] = new, since
+                is_same = held is not None and held[0]["metadata"]["uid"] == new["metadata"]["uid"]
+                self._held[key] = new, held[1] if held is not None and is_same else time.monotonic()
             elif new is not None and new.get("is_opening"):
                 self._opening[key] = new
-            is_news = (before[0] is not None, before[1]) != (key in self._held, key in self._opening)
+            is_news = (held is not None, was_opening) != (key in self._held, key in self._opening)
         if is_news:
             self._changed(subject)

@@ -136,9 +136,7 @@ class _PodReadings:
             self.silent_since = began
 
     def _is_wanted_instance_up(self, found: Instance | None) -> bool:
-        """Return whether the found instance is UP at the pod's address: a former pod of the same name had
-        another address.
-        """
+        """Return whether it is UP at the pod's address: a former pod of its name had another one."""
         is_up = found is not None and found.status is Status.UP
         return is_up and found is not None and found.ip_address == self.wanted_instance.ip_address
 
@@ -153,9 +151,7 @@ class _PodReadings:
 
     @property
     def shown_since_of_last_answers(self) -> dict[str, float | None]:
-        """Time since which a server has shown the instance, by server that answered the last reading; None
-        for a server that does not show the instance.
-        """
+        """Since when each server that answered last has shown the instance; None where it does not."""
         return {
             server: self.shown_since.get(server) if is_shown else None
             for server, is_shown in self.last_answers.items()
@@ -286,15 +282,12 @@ class GateOpener:
                     _log.exception("failed to check readiness gates, leaving them as they are and retrying")
 
     def update_gates_of_waiting_pods(self) -> None:
-        """Decide once about the gate of each waiting pod, write the conditions, and start the due
-        readings.
-        """
+        """Decide once about each waiting pod's gate, write the conditions, and start the due readings."""
         if not self._sources.is_synced_or_forbidden:
             return
         self._wanted = {}
-        waiting = (
-            self._sources.gated_pods.waiting_pods()
-        )  # before: a pod that comes between is on no dead node
+        # All of them first: a pod that comes between is on no dead node.
+        waiting = self._sources.gated_pods.waiting_pods()
         held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
         views = {key_of(pod): self._views_of_pod(pod) for pod, _ in held}
         self._start_due_readings(
@@ -323,9 +316,8 @@ class GateOpener:
         )
 
     def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
-        """Return the view of each syncer that selects a pod, and of each missing derived syncer that will;
-        each with the key of the reading of the pod's instance that its decision needs, None where it needs
-        none. No server is asked.
+        """Return the view of each syncer that selects a pod, or will once it is derived, with the key of the
+        reading of the pod's instance that it needs, if any. No server is asked.
         """
         found: dict[SyncerKey, list[Object]] = {}
         joining: list[tuple[GateView, ReadingKey | None]] = []
@@ -434,9 +426,7 @@ class GateOpener:
         return view, reading_key
 
     def _may_have_instances_in_eureka(self, owner: str, item: Object) -> bool:
-        """Return whether an owner has instances in Eureka, or may have instances in a registry that was not
-        read yet.
-        """
+        """Return whether an owner has instances in Eureka, or a registry was not read that may have some."""
         named = self._registries.get(connection_name(item))
         conditions = [one.condition() for one in ([named] if named else self._registries.values())]
         has_unread_objects = any(isinstance(one, NeverRead) for one in conditions)
@@ -447,9 +437,7 @@ class GateOpener:
     def _wanted_instances(
         self, key: SyncerKey, syncer: Syncer
     ) -> tuple[Mapping[str, Instance], DesiredInstances]:
-        """Return the instances that a syncer wants now, by pod name and as a whole; compute them once in each
-        check.
-        """
+        """Return what a syncer wants now, by pod name and as a whole; computed once in each check."""
         if key not in self._wanted:
             desired = self._sources.desired(syncer)
             by_pod = {pod_and_namespace_of_id(one.instance_id)[0]: one for one in desired.instances}
@@ -465,15 +453,13 @@ class GateOpener:
             shown = self._shown.get(reading_key)
             if shown is None or shown.last_reading_began_at is None:
                 return replace(view, state=None)
-            is_silent = shown.silent_since is not None
-            is_silent = (
-                is_silent and time.monotonic() - (shown.silent_since or 0.0) >= LONGEST_SILENCE_SECONDS
-            )
-            is_lasting = isinstance(condition, Failing) and condition.lasts
-            is_lasting |= isinstance(condition, NeverRead) and is_silent
+            now = time.monotonic()
+            silent_seconds = 0.0 if shown.silent_since is None else now - shown.silent_since
+            is_away = isinstance(condition, Failing) and condition.lasts
+            is_away |= isinstance(condition, NeverRead) and silent_seconds >= LONGEST_SILENCE_SECONDS
             return replace(
                 view,
-                is_eureka_away=is_lasting,
+                is_eureka_away=is_away,
                 shown_since=shown.shown_since_of_last_answers,
                 silent_since=shown.silent_since_by_server,
                 read_at=shown.last_reading_began_at,
@@ -499,9 +485,7 @@ class GateOpener:
             self._executor.submit(self._read_and_record_instances, name, pod_readings)
 
     def _read_and_record_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
-        """Read the instances of gated pods from the registry of this name, and record the answers in the
-        pods' readings.
-        """
+        """Read gated pods' instances from one registry, and record the answers."""
         began = time.monotonic()
         reading = UncachedReading({})
         try:
@@ -523,9 +507,7 @@ class GateOpener:
     def _start_write_of_changed_condition(
         self, pod: Object, step: GateDecision, view: GateView | None
     ) -> None:
-        """Write a pod's gate condition on another thread, if it differs from the present condition; return at
-        once.
-        """
+        """Write a pod's gate condition on another thread if it has changed; return at once."""
         message = step.message
         if step.shown_since is not None and view is not None:
             unix = time.time() - (time.monotonic() - step.shown_since)
@@ -635,9 +617,7 @@ def _makes_newly_up(change: Change) -> bool:
 
 
 def _readings_from_condition(key: SyncerKey, pod: Object, wanted: Instance) -> _PodReadings:
-    """Return the former leader's readings of a waiting pod for a syncer, as the pod's condition records
-    them.
-    """
+    """Return the former leader's readings of a pod for a syncer, as the pod's condition records them."""
     shown = _PodReadings(wanted, 0.0)
     message = str(pod["condition"].get("message") or "")
     before = parse_shown_by(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
@@ -652,9 +632,7 @@ def _readings_from_condition(key: SyncerKey, pod: Object, wanted: Instance) -> _
 
 
 def _has_same_servers_and_time(before: Object, message: str) -> bool:
-    """Return whether a new message names the same servers and, within a second, the same time as the present
-    condition.
-    """
+    """Return whether a message names the condition's servers and, within a second, its time."""
     old, new = parse_shown_by(str(before.get("message") or "")), parse_shown_by(message)
     return old is not None and new is not None and old[0] == new[0] and abs(old[1] - new[1]) <= 1.0
 

@@ -33,9 +33,6 @@ ABANDONED_WAIT_SECONDS = 60.0
 question.
 """
 
-GivenUpInstances = Mapping[str, Sequence[Instance]]
-"""The instances that a syncer gives up, by the name of the registry that holds them."""
-
 
 class NextOwnerSearch:
     """The search for the syncers that become the next owners of given-up instances; workers may share it,
@@ -67,12 +64,13 @@ class NextOwnerSearch:
         self._unread.clear()
 
     def find_next_owners(
-        self, key: SyncerKey, given_up: GivenUpInstances
+        self, key: SyncerKey, given_up: Mapping[str, Sequence[Instance]]
     ) -> dict[RegistryAndKey, NextOwner] | None:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
         want one; None while a candidate's pods or nodes are not read yet, which a single pass waits for.
 
         :param key: the syncer that gives the instances up.
+        :param given_up: the instances, by the name of the registry that holds them.
         """
         while True:
             found: dict[RegistryAndKey, NextOwner] = {}
@@ -115,9 +113,7 @@ class NextOwnerSearch:
                     yield other, syncer
 
     def _must_wait_for_reads_of(self, other: SyncerKey) -> bool:
-        """Return whether to wait longer for the pods or nodes that a syncer needs; begin the wait if
-        necessary.
-        """
+        """Return whether to wait longer for what a syncer needs; begin the wait if necessary."""
         now = boot_clock_seconds()
         since, asked = self._unread.get(other, (now, now))
         if now - asked > ABANDONED_WAIT_SECONDS:
@@ -128,9 +124,7 @@ class NextOwnerSearch:
     def _instances_selected_by(
         self, syncer: Syncer, instances_by_key: Mapping[InstanceKey, Instance]
     ) -> tuple[Instance, ...]:
-        """Return those of the given-up instances that a syncer selects, unchanged but for their owner: the
-        pods were not read.
-        """
+        """Return the given-up instances that a syncer selects, under its owner: their pods were not read."""
         readable = Advertise.AUTO if syncer.mode is Mode.POD else Advertise.CLUSTER_DNS
         asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=(), advertise=readable))
         selected = keep_registered_ids(asked, instances_by_key.values(), self._cluster.name)

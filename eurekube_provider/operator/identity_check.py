@@ -1,6 +1,4 @@
-"""The findings of ``--check`` about names: the cluster's names in Eureka, and namespaces that no operator
-serves.
-"""
+"""The findings of ``--check`` on the cluster's names in Eureka, and on namespaces that nobody serves."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from eurekube_provider.core.objects import app_name_of_service, service_name_of_slice
@@ -29,61 +29,56 @@ T = TypeVar("T")
 
 
 class Indexer(Generic[T]):
-    """A table of objects by name and by index keys, like client-go's Indexer.
+    """A table of objects by name and by index keys, like client-go's Indexer; threads may share it.
 
     :param keys_of: returns the index keys of an object.
     """
 
     def __init__(self, keys_of: Callable[[T], Iterable[IndexKey]]) -> None:
         self._keys_of = keys_of
+        self._lock = threading.Lock()
         self._by_index: dict[IndexKey, dict[tuple[str, str], T]] = defaultdict(dict)
-        self.objects: dict[tuple[str, str], T] = {}
+        self._objects: dict[tuple[str, str], T] = {}
 
     def put(self, name: tuple[str, str], new: T | None) -> None:
         """Replace the object of this name; None removes it."""
-        old = self.objects.pop(name, None)
-        for key in self._keys_of(old) if old is not None else ():
-            del self._by_index[key][name]
-            if not self._by_index[key]:
-                del self._by_index[key]
-        if new is not None:
-            self.objects[name] = new
-            for key in self._keys_of(new):
-                self._by_index[key][name] = new
+        with self._lock:
+            old = self._objects.pop(name, None)
+            for key in self._keys_of(old) if old is not None else ():
+                del self._by_index[key][name]
+                if not self._by_index[key]:
+                    del self._by_index[key]
+            if new is not None:
+                self._objects[name] = new
+                for key in self._keys_of(new):
+                    self._by_index[key][name] = new
 
-    def objects_of_index_key(self, key: IndexKey) -> dict[tuple[str, str], T]:
+    def get(self, name: tuple[str, str]) -> T | None:
+        """Return the object of this name; None if there is none."""
+        with self._lock:
+            return self._objects.get(name)
+
+    def find(self, key: IndexKey) -> dict[tuple[str, str], T]:
         """Return the objects that have an index key, by namespace and name."""
-        return self._by_index.get(key, {})
+        with self._lock:
+            return dict(self._by_index.get(key, {}))
 
 
-class SelectorIndex:
-    """Index of selectors by the namespace and name of the object that has the selector, such as a syncer;
-    every method may be called from any thread.
-    """
+class SelectorIndex(Indexer[Selector]):
+    """Index of selectors by the namespace and name of the object that has the selector, such as a syncer."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._indexer: Indexer[Selector] = Indexer(lambda selector: [_index_key_of_selector(selector)])
-
-    def put(self, key: tuple[str, str], selector: Selector | None) -> None:
-        """Replace the selector of an object; None removes it."""
-        with self._lock:
-            self._indexer.put(key, selector)
-
-    def get(self, key: tuple[str, str]) -> Selector | None:
-        """Return the selector of an object; None for an unknown object."""
-        with self._lock:
-            return self._indexer.objects.get(key)
+        super().__init__(lambda selector: (_index_key_of_selector(selector),))
 
     def keys_selecting(self, service: Object) -> set[tuple[str, str]]:
         """Return namespace and name of the objects whose selectors match a Service."""
         with self._lock:
-            if not self._indexer.objects:  # as where no stack follows a Service
+            if not self._objects:  # as where no stack follows a Service
                 return set()
             return {
                 key
                 for index_key in _index_keys_of_service(service)
-                for key, selector in self._indexer.objects_of_index_key(index_key).items()
+                for key, selector in self._by_index.get(index_key, {}).items()
                 if selector.selects(service)
             }
 
@@ -92,57 +87,43 @@ class ServiceIndex:
     """An index of Services and EndpointSlices; every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._services: Indexer[Object] = Indexer(_index_keys_of_service)
         self._slices: Indexer[Object] = Indexer(_index_keys_of_slice)
 
     def update_service(self, old: Object | None, new: Object | None) -> None:
-        """Update the index for a Service that was added (``old`` is None), changed, or deleted (``new`` is
-        None).
-        """
-        self._update(self._services, old, new)
+        """Update the index for a Service; ``old`` is None for a new one, ``new`` for a deleted one."""
+        if subject := new or old:
+            self._services.put(key_of(subject), new)
 
     def update_slice(self, old: Object | None, new: Object | None) -> None:
-        """Update the index for an EndpointSlice that was added (``old`` is None), changed, or deleted
-        (``new`` is None).
-        """
-        self._update(self._slices, old, new)
-
-    def _update(self, indexer: Indexer[Object], old: Object | None, new: Object | None) -> None:
-        subject = new or old
-        if subject is not None:
-            with self._lock:
-                indexer.put(key_of(subject), new)
+        """Update the index for an EndpointSlice in the same way."""
+        if subject := new or old:
+            self._slices.put(key_of(subject), new)
 
     def services_and_slices(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services that a selector matches, and their EndpointSlices."""
-        with self._lock:
-            found = self._services.objects_of_index_key(_index_key_of_selector(selector)).values()
-            services = [service for service in found if selector.selects(service)]
-            slices = [
-                item
-                for service in services
-                for item in self._slices.objects_of_index_key(key_of(service)).values()
-            ]
+        found = self._services.find(_index_key_of_selector(selector)).values()
+        services = [service for service in found if selector.selects(service)]
+        slices = [item for service in services for item in self._slices.find(key_of(service)).values()]
         return services, slices
 
     def service(self, namespace: str, name: str) -> Object | None:
         """Return one Service, or None if it does not exist."""
-        with self._lock:
-            return self._services.objects.get((namespace, name))
+        return self._services.get((namespace, name))
 
     def slices_of(self, namespace: str, service: str) -> list[Object]:
         """Return the EndpointSlices of a Service, without those of mirrors."""
-        with self._lock:
-            return list(self._slices.objects_of_index_key((namespace, service)).values())
+        return list(self._slices.find((namespace, service)).values())
 
 
-def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:
-    namespace = service["metadata"]["namespace"]
-    yield ("app", namespace, app_name_of_service(service))
-    yield ("service", namespace, service["metadata"]["name"])
-    for key, value in (service["metadata"].get("labels") or {}).items():
-        yield ("label", namespace, key, value)
+def _index_keys_of_service(service: Object) -> list[IndexKey]:
+    namespace, name = key_of(service)
+    labels = service["metadata"].get("labels") or {}
+    return [
+        ("app", namespace, app_name_of_service(service)),
+        ("service", namespace, name),
+        *(("label", namespace, key, value) for key, value in labels.items()),
+    ]
 
 
 def _index_key_of_selector(selector: Selector) -> IndexKey:
@@ -155,10 +136,9 @@ def _index_key_of_selector(selector: Selector) -> IndexKey:
     return ("label", selector.namespace, key, value)
 
 
-def _index_keys_of_slice(endpoint_slice: Object) -> Iterator[IndexKey]:
+def _index_keys_of_slice(endpoint_slice: Object) -> list[IndexKey]:
     service = service_name_of_slice(endpoint_slice)
-    if service:
-        yield (endpoint_slice["metadata"]["namespace"], service)
+    return [(endpoint_slice["metadata"]["namespace"], service)] if service else []
 
 
 def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:

@@ -80,9 +80,7 @@ class Leadership:
         return elector is None or (elector.may_write() and self._term == elector.term)
 
     def had_earlier_leader(self) -> bool:
-        """Return whether another replica may have led before this replica, even a moment ago; True without an
-        election.
-        """
+        """Return whether another replica may have led before, even a moment ago; True without an election."""
         return self._elector is None or self._elector.had_earlier_leader
 
     def forbid_changes(self) -> None:
@@ -219,9 +217,7 @@ def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:
 
 
 CLOCK_TOLERANCE_SECONDS = 60.0
-"""Seconds of allowed clock difference when a Lease that is seen for the first time is judged by its renew
-time.
-"""
+"""Seconds of clock difference allowed when a Lease that is seen first is judged by its renew time."""
 
 
 class DuplicateOperatorCheck:

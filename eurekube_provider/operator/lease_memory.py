@@ -1,11 +1,8 @@
-"""The notes that an operator keeps in its Lease: the cluster's names, the namespaces that it watched, and the
-state of its Eureka servers.
-"""
+"""The notes in an operator's Lease: the cluster's names, the watched namespaces, the Eureka servers."""
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -27,7 +24,7 @@ MOST_NOTED_ERROR_LETTERS = 200
 
 class LeaseMemory:
     """The copy of the Lease's notes: every replica reads them, and the holder writes them with each renewal;
-    threads may share it.
+    threads may share it, since it is only replaced as a whole.
 
     :param registries: the registries by their connections' names.
     :param is_long_running: False for a single pass, which does not record the watched namespaces.
@@ -45,33 +42,24 @@ class LeaseMemory:
         self._cluster = cluster
         self._registries = registries
         self._is_long_running = is_long_running
-        self._lock = threading.Lock()
         self._notes = self._complete_from_settings(LeaseNotes())
 
     def previous_cluster_names(self) -> tuple[str, ...]:
         """Return the former names of the cluster, from the settings and the Lease."""
-        with self._lock:
-            return self._notes.previous_cluster_names
+        return self._notes.previous_cluster_names
 
     def dropped_namespaces(self) -> frozenset[str]:
         """Return the namespaces that this operator watched before and does not any more."""
-        with self._lock:
-            return frozenset(self._notes.dropped_namespaces)
+        return frozenset(self._notes.dropped_namespaces)
 
     def load_notes(self, metadata: Object) -> None:
         """Replace the copy by the notes in a Lease's metadata, completed from the settings."""
-        notes = self._complete_from_settings(parse_lease_notes(metadata))
-        with self._lock:
-            self._notes = notes
+        self._notes = self._complete_from_settings(parse_lease_notes(metadata))
 
     def add_notes(self, metadata: Object) -> Object:
-        """Replace the copy by the notes in a Lease's metadata; return the metadata with this operator's notes
-        added, for the holder to write.
-        """
+        """Load the notes of a Lease's metadata; return it with this operator's notes, to be written."""
         self.load_notes(metadata)
-        with self._lock:
-            notes = self._notes
-        return add_lease_notes(metadata, notes)
+        return add_lease_notes(metadata, self._notes)
 
     def _complete_from_settings(self, found: LeaseNotes) -> LeaseNotes:
         """Return the notes of the Lease, completed from this operator's settings and registries."""

@@ -128,9 +128,7 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
 
 
 def help_of(option: Option) -> str:
-    """Return an option's help text with its default and variable, and with each ``%`` doubled for
-    argparse.
-    """
+    """Return an option's help with its default and variable; each ``%`` is doubled for argparse."""
     default = f" [{option.default_in_help}]" if option.default_in_help else ""
     also = f"; {environment_variable_name(option.name)}" if option.has_environment_variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")
@@ -334,14 +332,14 @@ def key_value_pairs_type(metavar: str, example: str) -> ValueType:
             raise ValueError(f"must be {example}")
         return frozenset((source, target) for source, _, target in pairs)
 
-    return ValueType(parse, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, metavar)
+    return replace(NAME_LIST_TYPE, parse=parse, metavar=metavar)
 
 
 CONNECTION_OPTIONS = (
     Option(
         "url",
         "URL[,URL...]",
-        ValueType(str, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name),
+        replace(NAME_LIST_TYPE, parse=str),
         None,
         "the Eureka servers, e.g. http://eureka:8761/eureka; or a ZooKeeper's, e.g. zookeeper://zk-1:2181",
     ),
@@ -424,10 +422,7 @@ def build_connection(
 
 
 def _zookeeper_connection(known: Callable[[str], Any]) -> Any:
-    """Return a connection to a ZooKeeper; its package is loaded only here.
-
-    :raises ConfigurationError: a value cannot be used, or the package is not installed.
-    """
+    """Return a connection to a ZooKeeper; its package is loaded only here."""
     try:
         from eurekube_provider.zookeeper.connection import ZooKeeperConnection
     except ModuleNotFoundError as error:

@@ -10,6 +10,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, p
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer, connection_name
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.operator.index import key_of
@@ -22,9 +23,7 @@ _MOST_NAMED_OWNERS = 3
 
 
 class Permissions:
-    """The rules for names, selectors and Eurekas that a syncer may use: by the operator's configuration, and
-    by the first user of a name.
-    """
+    """Rules for a syncer's names, selectors and Eureka: by the configuration, and by a name's first user."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, registries: Registries, sources: ClusterCache
@@ -33,7 +32,7 @@ class Permissions:
         self._cluster = cluster
         self._registries = registries
         self._sources = sources
-        self._reservations = settings.reservations
+        self._reservations = Reservations(settings.reserve)
         self._address_policy = AddressPolicy(
             settings.advertise_cidrs, settings.cluster_cidrs, allowed_networks_option="--advertise-cidrs"
         )

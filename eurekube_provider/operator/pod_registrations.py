@@ -165,11 +165,7 @@ class SelfRegistrationCheck:
     def _find_removable(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Ask Eureka and the cluster for the instances that may be removed, see :meth:`removable_instances`;
-        remember since when nobody has renewed each.
-
-        :returns: these instances, and why the others stay; empty for no reason.
-        """
+        """Ask Eureka and the cluster for :meth:`removable_instances`; note since when each is not renewed."""
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
         try:
@@ -205,10 +201,7 @@ class SelfRegistrationCheck:
         return free[:MOST_REMOVED_REGISTRATIONS], why
 
     def _read_pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
-        """Return the pods of these names that exist.
-
-        :raises KubernetesError: they cannot be read.
-        """
+        """Return the pods of these names that exist."""
         if not names:
             return []
         with self._fail_fast_if_api_was_silent():
@@ -222,13 +215,9 @@ class SelfRegistrationCheck:
 
     @contextmanager
     def _fail_fast_if_api_was_silent(self) -> Iterator[None]:
-        """Let the block send requests to the API server, unless the server left a request without an answer
-        a short while ago.
+        """Let the block send requests, unless the API server left one without an answer a short while ago.
 
-        Each unanswered request takes 15 seconds, and a syncer's changes must not wait for that again and
-        again.
-
-        :raises KubernetesError: the error of the requests, or the last error again.
+        Each such request takes 15 seconds, and a syncer's changes must not wait for that again and again.
         """
         message, until = self._unanswered
         if boot_clock_seconds() < until:
@@ -245,8 +234,6 @@ class SelfRegistrationCheck:
 
         Watched slices and queries by address come first, so that whole lists are read only if needed. Only
         whole lists show a pod's further addresses.
-
-        :raises KubernetesError: the cluster cannot be read completely.
         """
         used = addresses & _addresses_of_unmirrored_slices(self._sources.slices.objects())
         for address in addresses - used:
@@ -270,9 +257,7 @@ def _pod_and_node_addresses(pod: Object) -> set[str]:
 
 
 def _addresses_of_unmirrored_slices(slices: Iterable[Object]) -> set[str]:
-    """Return the addresses of endpoints, without those of mirrors, which come from Eureka and prove
-    nothing.
-    """
+    """Return the addresses of endpoints, without mirrors', which come from Eureka and prove nothing."""
     return {
         str(address)
         for one in slices

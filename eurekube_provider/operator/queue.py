@@ -78,9 +78,7 @@ class WorkQueue(Generic[K]):
             return sum(len(group.waiting) for group in self._groups.values()) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
-        """Hand ``key`` out after a delay; of several delays the earliest counts, and :meth:`add` cancels
-        none.
-        """
+        """Hand ``key`` out after a delay; the earliest of several counts, and :meth:`add` cancels none."""
         group = self._group_of(key)
         with self._lock:
             due = time.monotonic() + delay_seconds
@@ -89,9 +87,7 @@ class WorkQueue(Generic[K]):
                 self._schedule_key(key, due, group)
 
     def retry(self, key: K) -> float:
-        """Hand ``key`` out again after a delay that doubles with each failure; return the delay in
-        seconds.
-        """
+        """Hand ``key`` out after a delay that doubles with each failure; return the delay in seconds."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1

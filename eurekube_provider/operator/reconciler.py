@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
-from eurekube_provider.core.plan import Action, Plan, PlanOutcome
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.registry import Registry
@@ -145,9 +145,7 @@ class Reconciler:
         )
 
     def _log_unknown_cluster_names(self, situation: SyncerSituation) -> None:
-        """Log, once for each name, that the cluster has instances under a name which no setting lists as one
-        of its former names.
-        """
+        """Log once each name under which this cluster has instances and that no setting lists."""
         for one in (one for there in situation.under_undeclared_cluster_names.values() for one in there):
             name = cluster_name_of_owner(one.owner) or ""
             if name not in self._reported_names:
@@ -243,10 +241,8 @@ class Reconciler:
             decided, outcome
         )
         concerned.discard(key)
-        handed_over = {
-            id(change) for steps in decision.steps_by_registry.values() for change in steps.handovers
-        }
-        if count := sum(id(change) in handed_over for change in outcome.done):
+        handovers = [change for steps in decision.steps_by_registry.values() for change in steps.handovers]
+        if count := _count_done(outcome, handovers):
             _log.info(
                 "handed a syncer's instances over to other syncers, which renew them from now on",
                 extra={"syncer": "/".join(key), "handed_over": count},
@@ -280,11 +276,7 @@ class Reconciler:
     def _log_and_check_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
         """Log and return whether an instance was taken over from a former name of the cluster."""
         steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
-        if not steps:
-            return False
-        meant = {id(change) for change in steps}
-        count = sum(id(change) in meant for change in outcome.done)
-        if not count:
+        if not (count := _count_done(outcome, steps)):
             return False
         _log.info(
             "took over a syncer's instances from a former name of the cluster, renewing them as its own",
@@ -343,9 +335,7 @@ class Reconciler:
         return has_news
 
     def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: PlanOutcome) -> set[SyncerKey]:
-        """Return the syncers that a deregistered instance of their application may have kept from
-        registering.
-        """
+        """Return the syncers that a deregistered instance may have kept from registering."""
         names = {
             change.instance.application
             for change in outcome.done
@@ -360,11 +350,9 @@ class Reconciler:
     def _finish_deletion(
         self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None, *, is_done: bool
     ) -> SyncerResult:
-        """Remove a deleted syncer's finalizer once Eureka is clean, a person asks for it, or Eureka is away
-        too long.
+        """Remove a deleted syncer's finalizer once Eureka is clean or away too long, or a person asks for it.
 
-        A namespace whose deletion waits for the syncer does more harm then than instances that lapse by
-        themselves.
+        A namespace that waits for the syncer to go does more harm then than instances that lapse.
         """
         item, situation, key = decided.syncer_object, decided.situation, decided.situation.key
         requeue_after_seconds, why = decided.decision.requeue_after_seconds, ""
@@ -462,3 +450,9 @@ class Reconciler:
             self.reports.early_end_report(item, problem_of(error), registries) if item is not None else None
         )
         return SyncerResult(item, said, error=error)
+
+
+def _count_done(outcome: PlanOutcome, changes: Collection[Change]) -> int:
+    """Return how many of the changes were made."""
+    meant = {id(change) for change in changes}
+    return sum(id(change) in meant for change in outcome.done) if meant else 0

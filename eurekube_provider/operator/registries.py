@@ -70,12 +70,12 @@ class Registries(dict[str, Registry]):
     def __init__(
         self,
         registries: Mapping[str, Registry],
-        worker_registry: str = "",
-        same_eureka_pairs: set[frozenset[str]] | None = None,
+        worker_registry: str,
+        same_eureka_pairs: set[frozenset[str]],
     ) -> None:
         super().__init__(registries)
         self._worker_registry = worker_registry
-        self._same_eureka_pairs = set[frozenset[str]]() if same_eureka_pairs is None else same_eureka_pairs
+        self._same_eureka_pairs = same_eureka_pairs
 
     @property
     def is_worker_registry_unread(self) -> bool:

@@ -172,9 +172,7 @@ class SyncerReporter:
         )
 
     def result_while_unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
-        """Return a result on a syncer that waits for its registry's first answer, without a report if it
-        is not served.
-        """
+        """Return a result on a syncer that waits for its registry; without a report if it is not served."""
         item = self._sources.syncers.get(*key)
         syncer = self._sources.parse_spec_or_none(item)
         if item is None or syncer is None or is_being_deleted(item):

@@ -7,6 +7,7 @@ host, and a Gateway mostly is in another namespace than the HTTPRoutes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from eurekube_provider.core.objects import Object
@@ -112,14 +113,13 @@ class RouteWatches:
         return set(self._namespaces) or {None}
 
     def _new_watch(self, resource: ApiResource) -> OnDemandWatches:
-        def new_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(self._access, resource, trim_route, route_changed, scope, on_synced)
-
         def route_changed(_old: object, _new: object) -> None:
             for user in watches.users_of(next(iter(self._scopes))):  # each user needs all of them
                 self._concerned_later(user, CHANGE_BATCH_SECONDS)
 
-        watches = OnDemandWatches(new_reflector, self._concerned)
+        watches = OnDemandWatches(
+            partial(Reflector, self._access, resource, trim_route, route_changed), self._concerned
+        )
         return watches
 
 

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,11 @@ from eurekube_provider.operator.dry_run import (
     LONGEST_READ_WAIT_SECONDS,
     DryRunAccess,
     RecordingRegistry,
+    RecordingStatusWriter,
     RunReport,
 )
 from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.leader_tasks import OperatorTasks
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, find_lease_namespace
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue
@@ -88,16 +87,14 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
     give_back_freed_memory()
-    routes = WebRoutes(has_status_page=settings.status_page)
+    blind = RenewalsWithoutKubernetes(settings) if run_report is None else None
+    routes = WebRoutes(blind, has_status_page=settings.status_page)
     address = parse_address(settings.web_address) if run_report is None else None
     web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web server listens, serving health and metrics", extra={"port": web.port})
     self_check = selfcheck.BackgroundSelfCheck(settings)
-    blind = RenewalsWithoutKubernetes(settings) if run_report is None else None
-    if blind:
-        routes.show_blind_renewals(blind)
     give_up_at = (
         time.monotonic() + LONGEST_READ_WAIT_SECONDS if run_report and run_report.is_once else math.inf
     )
@@ -113,23 +110,18 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
             web.stop()
 
 
-class StartMoment(Enum):
-    """The moment at which a part is started."""
-
-    AT_ONCE = "before anything was read"
-    ONCE_READ = "once the cluster's objects and the registries were read"
-
-
 @dataclass(frozen=True, slots=True)
 class OperatorPart:
     """One part of the operator, a row of the table of parts.
 
-    :ivar stop: called in the order of :data:`PART_NAMES_IN_STOP_ORDER`, even if :attr:`start` was not called.
+    :ivar start: called before anything was read.
+    :ivar start_once_read: called once the cluster's objects and the registries were read.
+    :ivar stop: called in the order of :data:`PART_NAMES_IN_STOP_ORDER`, even if no start was.
     """
 
     name: str
-    start_moment: StartMoment
     start: Callable[[], object] = lambda: None
+    start_once_read: Callable[[], object] = lambda: None
     stop: Callable[[], object] = lambda: None
 
 
@@ -173,9 +165,11 @@ class _OperatorParts:
     def run(self, stop: threading.Event, give_up_at: float) -> None:
         """Start all parts, work, and stop all parts."""
         try:
-            self._start_parts(StartMoment.AT_ONCE)
+            for part in self.parts_in_start_order:
+                part.start()
             if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
-                self._start_parts(StartMoment.ONCE_READ)
+                for part in self.parts_in_start_order:
+                    part.start_once_read()
                 freeze_objects_and_collect_rarely()
                 sys.setswitchinterval(THREAD_SWITCH_SECONDS)
                 _log.info(
@@ -192,11 +186,6 @@ class _OperatorParts:
                 self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)
             ):
                 part.stop()
-
-    def _start_parts(self, when: StartMoment) -> None:
-        for part in self.parts_in_start_order:
-            if part.start_moment is when:
-                part.start()
 
     def _raise_if_misconfigured_or_duplicate(self) -> None:
         for one in self.registries.values():
@@ -257,9 +246,7 @@ def _assemble_parts(
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = (
-        run_report.make_recording_status_writer(access)
-        if run_report
-        else StatusWriter(access, queue.wait_drained)
+        RecordingStatusWriter(access, run_report) if run_report else StatusWriter(access, queue.wait_drained)
     )
     registries |= _create_registries(settings, cluster, leadership, run_report)
     sources = ClusterCache(
@@ -315,7 +302,17 @@ def _assemble_parts(
         memory.previous_cluster_names,
         gates,
     )
-    triggers = _create_triggers(settings, cluster, access, events, sources) if run_report is None else None
+    triggers = None
+    if run_report is None:
+        triggers = StackRefreshController(
+            settings,
+            cluster.name,
+            access,
+            events,
+            sources.select_services,
+            seen_terminating=sources.was_pod_seen_terminating,
+        )
+        sources.follow_services(triggers.service_changed)
     mirrors = _create_mirrors(settings, cluster, access, events, sources, registries, run_report)
     unserved = None
     if settings.watch_namespaces and run_report is None:
@@ -362,7 +359,7 @@ def _assemble_parts(
     def run_until_stopped() -> None:
         drain_check.start()
         on_leader_known = blind.stop if blind else lambda: None
-        leadership.run_tasks(OperatorTasks(controller, sources, triggers, mirrors), stop, on_leader_known)
+        leadership.run_tasks(_OperatorTasks(controller, sources, triggers, mirrors), stop, on_leader_known)
 
     def write_remaining(of: StatusWriter | EventRecorder) -> None:
         of.stop(longest_final_write_seconds(run_report, stop))
@@ -370,26 +367,33 @@ def _assemble_parts(
     def reconcile_once(run_report: RunReport) -> None:
         if not leadership.wait_for_lease(stop, settings.lease_duration_seconds + LONGEST_READ_WAIT_SECONDS):
             return
-        _reconcile_once(run_report, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
+        deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_finalizer_removal(one))
+        controller.start_renewals()
+        controller.lead()
+        mirror_keys = mirrors.reconcile_all_once(stop, give_up_at) if mirrors else []
+        while not controller.is_idle and not stop.wait(0.02):
+            leadership.require_lease()
+        keys = {*sources.syncer_keys(), *deleted}
+        owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
+        run_report.print(owners, deleted, mirror_keys)
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             write_remaining(one)
 
-    at_once, once_read = StartMoment.AT_ONCE, StartMoment.ONCE_READ
     rows = (
-        OperatorPart("events", at_once, events.start, lambda: write_remaining(events)),
-        OperatorPart("statuses", at_once, statuses.start, lambda: write_remaining(statuses)),
-        OperatorPart("sources", at_once, sources.start, sources.stop),
-        OperatorPart("duplicates", at_once, duplicates.start, duplicates.stop) if duplicates else None,
-        OperatorPart("registries", at_once, start_registries, stop_registries),
-        OperatorPart("routes", at_once, lambda: routes.show_operator(operator), routes.show_stopping),
-        OperatorPart("leadership", at_once, stop=leadership.forbid_changes),
-        OperatorPart("Lease", at_once, stop=leadership.release_lease),
-        OperatorPart("gates", once_read, gates.start, gates.stop) if gates else None,
-        OperatorPart("controller", once_read, controller.start, controller.stop),
-        OperatorPart("triggers", once_read, triggers.start, triggers.close) if triggers else None,
-        OperatorPart("stack runs", once_read, stop=triggers.join) if triggers else None,
-        OperatorPart("unserved", once_read, unserved.start, unserved.stop) if unserved else None,
-        OperatorPart("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
+        OperatorPart("events", events.start, stop=lambda: write_remaining(events)),
+        OperatorPart("statuses", statuses.start, stop=lambda: write_remaining(statuses)),
+        OperatorPart("sources", sources.start, stop=sources.stop),
+        OperatorPart("duplicates", duplicates.start, stop=duplicates.stop) if duplicates else None,
+        OperatorPart("registries", start_registries, stop=stop_registries),
+        OperatorPart("routes", lambda: routes.show_operator(operator), stop=routes.show_stopping),
+        OperatorPart("leadership", stop=leadership.forbid_changes),
+        OperatorPart("Lease", stop=leadership.release_lease),
+        OperatorPart("gates", start_once_read=gates.start, stop=gates.stop) if gates else None,
+        OperatorPart("controller", start_once_read=controller.start, stop=controller.stop),
+        OperatorPart("triggers", start_once_read=triggers.start, stop=triggers.close) if triggers else None,
+        OperatorPart("stack runs", stop=triggers.join) if triggers else None,
+        OperatorPart("unserved", start_once_read=unserved.start, stop=unserved.stop) if unserved else None,
+        OperatorPart("mirrors", start_once_read=mirrors.start, stop=mirrors.stop) if mirrors else None,
     )
     main_task: Callable[[], None] = run_until_stopped
     if run_report and run_report.is_once:
@@ -426,22 +430,6 @@ def _create_registries(
     return registries
 
 
-def _create_triggers(
-    settings: Settings, cluster: Cluster, access: KubeAccess, events: EventRecorder, sources: ClusterCache
-) -> StackRefreshController:
-    """Return the triggers of stacks, which follow the watched Services."""
-    triggers = StackRefreshController(
-        settings,
-        cluster.name,
-        access,
-        events,
-        sources.select_services,
-        seen_terminating=sources.was_pod_seen_terminating,
-    )
-    sources.follow_services(triggers.service_changed)
-    return triggers
-
-
 def _record_refusal_event(events: EventRecorder, service: Object, why: Problem) -> None:
     """Record an Event on a Service that is refused."""
     events.record(
@@ -472,31 +460,6 @@ def _create_mirrors(
     return MirrorController(settings, cluster, access, events, sources, mirrored, note, is_dry=is_dry)
 
 
-def _reconcile_once(
-    run_report: RunReport,
-    cluster: Cluster,
-    sources: ClusterCache,
-    controller: Controller,
-    mirrors: MirrorController | None,
-    leadership: Leadership,
-    stop: threading.Event,
-    give_up_at: float,
-) -> None:
-    """Reconcile everything once and print the plans.
-
-    :raises EurekubeError: the Lease was lost meanwhile.
-    """
-    deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_finalizer_removal(one))
-    controller.start_renewals()
-    controller.lead()
-    mirror_keys = mirrors.reconcile_all_once(stop, give_up_at) if mirrors else []
-    while not controller.is_idle and not stop.wait(0.02):
-        leadership.require_lease()
-    keys = {*sources.syncer_keys(), *deleted}
-    owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
-    run_report.print(owners, deleted, mirror_keys)
-
-
 def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Event) -> float:
     """Return how many seconds a stopping operator waits for statuses and Events to be written."""
     return (
@@ -506,38 +469,64 @@ def longest_final_write_seconds(run_report: RunReport | None, stop: threading.Ev
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _OperatorTasks:
+    """The leader's tasks of this operator: syncers, mirrors, and the stacks' triggers."""
+
+    controller: Controller
+    sources: ClusterCache
+    triggers: StackRefreshController | None
+    mirrors: MirrorController | None
+
+    def is_cluster_copy_current(self) -> bool:
+        return self.sources.is_current
+
+    def pause_and_check_idle(self) -> bool:
+        have_ended = self.mirrors.pause_and_check_idle() if self.mirrors else True
+        return self.controller.pause_and_check_idle() and have_ended
+
+    def start_renewals(self) -> None:
+        self.controller.start_renewals()
+
+    def lead(self) -> None:
+        self.controller.lead()
+        if self.mirrors:
+            self.mirrors.lead()
+        if self.triggers:
+            self.triggers.lead()
+
+    def stand_by(self) -> None:
+        self.controller.stand_by()
+        if self.triggers:
+            self.triggers.stand_by()
+        if self.mirrors:
+            self.mirrors.stand_by()
+
+
+@dataclass(frozen=True, slots=True)
 class _RegistryListener:
     """A listener that queues syncers and mirrors when their registry changes, or ends the operator."""
 
-    def __init__(
-        self,
-        name: str,
-        registry: Registry,
-        controller: Controller,
-        stop: threading.Event,
-        mirrors: MirrorController | None,
-    ) -> None:
-        self.instances_of_owner_changed = controller.enqueue_syncer_of_owner
-        self._mirrors = mirrors
-        self._name, self._registry = name, registry
-        self._controller = controller
-        self._stop = stop
+    name: str
+    registry: Registry
+    controller: Controller
+    stop: threading.Event
+    mirrors: MirrorController | None
+
+    def instances_of_owner_changed(self, owner: str) -> None:
+        self.controller.enqueue_syncer_of_owner(owner)
 
     def condition_changed(self) -> None:
-        """Queue the syncers and mirrors of the registry; end the operator if the
-        registry is misconfigured."""
-        if isinstance(self._registry.condition(), Misconfigured):
-            self._stop.set()
+        if isinstance(self.registry.condition(), Misconfigured):
+            self.stop.set()
         else:
-            self._controller.enqueue_syncers_of_eureka(self._name)
-            if self._mirrors:
-                self._mirrors.enqueue_mirrors_of_eureka(self._name)
+            self.controller.enqueue_syncers_of_eureka(self.name)
+            if self.mirrors:
+                self.mirrors.enqueue_mirrors_of_eureka(self.name)
 
 
 def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
-    """Read the Lease's annotations into ``memory``; an elected replica reads them again from each Lease it
-    takes.
-    """
+    """Read the Lease's annotations into ``memory``; a replica that takes the Lease reads them again."""
     try:
         memory.load_notes(access.get(LEASES.path(*lease)).get("metadata") or {})
     except KubernetesError as error:
@@ -548,11 +537,7 @@ def _load_lease_annotations(memory: LeaseMemory, access: KubeAccess, lease: tupl
 
 
 def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
-    """Check once for another operator of this name, as soon as the API answers; return False when asked to
-    stop.
-
-    :raises ConfigurationError: another operator leads by another Lease, or the Leases may not be listed.
-    """
+    """Check once for another operator of this name, once the API answers; False when asked to stop."""
     while True:
         try:
             duplicates.require_no_duplicate()
@@ -573,9 +558,7 @@ def _wait_for_cluster_identity(
     give_up_at: float,
     blind: RenewalsWithoutKubernetes | None,
 ) -> Cluster | None:
-    """Return the cluster's name, UID and domain, after waiting for an API server that is away; None when
-    asked to stop.
-    """
+    """Return the cluster's identity, however late the API server answers; None when asked to stop."""
     answered = threading.Event()
     if blind:
         blind.start_if_api_is_silent(answered)

@@ -385,9 +385,7 @@ def check_zookeeper(
 
 
 def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
-    """Check that each server of a connection answers and accepts the credentials, and that batches can be
-    used.
-    """
+    """Check that each server answers and accepts the credentials, and that batches can be used."""
     findings = [finding for peer in peers.peers for finding in _check_server(name, peer)]
     for url, other in peers.find_duplicate_urls().items():
         explanation = f"it is the same server as {other}, which counts as two: keep one of the two URLs"

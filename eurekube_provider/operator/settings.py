@@ -18,7 +18,6 @@ from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
-from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, ROUTED_ADVERTISE_KINDS, Advertise
 from eurekube_provider.eureka.connection import SECRET_SETTING_NAMES, Connection
 from eurekube_provider.kube.elector import ElectionTiming
@@ -61,10 +60,7 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
 
 
 def _check_web_address(text: str) -> str:
-    """Return the text unchanged.
-
-    :raises ConfigurationError: it is no address to listen on.
-    """
+    """Return the text, unless it is no address to listen on."""
     parse_address(text)
     return text
 
@@ -109,9 +105,7 @@ class Settings:
         default_text="the first 8 characters of kube-system's UID",
     )
     previous_cluster_names: tuple[str, ...] = option_field(
-        ValueType(
-            _parse_cluster_names, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, NAME_LIST_TYPE.metavar
-        ),
+        replace(NAME_LIST_TYPE, parse=_parse_cluster_names),
         (),
         "names that the cluster had before: what its syncers have under these is taken over",
         name="previous-cluster-name",
@@ -221,7 +215,6 @@ class Settings:
         (),
         "the networks whose addresses mirrors may show, e.g. 10.20.0.0/16: anyone who may register in Eureka"
         " sends the cluster's calls there",
-        name="mirror-cidrs",
         default_text="none",
     )
     advertise_cidrs: tuple[Network, ...] = option_field(
@@ -229,7 +222,6 @@ class Settings:
         (),
         "the networks of which syncers may give an address by hand (spec.address), e.g. 198.51.100.0/24; "
         "needs cluster-cidrs",
-        name="advertise-cidrs",
         default_text="none",
     )
     advertise_hosts: tuple[str, ...] = option_field(
@@ -237,11 +229,10 @@ class Settings:
         (),
         "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g. "
         ".lb.example.com",
-        name="advertise-hosts",
         default_text="none",
     )
     advertise_from: tuple[Advertise, ...] = option_field(
-        ValueType(_parse_routed_kinds, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, "KIND[,KIND...]"),
+        replace(NAME_LIST_TYPE, parse=_parse_routed_kinds, metavar="KIND[,KIND...]"),
         (),
         "Ingress, Gateway, or both with a comma: syncers may give callers the host and the address of those"
         " (spec.advertise); people who may write Ingresses or HTTPRoutes choose the host",
@@ -252,7 +243,6 @@ class Settings:
         (),
         "networks of this cluster's pods and Services, which mirrors never show, beside what the API tells,"
         " and of which no syncer may give an address by hand",
-        name="cluster-cidrs",
         default_text="what the API tells",
     )
     web_address: str = option_field(
@@ -321,24 +311,15 @@ class Settings:
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
-        """Return whether syncers of a namespace may select Services of another one; their own is always
-        allowed.
-        """
+        """Return whether syncers of a namespace may select Services of another one; of their own they may."""
         return syncer_namespace == service_namespace or _is_pair_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
-        """Return whether syncers of a namespace may publish under a name, in any case, that is not their
-        Service's.
-        """
+        """Return whether a namespace's syncers may publish under a name, in any case, not their Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _is_pair_allowed(names, syncer_namespace, name.lower())
-
-    @property
-    def reservations(self) -> Reservations:
-        """Names that only some namespaces may use."""
-        return Reservations(self.reserve)
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the operator watches objects of this namespace."""

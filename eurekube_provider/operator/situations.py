@@ -161,9 +161,7 @@ class SituationReader:
     def _read_refused_syncer(
         self, key: SyncerKey, item: Object, owner: str, registries: Registries, refusal: Problem
     ) -> SyncerSituation:
-        """Return the situation of a refused syncer: of its spec only the two fields that limit removals
-        count.
-        """
+        """Return a refused syncer's situation: of its spec only the two fields that limit removals count."""
         spec = item.get("spec") or {}
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
@@ -213,13 +211,9 @@ class SituationReader:
     def _refresh_instances_of_former_names(
         self, key: SyncerKey, home_registry: Registry, wanted: Iterable[Instance]
     ) -> None:
-        """Read instances that the syncer may have under former names of its cluster, though no list shows
-        them yet.
+        """Read instances that the syncer may have under former names of its cluster and in no list yet.
 
-        An operator that used another name of the cluster may have registered them a moment ago, and has
-        ended.
-
-        :raises RegistryError: no server answers.
+        An operator that used another name may have registered them a moment ago, and has ended.
         """
         if not (previous := self._previous_names()):
             return
@@ -256,18 +250,16 @@ class SituationReader:
                 with suppress(RegistryError):  # which the take-over meets as well
                     registries[name].refresh(ended, include_known=True)
             found = registries.instances_under_other_cluster_names(self._cluster, situation.key)
-        under_former_cluster_names, under_undeclared_cluster_names = {}, {}
-        for name, there in found.items():
-            under_former_cluster_names[name] = [
-                one for one in there if cluster_name_of_owner(one.owner) in previous
-            ]
-            under_undeclared_cluster_names[name] = [
-                one for one in there if cluster_name_of_owner(one.owner) not in previous
-            ]
         return replace(
             situation,
-            under_former_cluster_names=under_former_cluster_names,
-            under_undeclared_cluster_names=under_undeclared_cluster_names,
+            under_former_cluster_names={
+                name: [one for one in there if cluster_name_of_owner(one.owner) in previous]
+                for name, there in found.items()
+            },
+            under_undeclared_cluster_names={
+                name: [one for one in there if cluster_name_of_owner(one.owner) not in previous]
+                for name, there in found.items()
+            },
         )
 
     def _with_registered_ids(self, situation: SyncerSituation, desired: DesiredInstances) -> DesiredInstances:
@@ -279,10 +271,9 @@ class SituationReader:
     def _with_addresses_taken_by_pods(self, situation: SyncerSituation) -> SyncerSituation:
         """Add the syncer's addresses that other pods have now."""
         held = situation.all_instances
-        address_taker_by_id = self._pods.pods_reusing_addresses(situation.key, held) if held else {}
-        return (
-            replace(situation, address_taker_by_id=address_taker_by_id) if address_taker_by_id else situation
-        )
+        if held and (takers := self._pods.pods_reusing_addresses(situation.key, held)):
+            return replace(situation, address_taker_by_id=takers)
+        return situation
 
     def _with_ended_endpoints(self, situation: SyncerSituation, *, asks_api_server: bool) -> SyncerSituation:
         """Add the syncer's endpoints that have ended.
@@ -342,18 +333,12 @@ class SituationReader:
             own_ids |= {one.instance_id for one in situation.self_registered_by_key.values()}
             joins = self._permissions.unreserved_names_note(syncer, unowned, own_ids)
         odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
-        found = (joins, self_registered.unreadable_instances_problem(odd))
-        problems_with_foreign_instances = tuple(one for one in found if one is not None)
-        return (
-            replace(
-                situation,
-                problems_with_foreign_instances=(
-                    *situation.problems_with_foreign_instances,
-                    *problems_with_foreign_instances,
-                ),
-            )
-            if problems_with_foreign_instances
-            else situation
+        unreadable = self_registered.unreadable_instances_problem(odd)
+        if joins is None and unreadable is None:
+            return situation
+        problems = (*situation.problems_with_foreign_instances, joins, unreadable)
+        return replace(
+            situation, problems_with_foreign_instances=tuple(one for one in problems if one is not None)
         )
 
     def _with_self_registered(
@@ -385,23 +370,19 @@ class SituationReader:
             removable_dead_registrations, why = self._registrations.removable_instances(
                 key, registry, dead, application
             )
-        problems_with_foreign_instances = (
-            (self_registered.dead_registrations_problem(dead, application, why),) if dead else ()
-        )
+        problem = self_registered.dead_registrations_problem(dead, application, why) if dead else None
         return replace(
             situation,
             self_registered_by_key=self_registered_by_key,
             removable_dead_registrations=removable_dead_registrations,
             self_registered=seen,
-            problems_with_foreign_instances=problems_with_foreign_instances,
+            problems_with_foreign_instances=(problem,) if problem is not None else (),
         )
 
     def _with_other_instances_and_brake(
         self, situation: SyncerSituation, item: Object, registries: Registries
     ) -> SyncerSituation:
-        """Add instances that registries lost, other instances of the same applications, and the brake's
-        history.
-        """
+        """Add what registries lost, other instances of the applications, and the brake's history."""
         key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
         restorable_by_registry = {}
         if state is not SyncerState.COMPLETE:

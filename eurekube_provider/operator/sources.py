@@ -5,11 +5,11 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
@@ -124,7 +124,6 @@ class ClusterCache:
         self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
         self._of_namespaces: Indexer[str] = Indexer(lambda namespace: [(namespace,)])
         self._derived: Indexer[SyncerKey] = Indexer(lambda parent: [parent])
-        self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self.connections: Mapping[str, Connection] = {}
@@ -142,20 +141,19 @@ class ClusterCache:
         self.services = new_group(SERVICES, trim_service, self._service_changed)
         self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS)
 
-        def new_node_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
+        self._nodes = OnDemandWatches(
+            partial(Reflector, access, NODES, trim_node, self._node_changed), self._report_nodes_changed
+        )
 
         def new_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(
                 access.with_metadata_only(), PODS, trim_pod_to_labels, self._pod_changed, scope, on_synced
             )
 
-        def new_host_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
-            return Reflector(access, PODS, trim_pod_to_host_ports, self._host_ports_changed, scope, on_synced)
-
-        self._nodes = OnDemandWatches(new_node_reflector, self._report_nodes_changed)
         self._pods = OnDemandWatches(new_pod_reflector, concerned)
-        self._pods_on_hosts = OnDemandWatches(new_host_pod_reflector, concerned)
+        self._pods_on_hosts = OnDemandWatches(
+            partial(Reflector, access, PODS, trim_pod_to_host_ports, self._host_ports_changed), concerned
+        )
         self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
@@ -255,26 +253,20 @@ class ClusterCache:
 
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """Return the syncers that register under an application's name, given in upper case."""
-        with self._counting:
-            return frozenset(self._applications.objects_of_index_key((application,)))
+        return frozenset(self._applications.find((application,)))
 
     def syncers_claiming_name(self, name: str) -> list[Object]:
-        """Return the syncers that have had instances under a lower-case name, and keep the name while they
-        exist.
-        """
-        with self._counting:
-            keys = list(self._claims.objects_of_index_key((name,)))
+        """Return the syncers that keep a lower-case name, since they have had instances under it."""
+        keys = self._claims.find((name,))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
     def derived_syncers_of(self, parent: SyncerKey) -> list[SyncerKey]:
         """Return the syncers that are derived from a namespace's."""
-        with self._counting:
-            return list(self._derived.objects_of_index_key(parent))
+        return list(self._derived.find(parent))
 
     def parent_of(self, key: SyncerKey) -> SyncerKey | None:
         """Return the namespace's syncer that a syncer is derived from; None for any other."""
-        with self._counting:
-            return self._derived.objects.get(key)
+        return self._derived.get(key)
 
     def missing_derived_syncers(self, service: Object) -> Iterator[Object]:
         """Yield the derived syncers that a Service should have as a member of namespaces' syncers and that do
@@ -283,7 +275,7 @@ class ClusterCache:
         namespace, name = key_of(service)
         selecting = (self.syncers.get(*key) for key in self.syncers_selecting(service))
         there = {key_of(item) for item in selecting if item is not None and not is_being_deleted(item)}
-        for key in self._namespace_syncers_in(namespace):
+        for key in self._of_namespaces.find((namespace,)):
             parent = self.syncers.get(*key)
             if parent is None or is_being_deleted(parent) or not is_namespace_syncer(parent):
                 continue
@@ -291,10 +283,6 @@ class ClusterCache:
             if is_member and (namespace, derived_syncer_name(key[1], name)) not in there:
                 with suppress(ConfigurationError):
                     yield derived_syncer(parent, service)
-
-    def _namespace_syncers_in(self, namespace: str) -> list[SyncerKey]:
-        with self._counting:
-            return list(self._of_namespaces.objects_of_index_key((namespace,)))
 
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
@@ -468,9 +456,7 @@ class ClusterCache:
         return self.was_pod_seen_terminating(*pod_and_namespace_of_id(instance_id))
 
     def was_pod_seen_terminating(self, pod: str, namespace: str) -> bool:
-        """Return whether the endpoint of this pod (or address) was lately seen terminating, and has not
-        come back since.
-        """
+        """Return whether a pod's (or address's) endpoint was lately seen terminating, and is not back."""
         return (namespace, pod) in self._terminating
 
     def select_services(self, selector: Selector) -> tuple[list[Object], list[Object]]:
@@ -498,16 +484,14 @@ class ClusterCache:
         return [
             key_of(syncer)
             for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp") or connection_name(syncer) == eureka
+            if is_being_deleted(syncer) or connection_name(syncer) == eureka
         ]
 
     def estimate_wanted_by_eureka(self) -> Counter[str]:
-        """Return about how many instances the syncers want at each connection, counting Services or
-        endpoints.
-        """
+        """Return about how many instances are wanted at each connection, counting Services or endpoints."""
         counts: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else self.parse_spec_or_none(item)
+            syncer = None if is_being_deleted(item) else self.parse_spec_or_none(item)
             if syncer is not None:
                 services, slices = self._index.services_and_slices(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
@@ -524,10 +508,9 @@ class ClusterCache:
         parent, _ = name_and_uid_of_parent_syncer(subject)
         if parent != split_derived_syncer_name(key[1])[0]:
             parent = ""  # a copy of a derived syncer under another name is a person's own
-        with self._counting:
-            self._claims.put(key, claimed_names(new) if new is not None else None)
-            self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
-            self._derived.put(key, (key[0], parent) if parent and new is not None else None)
+        self._claims.put(key, claimed_names(new) if new is not None else None)
+        self._of_namespaces.put(key, key[0] if is_namespace_syncer(new) else None)
+        self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
             self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
@@ -539,8 +522,7 @@ class ClusterCache:
         if new is None:
             self._mapped.forget(key)
             self._parsed.pop(key, None)
-        with self._counting:
-            self._applications.put(key, after.application.upper() if after else None)
+        self._applications.put(key, after.application.upper() if after else None)
         # One that is refused still has instances: by what it said last, their end is its concern.
         selector = (selector_of(new) or self._selectors.get(key)) if new is not None else None
         self._selectors.put(key, selector)
@@ -558,7 +540,7 @@ class ClusterCache:
         if subject is None:
             return
         namespace, name = key_of(subject)
-        for _, parent in self._namespace_syncers_in(namespace):
+        for _, parent in self._of_namespaces.find((namespace,)):
             self._concerned((namespace, derived_syncer_name(parent, name)))
             self.enqueue_later((namespace, parent), NAMESPACE_SYNCER_DELAY_SECONDS)
 
@@ -584,9 +566,7 @@ class ClusterCache:
             self._gate_changed(pod)
 
     def _is_node_ready(self, name: str) -> bool:
-        """Return whether a node is ready; True while the nodes are not read, so that no instance leaves in
-        doubt.
-        """
+        """Return whether a node is ready; True while nodes are not read, so that none leaves in doubt."""
         nodes = self._nodes.reflector(None)
         if nodes is None:
             return True

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +48,7 @@ from eurekube_provider.operator.progress import (
     progress_conditions,
 )
 from eurekube_provider.operator.reports import SyncerDeletion
+from eurekube_provider.runtime.clock import format_utc_time
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = format_utc_time(now.timestamp())
     conditions: list[Mapping[str, Any]] = [
         make_condition(syncer, SyncerCondition.READY, report.ready, stamp, holds=report.is_ready),
         make_condition(syncer, SyncerCondition.SYNCED, report.synced, stamp, holds=report.is_synced),
@@ -173,10 +174,7 @@ def make_condition(
 
 @dataclass(frozen=True, slots=True)
 class _PendingStatus:
-    """A report that is still to be written.
-
-    :ivar write_deadline: the latest time for the write, by ``time.monotonic()``.
-    """
+    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``."""
 
     syncer: Mapping[str, Any]
     report: SyncerReport
@@ -185,27 +183,20 @@ class _PendingStatus:
 
 @dataclass(frozen=True, slots=True)
 class _KnownStatus:
-    """The status in the cluster as far as the writer knows: the last that it wrote or read.
-
-    :ivar version: the syncer's resourceVersion with that status.
-    """
+    """The status that the writer wrote or read last, and the syncer's resourceVersion with it."""
 
     version: int
     status: Mapping[str, Any]
 
 
 def _resource_version(item: Mapping[str, Any]) -> int:
-    """Return an object's resourceVersion as a number: a larger one is newer (KEP-5504); 0 where it is no
-    number.
-    """
+    """Return the resourceVersion as a number, of which a larger one is newer (KEP-5504); else 0."""
     version = (item.get("metadata") or {}).get("resourceVersion")
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
-    """Return the values of a status whose changes are written soon, to compare with others: all but counts
-    and wording.
-    """
+    """Return what of a status is written soon when it changes: all but counts and wording."""
     report = wanted.report
     return (
         wanted.syncer["metadata"].get("generation"),
@@ -341,9 +332,7 @@ class StatusWriter:
                 self._limiter.pause_after_write(ended - started)
 
     def _wait_for_next(self) -> SyncerKey | None:
-        """Wait for the next syncer whose status is due; return None once none is left. The caller holds
-        the lock.
-        """
+        """Wait for the next due syncer; return None once none is left. The caller holds the lock."""
         while not self._stopped:
             now = time.monotonic()
             due_since = next(iter(self._counts_due.values()), math.inf)
@@ -368,9 +357,7 @@ class StatusWriter:
         return next(iter(self._wanted), None)
 
     def _put_off(self, key: SyncerKey, now: float) -> bool:
-        """Schedule a syncer's write for later if it was written a moment ago; return False if it may be
-        written now. The caller holds the lock.
-        """
+        """Put a write off if one was a moment ago; return False if not. The caller holds the lock."""
         due_at = self._write_allowed_at(key)
         if due_at <= now:
             return False
@@ -382,9 +369,7 @@ class StatusWriter:
         return _urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
 
     def _write_allowed_at(self, key: SyncerKey) -> float:
-        """Return when the pending status may be written: mere counts wait longer. The caller holds the
-        lock.
-        """
+        """Return when the pending status may be written. The caller holds the lock."""
         return self._limiter.write_allowed_at(key, is_urgent=self._is_urgent(key))
 
     def _write_status(self, key: SyncerKey, wanted: _PendingStatus) -> None:
@@ -427,9 +412,7 @@ class StatusWriter:
 
 
 def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two statuses are equal, but for the time of the last reconcile: that is not worth a
-    write.
-    """
+    """Return whether two statuses differ at most in the last reconcile's time, which is no news."""
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
@@ -438,9 +421,7 @@ _REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerC
 
 
 class StatusPublisher:
-    """The writer of a reconcile's result to the syncer's status and Events; workers may share it, each with a
-    syncer of its own.
-    """
+    """The writer of results to statuses and Events; workers may share it, each with its own syncer."""
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
@@ -454,14 +435,14 @@ class StatusPublisher:
 
         :param seconds: how long it took.
         """
-        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
+        done = Counter(change.action for change in outcome.done)
         if outcome.done:
             _log.info(
                 "updated Eureka for a syncer",
                 extra={
                     "syncer": "/".join(key_of(syncer)),
                     "application": report.application,
-                    **{str(action): count for action, count in done.items() if count},
+                    **{str(action): done[action] for action in Action if done[action]},
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
@@ -494,9 +475,8 @@ class StatusPublisher:
     def publish_deletion(self, syncer: Mapping[str, Any], ended: SyncerDeletion) -> None:
         """Queue the Events on the end of a deleted syncer."""
         if ended.deregistered_count:
-            taken_out = ended.deregistered_count
             self._events.record_instance_count(
-                syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka"
+                syncer, SyncerEvent.DEREGISTERED, ended.deregistered_count, "taken out of Eureka"
             )
         if ended.left_behind_note:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)

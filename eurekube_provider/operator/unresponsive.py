@@ -32,9 +32,6 @@ LONGEST_ROUND_SECONDS = 60.0
 ErrorReporter = Callable[[RegistryError], None]
 """Callback that reports an error in the status of one syncer."""
 
-SilentEurekaReporter = Callable[[str, RegistryError], None]
-"""Callback that gets the name of a silent Eureka and the error."""
-
 
 @dataclass(frozen=True, slots=True)
 class _PendingReconcile:
@@ -60,7 +57,7 @@ class UnresponsiveEurekaWatch:
     def __init__(
         self,
         registries: Mapping[str, Registry],
-        on_silent: SilentEurekaReporter = lambda *_: None,
+        on_silent: Callable[[str, RegistryError], None] = lambda *_: None,
         on_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._registries = registries

@@ -109,12 +109,14 @@ class UnservedSyncerSearch:
         :returns: the syncers that nobody seems to serve, with the reason.
         :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
-        every = self._list_syncers_of_all_namespaces()
+        every = [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
         items = syncers_not_watched(every, self._namespaces)
         self._log_dropped_namespaces(items)
         self._log_misspelt_namespaces({str(item["metadata"]["namespace"]) for item in every})
         found: dict[SyncerKey, tuple[Object, Problem]] = {}
-        for item in items if self._do_all_eurekas_answer() else ():
+        # While a Eureka does not answer no operator could renew there, and nothing can be concluded.
+        do_all_answer = all(isinstance(one.condition(), Healthy) for one in self._registries.values())
+        for item in items if do_all_answer else ():
             key = key_of(item)
             if key in self._said and not status_says_not_served(item):
                 self._said.discard(key)
@@ -161,15 +163,6 @@ class UnservedSyncerSearch:
             self._looked_at = time.monotonic()
             self._stopped.wait(SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
 
-    def _list_syncers_of_all_namespaces(self) -> list[Object]:
-        return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
-
-    def _do_all_eurekas_answer(self) -> bool:
-        """Return whether each Eureka answers: otherwise no operator could renew there, and nothing can be
-        concluded.
-        """
-        return all(isinstance(one.condition(), Healthy) for one in self._registries.values())
-
     def _read_instances(self, key: SyncerKey) -> list[Instance]:
         """Return some of a syncer's instances, freshly read."""
         owner = str(ClusterOwner(self._cluster.name, *key))
@@ -202,11 +195,7 @@ class UnservedSyncerSearch:
                 )
 
     def _log_misspelt_namespaces(self, known: Collection[str]) -> None:
-        """Log once each watched namespace without syncers, if an unwatched namespace of a similar name has
-        some.
-
-        :param known: the namespaces that have syncers.
-        """
+        """Log once each watched namespace that is not among ``known``, if a similar name there is."""
         others = set(known).difference(self._namespaces)
         for namespace in self._namespaces if others else ():
             near = difflib.get_close_matches(namespace, others, n=1)

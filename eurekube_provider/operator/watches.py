@@ -101,7 +101,7 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
         if kept is None or not _equals_trimmed(endpoint, kept):
-            kept = _trim_endpoint(endpoint)
+            kept = _EndpointFields(endpoint).__dict__
         endpoints.append(kept)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
     if is_managed_by_kubernetes(endpoint_slice):
@@ -112,10 +112,6 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
     }
-
-
-def _trim_endpoint(endpoint: Object) -> Object:
-    return _EndpointFields(endpoint).__dict__
 
 
 class _EndpointFields:
@@ -142,9 +138,7 @@ class _ReferenceFields:
 
 
 def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
-    """Return whether ``kept`` still equals an endpoint of the same address, without trimming the endpoint
-    again.
-    """
+    """Return whether ``kept`` still equals an endpoint of the same address."""
     target, known = endpoint.get("targetRef"), kept.get("targetRef")
     if not target or not known:
         is_same = not target and not known
@@ -192,9 +186,7 @@ def trim_pod_to_labels(pod: Object, _before: Object | None = None) -> Object:
 
 
 def trim_pod_to_host_ports(pod: Object, _before: Object | None = None) -> Object:
-    """Return the part of a pod that the mapping reads for host ports: its node's address and its host
-    ports.
-    """
+    """Return the part of a pod that the mapping reads for host ports: its node's address, its host ports."""
     return {"metadata": _named_metadata(pod), "on_host": PodOnHost.of(pod)}
 
 
@@ -202,9 +194,7 @@ WatchScope = str | None
 """A namespace, or None for the whole cluster."""
 
 MakeReflector = Callable[[WatchScope, Callable[[], None]], Reflector]
-"""Function that makes the reflector of a scope, which calls the second argument when its first list is
-complete.
-"""
+"""Function that makes a scope's reflector, which calls the second argument after its first list."""
 
 
 class OnDemandWatches(ReflectorGroup):
@@ -275,9 +265,7 @@ MOST_CACHED_ENDPOINTS = 5000
 
 
 class MappingCaches:
-    """Caches of the syncers' mapped slices, kept where they are worth their memory; threads may share
-    them.
-    """
+    """Caches of syncers' mapped slices, kept where worth their memory; threads may share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -324,9 +312,7 @@ EndpointKey = tuple[str, str]
 
 
 class TerminatingEndpoints:
-    """Endpoints that were lately seen terminating and have not come back since; any number of threads may
-    share them.
-    """
+    """Endpoints that were lately seen terminating and have not come back; threads may share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -342,19 +328,12 @@ class TerminatingEndpoints:
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
                     self._at[name] = now  # the last, so that the oldest is the first
-                    self._forget_expired_and_surplus(now)
+                    while (
+                        now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
+                        or len(self._at) > MOST_TERMINATING_REMEMBERED
+                    ):
+                        del self._at[oldest]
 
     def __contains__(self, name: EndpointKey) -> bool:
         with self._lock:
             return name in self._at
-
-    def _forget_expired_and_surplus(self, now: float) -> None:
-        while (
-            now - self._at[oldest := next(iter(self._at))] > TERMINATING_MEMORY_SECONDS
-            or len(self._at) > MOST_TERMINATING_REMEMBERED
-        ):
-            del self._at[oldest]
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._at)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.operator.__main__ import add_flags
 from eurekube_provider.operator.settings import Settings, load_settings
 from lab.programs import find_kubectl
@@ -329,5 +330,5 @@ def test_the_values_of_the_page_about_a_shared_cluster_serve(tmp_path: Path) -> 
         if block.language == "yaml"
     )
     settings = settings_of(chart_objects(values, tmp_path), tmp_path)
-    assert settings.reservations.lets_register("shop", "billing") is False
+    assert Reservations(settings.reserve).lets_register("shop", "billing") is False
     assert settings.may_publish("shop", "ratings")

@@ -132,9 +132,7 @@ def _parse_worker_result(output: str, errors: str, exit_code: int) -> StackRunRe
 
 
 def _parse_result_line(output: str) -> Mapping[str, Any] | None:
-    """Return the last line of output that is a JSON object with an outcome: a program may have printed
-    other lines.
-    """
+    """Return the last line that is an object with an outcome: a program may print others."""
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError):
             answer = json.loads(line)

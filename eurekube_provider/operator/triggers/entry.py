@@ -103,12 +103,11 @@ class StackRefreshEntry:
         """
         times = [self.retry_not_before] if self.is_status_unwritten else []
         debounced = self.schedule.debounce_ends_at(self.run_limits)
-        due = self._run_due_at_even_if_paused(earliest_run_at)
         if self.refresh is not None and debounced is not None:
             if self.last_compared_change_at != self.schedule.last_change_at:
                 times.append(max(debounced, self.retry_not_before))
-            elif due is not None and not self.refresh.is_paused:
-                times.append(max(due, self.retry_not_before))
+            elif (due := self.run_due_at(earliest_run_at)) is not None:
+                times.append(due)
         return min(times, default=None)
 
     def _run_due_at_even_if_paused(self, earliest_run_at: float | None) -> float | None:
@@ -121,11 +120,11 @@ class StackRefreshEntry:
         held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
         return max(due, earliest_run_at, held_until)
 
-    def run_due_at(self, earliest_run_at: float = -math.inf) -> float | None:
+    def run_due_at(self, earliest_run_at: float | None) -> float | None:
         """Return when a run for changed addresses is due; None while nothing may have changed, or while
         paused.
 
-        :param earliest_run_at: when a run of its target may begin, should it be free.
+        :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
         if self.refresh is None or self.refresh.is_paused:
             return None
@@ -145,10 +144,10 @@ class StackRefreshEntry:
         :returns: the endpoints to run for, if a run is due as well.
         """
         debounced = self.schedule.debounce_ends_at(self.run_limits)
-        due = self._run_due_at_even_if_paused(earliest_run_at)
         if self.refresh is None or debounced is None or debounced > now:
             return None
-        if self.last_compared_change_at == self.schedule.last_change_at and not self._is_run_due(now, due):
+        has_changed = self.last_compared_change_at != self.schedule.last_change_at
+        if not has_changed and not self._is_run_due(now, earliest_run_at):
             return None
         before = self.state
         services, slices = selected(self.refresh.selector)
@@ -169,7 +168,6 @@ class StackRefreshEntry:
             self.braked_since = None
         elif self.braked_since is None:
             self.braked_since = now
-        due = self._run_due_at_even_if_paused(earliest_run_at)
         if wanted_digest == self.schedule.served_digest:
             self.schedule = self.schedule.after_no_difference()
             self.state = self.state.as_synced()
@@ -178,7 +176,7 @@ class StackRefreshEntry:
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
             self.state = self.state.as_refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
-        elif self._is_run_due(now, due):
+        elif self._is_run_due(now, earliest_run_at):
             return wanted_digest, addresses, endpoints
         elif self.braked_since is not None and not self.refresh.is_paused:
             self.state = self.state.as_braked(
@@ -192,16 +190,14 @@ class StackRefreshEntry:
         self.is_status_unwritten = self.is_status_unwritten or self.state != before
         return None
 
-    def _is_run_due(self, now: float, due: float | None) -> bool:
-        return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
+    def _is_run_due(self, now: float, earliest_run_at: float | None) -> bool:
+        due = self.run_due_at(earliest_run_at)
+        return due is not None and due <= now
 
     def _broken_source_sentence(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
-        """Return why the present endpoints, compared with those of the last run, look like a broken
-        source.
-        """
-        if (
-            self.last_run_endpoints is None
-        ):  # another process began it: how many there were is all that is known
+        """Return why the endpoints, compared with the last run's, look like a broken source."""
+        if self.last_run_endpoints is None:
+            # Another process began it: how many there were is all that is known.
             count = self.state.last_run_address_count
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
             return describe_suspicious_address_loss(count, going, going, coming)

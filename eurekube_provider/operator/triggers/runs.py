@@ -108,6 +108,7 @@ class RunPool:
     :param runners: by target.
     :param concurrency: by target; a target without one has a group of its own, and counts as a local process.
     :param on_run_ended: called on a run's thread when there is something for :meth:`pop_finished`.
+    :ivar cancelled: set to ask all runs to end soon.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class RunPool:
         self._lock = threading.Lock()
         self._active: dict[str, _ActiveRun] = {}
         self._ended: list[FinishedRun] = []
-        self._cancelled = threading.Event()
+        self.cancelled = threading.Event()
 
     def may_start_run(self, target: str, *, is_retry: bool = False) -> bool:
         """Return whether a run of this target can begin now.
@@ -150,15 +151,10 @@ class RunPool:
             ]
         return min((at for at in times if at > now), default=None)
 
-    def start_run(self, request: RunRequest, run: Callable[[threading.Event], StackRun]) -> None:
-        """Begin a run that :meth:`may_start_run` allows.
-
-        :param run: returns the run for the event that cancels it.
-        """
+    def start_run(self, request: RunRequest, run: StackRun) -> None:
+        """Begin a run that :meth:`may_start_run` allows."""
         name = f"run-{request.target}"
-        thread = threading.Thread(
-            target=self._execute_run, args=(request, run(self._cancelled)), name=name, daemon=True
-        )
+        thread = threading.Thread(target=self._execute_run, args=(request, run), name=name, daemon=True)
         limit = self._concurrency[request.target]
         with self._lock:
             self._active[limit.group] = _ActiveRun(
@@ -173,10 +169,6 @@ class RunPool:
             for one in ended:
                 del self._active[self._concurrency[one.request.target].group]
         return ended
-
-    def cancel(self) -> None:
-        """Ask all runs, also those that begin later, to end soon; return at once."""
-        self._cancelled.set()
 
     def join(self, timeout_seconds: float) -> None:
         """Wait until all runs have ended, or for the time-out."""

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -119,17 +119,12 @@ class Target:
     name: str
     run_method: RunMethod
     namespaces: frozenset[str] = option_field(
-        ValueType(
-            lambda text: frozenset(NAME_LIST_TYPE.parse(text)),
-            NAME_LIST_TYPE.yaml_types,
-            NAME_LIST_TYPE.type_name,
-            NAME_LIST_TYPE.metavar,
-        ),
+        replace(NAME_LIST_TYPE, parse=lambda text: frozenset(NAME_LIST_TYPE.parse(text))),
         frozenset(),
         "whose StackRefreshes may name it; * is any",
     )
     actions: frozenset[StackAction] = option_field(
-        ValueType(_parse_actions, NAME_LIST_TYPE.yaml_types, NAME_LIST_TYPE.type_name, "ACTION[,ACTION...]"),
+        replace(NAME_LIST_TYPE, parse=_parse_actions, metavar="ACTION[,ACTION...]"),
         frozenset(StackAction),
         "what may be asked of it",
         default_text="Refresh, Up, Preview",

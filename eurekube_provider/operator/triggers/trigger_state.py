@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
@@ -22,6 +22,7 @@ from eurekube_provider.core.stack_refresh import AddressesByService, StackRefres
 from eurekube_provider.operator.progress import progress_conditions
 from eurekube_provider.operator.status import make_condition, problem_conditions
 from eurekube_provider.operator.triggers.trigger_run import StackRunOutcome, StackRunResult
+from eurekube_provider.runtime.clock import format_utc_time
 
 RUNNING_OUTCOME = RefreshReason.RUNNING
 """Outcome of a run that has not ended."""
@@ -191,9 +192,7 @@ class StackRefreshState:
         return self._as_unsynced(Problem(RefreshReason.PENDING, message))
 
     def as_braked(self, why: str) -> StackRefreshState:
-        """Return the state of a StackRefresh whose due run is held back, since the endpoints look like a
-        broken source.
-        """
+        """Return the state of a StackRefresh whose due run is held back, since the source looks broken."""
         reason = RefreshCondition.BRAKED
         return self._as_unsynced(Problem(reason, why, REFRESH_REMEDIES[reason]))
 
@@ -203,7 +202,7 @@ class StackRefreshState:
             "action": str(refresh.action),
             "target": refresh.target,
             "outcome": str(RUNNING_OUTCOME),
-            "startTime": format_timestamp(wall),
+            "startTime": format_utc_time(wall.timestamp()),
             "addresses": self.address_count,
         }
         known = self._as_unsynced(
@@ -223,7 +222,7 @@ class StackRefreshState:
         run = {
             **(self.last_run or {}),
             "outcome": str(result.outcome),
-            "completionTime": format_timestamp(wall),
+            "completionTime": format_utc_time(wall.timestamp()),
             "duration": format_duration(seconds),
             "message": printable(result.message)[:_MOST_MESSAGE_LETTERS],
         }
@@ -268,7 +267,7 @@ def stack_refresh_status_patch(item: Object, state: StackRefreshState, wall: dat
 
     :param item: the object with its current status, whose transition times are kept.
     """
-    at = format_timestamp(wall)
+    at = format_utc_time(wall.timestamp())
     conditions: list[Mapping[str, Any]] = [
         make_condition(item, RefreshCondition.READY, state.ready, at, holds=state.is_ready),
         make_condition(item, RefreshCondition.SYNCED, state.synced, at, holds=state.is_synced),
@@ -292,11 +291,6 @@ def stack_refresh_status_patch(item: Object, state: StackRefreshState, wall: dat
         "services": state.service_count,
         "addresses": state.address_count,
     }
-
-
-def format_timestamp(wall: datetime) -> str:
-    """Return a time in Kubernetes' RFC 3339 format."""
-    return wall.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_duration(seconds: float) -> str:

@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
+from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.stack_refresh import StackRefresh
-from eurekube_provider.core.syncer import selector_of
-from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
+from eurekube_provider.core.syncer import is_being_deleted, selector_of
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SelectorIndex, key_of
@@ -34,7 +36,6 @@ from eurekube_provider.operator.triggers.entry import (
     WasSeenTerminating,
     idempotency_key,
 )
-from eurekube_provider.operator.triggers.refresh_objects import RefreshKey, StackRefreshClient
 from eurekube_provider.operator.triggers.runs import (
     FinishedRun,
     RunPool,
@@ -43,10 +44,17 @@ from eurekube_provider.operator.triggers.runs import (
     runner_of,
 )
 from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunner, StackRunOutcome
-from eurekube_provider.operator.triggers.trigger_state import REFUSAL_REASONS, StackRefreshState
+from eurekube_provider.operator.triggers.trigger_state import (
+    REFUSAL_REASONS,
+    StackRefreshState,
+    stack_refresh_status_patch,
+)
 from eurekube_provider.operator.watches import trim_custom_resource
 
 _log = logging.getLogger(__name__)
+
+RefreshKey = tuple[str, str]
+"""Namespace and name of a StackRefresh."""
 
 RETRY_SECONDS = 5.0
 """Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
@@ -94,7 +102,7 @@ class StackRefreshController:
     ) -> None:
         self._settings = settings
         self._cluster = cluster
-        self._objects = StackRefreshClient(access)
+        self._access = access
         self._events = events
         self._selected = selected
         self._seen_terminating = seen_terminating
@@ -133,9 +141,7 @@ class StackRefreshController:
         self._wake_thread()
 
     def stand_by(self) -> None:
-        """Begin no more runs, since another replica leads; present runs go on, and their end is not
-        recorded.
-        """
+        """Begin no more runs: another replica leads. Present ones go on, and their end is not recorded."""
         with self._condition:
             self._leads = False
         self._wake_thread()
@@ -143,7 +149,7 @@ class StackRefreshController:
     def close(self) -> None:
         """Begin no more runs, and cancel the present ones; return at once."""
         self.reflectors.stop()
-        self._runs.cancel()
+        self._runs.cancelled.set()
         self._stopped = True
         self._wake_thread()
 
@@ -176,9 +182,7 @@ class StackRefreshController:
         return {key: one for key, one in copies.items() if key in there}
 
     def states(self) -> dict[RefreshKey, StackRefreshState]:
-        """Return the state of each StackRefresh as this replica knows it; empty while this replica does not
-        lead.
-        """
+        """Return each StackRefresh's state as this replica knows it; empty while it does not lead."""
         with self._condition:
             return {key: entry.state for key, entry in self._entries.items()}
 
@@ -266,18 +270,14 @@ class StackRefreshController:
         return self._target_interval_ends_at(entry) if may_begin else None
 
     def _target_interval_ends_at(self, entry: StackRefreshEntry) -> float:
-        """Return when the shortest interval of an entry's target is over, whichever StackRefresh ran it
-        last.
-        """
+        """Return when the shortest interval of an entry's target is over, whoever ran it last."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
             return -math.inf
         return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
     def _call_or_retry_later(self, key: RefreshKey, do: Callable[[], None]) -> None:
-        """Call a function for one StackRefresh; if it fails, log the error, and retry later without delaying
-        the other StackRefreshes.
-        """
+        """Call a function for one StackRefresh; if it fails, log it, and retry without delaying others."""
         self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
         try:
             do()
@@ -307,13 +307,14 @@ class StackRefreshController:
     def _update_entry(self, key: RefreshKey, at: float) -> None:
         """Update the entry of a StackRefresh after a change of the StackRefresh or of its Services."""
         item, entry = self.reflectors.get(*key), self._entries.get(key)
-        if item is None or item["metadata"].get("deletionTimestamp"):
+        if item is None or is_being_deleted(item):
             with self._condition:
                 self._entries.pop(key, None)
                 self._history.pop(key, None)
             return
         if entry is None or entry.uid != str(item["metadata"].get("uid")):
-            item = self._objects.read(key)
+            # From the API server, since a former leader may have just written it.
+            item = self._request_or_none_on_404("GET", STACK_REFRESHES.path(*key))
             if item is None:
                 return  # its end is on its way to our copy
             state = StackRefreshState.from_object(item)
@@ -351,17 +352,13 @@ class StackRefreshController:
             self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin_run(key, entry, entry.refresh, due)
-        elif (
-            entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS
-        ):  # which is stalled after a while
-            self._write_status(key, entry)
+        elif entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS:
+            self._write_status(key, entry)  # one that is refused is stalled after a while
 
     def _begin_run(
         self, key: RefreshKey, entry: StackRefreshEntry, refresh: StackRefresh, due: DueRun
     ) -> None:
-        """Write to the status that a run begins, then begin it: if this process dies, the next leader
-        finds it there.
-        """
+        """Begin a run after its status says so: if this process dies, the next leader finds it there."""
         wanted_digest, addresses, endpoints = due
         before = entry.state
         entry.state = before.as_running(refresh, datetime.now(UTC))
@@ -371,32 +368,27 @@ class StackRefreshController:
         except Exception:
             entry.state = before
             raise
-        timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
-
-        def make_stack_run(cancelled: threading.Event) -> StackRun:
-            return StackRun(
-                namespace=refresh.namespace,
-                name=refresh.name,
-                action=refresh.action,
-                cluster=self._cluster,
-                addresses=addresses,
-                idempotency_key=idempotency_key(entry, wanted_digest),
-                attempt=before.consecutive_failures + 1,
-                timeout_seconds=timeout_seconds,
-                cancelled=cancelled,
-            )
-
+        run = StackRun(
+            namespace=refresh.namespace,
+            name=refresh.name,
+            action=refresh.action,
+            cluster=self._cluster,
+            addresses=addresses,
+            idempotency_key=idempotency_key(entry, wanted_digest),
+            attempt=before.consecutive_failures + 1,
+            timeout_seconds=self._settings.targets[refresh.target].timeout_seconds,
+            cancelled=self._runs.cancelled,
+        )
         is_released = entry.is_brake_released
         self._begun_at[refresh.target] = now = time.monotonic()
         entry.last_run_endpoints, entry.braked_since, entry.is_brake_released = endpoints, None, False
         entry.schedule = entry.schedule.after_start(now, wanted_digest)
         _log.info("starting a stack run", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.start_run(
-            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry),
-            make_stack_run,
+            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry), run
         )
         if is_released:
-            self._objects.remove_release_annotation(key)
+            self._remove_release_annotation(key)
 
     def _record_run_end(self, ended: FinishedRun) -> None:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
@@ -438,11 +430,52 @@ class StackRefreshController:
 
     def _write_status(self, key: RefreshKey, entry: StackRefreshEntry) -> bool:
         """Write the status, unless the object already has it; return whether the object still exists."""
-        written = self._objects.write_status(key, entry.refresh_object, entry.state)
-        if written is None:
-            with self._condition:
-                self._entries.pop(key, None)
-            self._queue_changed(key)  # there may be another one of its name
-            return False
-        entry.refresh_object, entry.is_status_unwritten = written, False
+        item = entry.refresh_object
+        status = stack_refresh_status_patch(item, entry.state, datetime.now(UTC))
+        if not _has_patch_values(item.get("status") or {}, status):
+            path = STACK_REFRESHES.path(*key, "status")
+            written = self._request_or_none_on_404("PATCH", path, {"status": status})
+            if written is None:
+                with self._condition:
+                    self._entries.pop(key, None)
+                self._queue_changed(key)  # there may be another one of its name
+                return False
+            entry.refresh_object = {**item, "status": written.get("status")}
+        entry.is_status_unwritten = False
         return True
+
+    def _remove_release_annotation(self, key: RefreshKey) -> None:
+        """Remove the release annotation, so that it does not release the next braked run as well."""
+        _log.warning(
+            "released the brake, as the release annotation asks: running the stack",
+            extra={"refresh": "/".join(key)},
+        )
+        try:
+            body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
+            self._access.request(
+                "PATCH", STACK_REFRESHES.path(*key), body=body, content_type=MERGE_PATCH_TYPE
+            )
+        except (KubernetesError, LeadershipLost) as error:
+            _log.warning(
+                "failed to remove the release annotation, going on: it also releases the next braked run",
+                extra={"refresh": "/".join(key), "error": str(error)},
+            )
+
+    def _request_or_none_on_404(self, method: str, path: str, body: object = None) -> Object | None:
+        try:
+            return self._access.request(method, path, body=body, content_type=MERGE_PATCH_TYPE)
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+            return None
+
+
+def _has_patch_values(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+    """Return whether a status already has all values of a merge patch."""
+
+    def without_nulls(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: without_nulls(one) for key, one in value.items() if one is not None}
+        return value
+
+    return all(without_nulls(status.get(key)) == without_nulls(value) for key, value in patch.items())

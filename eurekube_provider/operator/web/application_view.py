@@ -11,9 +11,7 @@ from eurekube_provider.comparison.pairs import pair_endpoints_with_instances
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
 MOST_ENDPOINT_INSTANCE_PAIRS = 40
-"""Most pairs of endpoint and instance that are shown of one syncer, those that disagree first; the others
-are counted.
-"""
+"""Most pairs that are shown of one syncer, those that disagree first; the others are counted."""
 
 MOST_SHOWN_INSTANCES = 40
 """Most instances that are listed of an owner that is no syncer of this cluster."""

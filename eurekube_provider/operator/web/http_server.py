@@ -88,9 +88,7 @@ class WebServer(HttpListener):
         super().__init__(*address, _RequestHandler, "--web-address: the operator", advice)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own, and end the oldest connection where there are too
-        many.
-        """
+        """Serve a connection on a thread of its own; end the oldest one where there are too many."""
         with self.lock:
             crowded = len(self.connections) >= MOST_CONNECTIONS
             oldest = next(iter(self.connections)) if crowded else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -164,9 +164,7 @@ METRIC_DEFINITIONS = {
 
 
 class OperatorCollector(Collector):
-    """A Prometheus collector that reads the operator at each scrape; before the operator runs, it yields only
-    a few metrics.
-    """
+    """A collector that reads the operator at each scrape; before it runs there are only a few metrics."""
 
     def __init__(self, operator: RunningOperator | None, blind: RenewalsWithoutKubernetes | None) -> None:
         self._operator = operator
@@ -180,9 +178,8 @@ class OperatorCollector(Collector):
         """Yield all metrics with their values."""
         yield _metric_with_samples("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
-        yield _metric_with_samples(
-            "eurekube_blind_renewals", {(): float(self._blind.renewed_instance_count if self._blind else 0)}
-        )
+        blind_count = self._blind.renewed_instance_count if self._blind else 0
+        yield _metric_with_samples("eurekube_blind_renewals", {(): float(blind_count)})
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
@@ -196,9 +193,8 @@ class OperatorCollector(Collector):
             yield _metric_with_samples(name, samples)
         yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
         if operator.unserved:
-            yield _metric_with_samples(
-                "eurekube_unserved_syncers", {(): float(operator.unserved.unserved_count)}
-            )
+            unserved_count = operator.unserved.unserved_count
+            yield _metric_with_samples("eurekube_unserved_syncers", {(): float(unserved_count)})
         yield _metric_with_samples("eurekube_queue_depth", {(): float(operator.queue.depth)})
         stuck = sum(bool(loop.problem_sentence) for loop in operator.liveness())
         yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
@@ -226,9 +222,7 @@ class MetricsExporter:
         self._registry.register(OperatorCollector(operator, blind))
 
     def render_scrape(self, accept: str) -> tuple[bytes, str]:
-        """Return the text of one scrape, in the format that the ``Accept`` header asks for, and its
-        content type.
-        """
+        """Return the text of one scrape in the format of the ``Accept`` header, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -239,30 +233,23 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
     those = (one for one in operator.sources.syncers.objects() if not is_namespace_syncer(one))
     last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
+    succeeded_at = {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
     return {
         "eurekube_reconcile_total": {
             ("/".join(key), str(result)): float(count)
             for (key, result), count in history.result_counts().items()
             if key in last_reconciles
         },
-        "eurekube_desired_instances": _samples_by_object(
-            {key: last.report.desired for key, last in seen.items()}
+        "eurekube_desired_instances": _samples(seen, lambda last: last.report.desired),
+        "eurekube_registered_instances": _samples(
+            {key: operator.instances_of(key) for key in last_reconciles}, len
         ),
-        "eurekube_registered_instances": _samples_by_object(
-            {key: operator.registered_count(key) for key in last_reconciles}
+        "eurekube_refused_instances": _samples(seen, lambda last: last.report.refused),
+        "eurekube_drifted_instances": _samples(
+            seen, lambda last: max(0, last.differing_count - last.report.refused)
         ),
-        "eurekube_refused_instances": _samples_by_object(
-            {key: last.report.refused for key, last in seen.items()}
-        ),
-        "eurekube_drifted_instances": _samples_by_object(
-            {key: max(0, last.differing_count - last.report.refused) for key, last in seen.items()}
-        ),
-        "eurekube_braked": _samples_by_object(
-            {key: last.removals_held_since is not None for key, last in seen.items()}
-        ),
-        "eurekube_last_success_timestamp_seconds": _samples_by_object(
-            {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
-        ),
+        "eurekube_braked": _samples(seen, lambda last: last.removals_held_since is not None),
+        "eurekube_last_success_timestamp_seconds": _samples(succeeded_at, float),
     }
 
 
@@ -276,16 +263,10 @@ def _stack_refresh_samples(operator: RunningOperator) -> dict[str, Samples]:
             for key, one in history.items()
             for outcome, count in one.outcomes.items()
         },
-        "eurekube_refresh_last_run_seconds": _samples_by_object(
-            {key: one.last_run_seconds for key, one in history.items()}
-        ),
-        "eurekube_refresh_last_success_timestamp_seconds": _samples_by_object(
-            {key: one.succeeded_at for key, one in history.items() if one.succeeded_at is not None}
-        ),
-        "eurekube_refresh_failures": _samples_by_object(
-            {key: one.consecutive_failures for key, one in states.items()}
-        ),
-        "eurekube_refresh_synced": _samples_by_object({key: one.is_synced for key, one in states.items()}),
+        "eurekube_refresh_last_run_seconds": _samples(history, lambda one: one.last_run_seconds),
+        "eurekube_refresh_last_success_timestamp_seconds": _samples(history, lambda one: one.succeeded_at),
+        "eurekube_refresh_failures": _samples(states, lambda one: one.consecutive_failures),
+        "eurekube_refresh_synced": _samples(states, lambda one: one.is_synced),
     }
 
 
@@ -294,29 +275,16 @@ def _mirror_samples(operator: RunningOperator) -> dict[str, Samples]:
         return {}
     reports = operator.mirrors.reports()
     return {
-        "eurekube_mirror_services": _samples_by_object(
-            {key: len(one.services) for key, one in reports.items()}
-        ),
-        "eurekube_mirror_endpoints": _samples_by_object({key: one.endpoints for key, one in reports.items()}),
-        "eurekube_mirror_ready_endpoints": _samples_by_object(
-            {key: one.ready for key, one in reports.items()}
-        ),
-        "eurekube_mirror_held_endpoints": _samples_by_object({key: one.held for key, one in reports.items()}),
-        "eurekube_mirror_synced": _samples_by_object(
-            {key: one.synced_condition[0] for key, one in reports.items()}
-        ),
-        "eurekube_mirror_read_timestamp_seconds": _samples_by_object(
-            {key: one.read_at for key, one in reports.items() if one.read_at is not None}
-        ),
+        "eurekube_mirror_services": _samples(reports, lambda one: len(one.services)),
+        "eurekube_mirror_endpoints": _samples(reports, lambda one: one.endpoints),
+        "eurekube_mirror_ready_endpoints": _samples(reports, lambda one: one.ready),
+        "eurekube_mirror_held_endpoints": _samples(reports, lambda one: one.held),
+        "eurekube_mirror_synced": _samples(reports, lambda one: one.synced_condition[0]),
+        "eurekube_mirror_read_timestamp_seconds": _samples(reports, lambda one: one.read_at),
         "eurekube_mirror_writes_total": {
             labels: float(count) for labels, count in operator.mirrors.write_counts.items()
         },
     }
-
-
-def _samples_by_object(values: Mapping[tuple[str, str], float]) -> Samples:
-    """Return samples labelled ``namespace/name``."""
-    return {("/".join(key),): float(value) for key, value in values.items()}
 
 
 def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
@@ -327,11 +295,7 @@ def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
         requests.update(server.request_counts)
         if server.is_up is not None:  # two connections may name one server: it is up if both find it so
             up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
-
-    def samples_by_eureka(get_figure: Callable[[Figures], float | None]) -> Samples:
-        values = {name: get_figure(one) for name, one in registries.items()}
-        return {(name,): float(value) for name, value in values.items() if value is not None}
-
+    by_eureka = {(name,): one for name, one in registries.items()}
     return {
         "eurekube_eureka_requests_total": requests,
         "eurekube_heartbeats_total": {
@@ -339,14 +303,24 @@ def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
             ("missing",): float(sum(one.missing_renewals for one in counts)),
             ("failed",): float(sum(one.failed_renewals for one in counts)),
         },
-        "eurekube_renewals_last_minute": samples_by_eureka(lambda one: one.renewals_last_minute),
-        "eurekube_renewals_expected": samples_by_eureka(lambda one: one.expected_renewals_per_minute),
-        "eurekube_renewals_late_seconds": samples_by_eureka(lambda one: one.overdue_seconds),
-        "eurekube_renewals_refused": samples_by_eureka(lambda one: one.refused_instances),
-        "eurekube_registry_share": samples_by_eureka(lambda one: one.renewed_share),
-        "eurekube_registry_read_timestamp_seconds": samples_by_eureka(lambda one: one.read_at),
+        "eurekube_renewals_last_minute": _samples(by_eureka, lambda one: one.renewals_last_minute),
+        "eurekube_renewals_expected": _samples(by_eureka, lambda one: one.expected_renewals_per_minute),
+        "eurekube_renewals_late_seconds": _samples(by_eureka, lambda one: one.overdue_seconds),
+        "eurekube_renewals_refused": _samples(by_eureka, lambda one: one.refused_instances),
+        "eurekube_registry_share": _samples(by_eureka, lambda one: one.renewed_share),
+        "eurekube_registry_read_timestamp_seconds": _samples(by_eureka, lambda one: one.read_at),
         "eurekube_peer_up": up,
     }
+
+
+K = TypeVar("K", bound=Labels)
+T = TypeVar("T")
+
+
+def _samples(values: Mapping[K, T], get_figure: Callable[[T], float | None]) -> Samples:
+    """Return a sample for each object or Eureka, labelled with its name; none where the figure is None."""
+    figures = {key: get_figure(one) for key, one in values.items()}
+    return {("/".join(key),): float(figure) for key, figure in figures.items() if figure is not None}
 
 
 def _new_family(metric: MetricDefinition) -> MetricFamily:

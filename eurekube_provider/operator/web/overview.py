@@ -6,7 +6,7 @@ The keys are stable. Nothing here asks a server anything, and no lock is held fo
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import (
@@ -16,21 +16,26 @@ from eurekube_provider.comparison.comparing import (
     count_instances,
     has_own_status_row,
 )
-from eurekube_provider.comparison.findings import headline, status_findings
+from eurekube_provider.comparison.findings import (
+    Severity,
+    StatusFinding,
+    build_finding,
+    eureka_findings,
+    headline,
+    status_findings,
+)
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
+from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.objects import Object, is_ready
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
+from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
+from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.application_view import application_view
-from eurekube_provider.operator.web.operator_findings import (
-    findings_of_eureka_row,
-    operator_findings,
-    refresh_findings,
-)
 from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.clock import format_utc_time
@@ -75,9 +80,11 @@ def build_status_document(
         and (not page_request.application or one.shows_application(page_request.application.upper()))
     ]
     findings = [
-        *operator_findings(problems, missing, unread),
-        *(finding for one in eurekas for finding in findings_of_eureka_row(one)),
-        *refresh_findings(refreshes),
+        *(build_finding(Severity.FAULT, FindingName.OPERATOR_STUCK, one) for one in problems),
+        *(build_finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, one) for one in missing),
+        *(build_finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, one) for one in unread),
+        *(finding for one in eurekas for finding in _eureka_row_findings(one)),
+        *_refresh_findings(refreshes),
     ]
     found = status_findings(sorted(every.values(), key=lambda one: one.sort_key), findings, mirrors)
     pages = max(1, -(-len(listed) // PAGE_SIZE))
@@ -168,9 +175,7 @@ def _add_counts_to_row(operator: RunningOperator, item: Object, row: JsonObject)
 
 
 def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """Return the comparison of one syncer, as in `eurekube status`, by this replica's last reconcile or else
-    by the syncer's status.
-    """
+    """Return a syncer's comparison by this replica's last reconcile, or else by its status."""
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)
@@ -269,4 +274,71 @@ def _stack_registration_rows(figures: Mapping[str, Figures]) -> list[JsonObject]
         }
         for name, one in figures.items()
         for instance in one.renewed_for_stacks
+    ]
+
+
+def _eureka_row_findings(row: JsonObject) -> list[StatusFinding]:
+    servers = row["servers"]
+    return eureka_findings(
+        row["name"],
+        error=row["error"],
+        failed_servers=[(one["url"], one["error"]) for one in servers if one["up"] is False],
+        endangered=[one["url"] for one in servers if one["selfPreservation"]],
+        share_warning=row["warning"],
+    )
+
+
+def refresh_row_dicts(triggers: StackRefreshController) -> list[JsonObject]:
+    """Return a row for each StackRefresh, those that are not ready first.
+
+    The leader's rows show its own state; another replica's rows show the objects' statuses, without the next
+    run, which only the leader knows.
+    """
+    states, due = triggers.states(), triggers.next_run_times()
+    found = []
+    for item in triggers.reflectors.objects():
+        key = key_of(item)
+        found.append(
+            _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
+        )
+    return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
+
+
+def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None) -> JsonObject:
+    metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run or {}
+    begun = state.last_run_began_at
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "application": str((spec.get("selector") or {}).get("app") or "").upper(),
+        "action": str(spec.get("action", "")),
+        "target": str(spec.get("target", "")),
+        "paused": bool(spec.get("paused")),
+        "ready": state.is_ready,
+        "reason": state.ready.reason,
+        "message": state.ready.text,
+        "synced": state.is_synced,
+        "syncReason": state.synced.reason,
+        "syncMessage": state.synced.text,
+        "addresses": state.address_count,
+        "failures": state.consecutive_failures,
+        "outcome": str(run.get("outcome") or ""),
+        "lastRunAt": None if begun is None else format_utc_time(begun.timestamp()),
+        "nextRunAt": None if due is None else format_utc_time(due),
+    }
+
+
+def _refresh_findings(rows: Iterable[JsonObject]) -> list[StatusFinding]:
+    """Return a finding for each reason for which StackRefreshes are refused or their last run failed."""
+    by_reason: dict[str, list[JsonObject]] = {}
+    for row in rows:
+        if row["ready"] is False:
+            by_reason.setdefault(row["reason"], []).append(row)
+    return [
+        StatusFinding(
+            Severity.WARNING,
+            Problem.of(those[0]),
+            tuple(f"StackRefresh {one['namespace']}/{one['name']}" for one in those),
+        )
+        for those in by_reason.values()
     ]

@@ -25,34 +25,27 @@ STOPPING_MESSAGE = "the operator is stopping"
 class WebRoutes:
     """The handler of all paths: until :meth:`show_operator`, responses say that the operator is starting.
 
+    :param blind: renewals without Kubernetes, which are reported until then.
     :param has_status_page: False to serve health and metrics only.
     """
 
-    def __init__(self, *, has_status_page: bool = True) -> None:
+    def __init__(
+        self, blind: RenewalsWithoutKubernetes | None = None, *, has_status_page: bool = True
+    ) -> None:
         self._has_status_page = has_status_page
         self._operator: RunningOperator | None = None
-        self._blind: RenewalsWithoutKubernetes | None = None
+        self._blind = blind
         self._why_not = STARTING_MESSAGE
-        self._metrics = MetricsExporter()
-
-    def show_blind_renewals(self, blind: RenewalsWithoutKubernetes) -> None:
-        """Report renewals without Kubernetes until the operator's parts are assembled."""
-        self._blind, self._metrics = blind, MetricsExporter(blind=blind)
+        self._metrics = MetricsExporter(blind=blind)
 
     def show_operator(self, operator: RunningOperator) -> None:
         """Serve the status of an operator whose parts are assembled."""
         self._operator, self._metrics = operator, MetricsExporter(operator, operator.blind)
 
     def show_stopping(self) -> None:
-        """Answer that the operator is stopping: its loops end, so that their liveness means nothing any
-        more.
-        """
-        self._operator, self._blind, self._metrics, self._why_not = (
-            None,
-            None,
-            MetricsExporter(),
-            STOPPING_MESSAGE,
-        )
+        """Answer that the operator is stopping: its loops end, and their liveness means nothing any more."""
+        self._operator = self._blind = None
+        self._metrics, self._why_not = MetricsExporter(), STOPPING_MESSAGE
 
     def __call__(self, request: Request) -> Response | None:
         """Return the response for a request's path; None for an unknown path."""

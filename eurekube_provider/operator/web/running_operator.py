@@ -23,9 +23,6 @@ from eurekube_provider.operator.unserved import UnservedSyncerSearch
 if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import MirrorController
 
-IsLeader = Callable[[], bool | None]
-"""Function that returns whether this replica leads; None where there is no election."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunningOperator:
@@ -33,6 +30,7 @@ class RunningOperator:
 
     :param kubernetes_url: the API server.
     :param registries: one for each Eureka, by the connection's name.
+    :param is_leader: returns whether this replica leads; None where there is no election.
     :param started_at: Unix time.
     :param triggers: None where nothing is triggered.
     :param mirrors: None where the operator serves none.
@@ -48,7 +46,7 @@ class RunningOperator:
     controller: Controller
     statuses: StatusWriter
     queue: WorkQueue[SyncerKey]
-    is_leader: IsLeader
+    is_leader: Callable[[], bool | None]
     started_at: float
     triggers: StackRefreshController | None = None
     mirrors: MirrorController | None = None
@@ -80,9 +78,7 @@ class RunningOperator:
         }
 
     def not_ready_sentences(self) -> list[str]:
-        """Return a sentence for each source that was not read yet; empty once the operator may act or stand
-        by.
-        """
+        """Return a sentence for each source that was not read yet; empty once the operator may act."""
         sentences = [self.blind.status_sentence] if self.blind and self.blind.status_sentence else []
         if not self.sources.is_synced_or_forbidden:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
@@ -95,10 +91,6 @@ class RunningOperator:
                 why = f" ({condition.error})" if condition.error else ""
                 sentences.append(f"the Eureka {name!r} was not read yet{why}")
         return sentences
-
-    def registered_count(self, key: SyncerKey) -> int:
-        """Return how many instances of a syncer are in Eureka, as far as known."""
-        return len(self.instances_of(key))
 
     def instances_of(self, key: SyncerKey) -> list[Instance]:
         """Return the instances of a syncer that are in any Eureka, as far as known."""

@@ -20,7 +20,6 @@ from eurekube_provider.comparison.findings import MAX_NAMED_SUBJECTS, Severity
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.web.overview import JsonObject
-from eurekube_provider.operator.web.timeline import timeline_entries
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -35,6 +34,9 @@ MOST_SYNCERS_WITH_DIFFERENCES = 20
 MOST_SHOWN_FINDINGS = 6
 """Most findings that are shown, the worst first; the others are counted."""
 
+MOST_NAMED_INSTANCES = 5
+"""Most instances that an entry names; the others are counted."""
+
 _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 _STYLE_SHEET = (_TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
 _STYLE_SHEET_HASH = base64.b64encode(hashlib.sha256(_STYLE_SHEET.encode()).digest()).decode()
@@ -46,9 +48,7 @@ PAGE_SECURITY_POLICY = (
 
 
 def _bar_width_percent(count: int, whole: int) -> int:
-    """Return a bar's width in percent of ``whole``; any count above 0 is at least 3 wide, so that it can
-    be seen.
-    """
+    """Return a bar's width in percent; any count above 0 is at least 3 wide, so that it can be seen."""
     return 0 if count <= 0 or whole <= 0 else max(3, round(100 * count / whole))
 
 
@@ -214,3 +214,37 @@ def _names_explained_above(sentences: Iterable[tuple[str, str]], boxes: set[str]
             repeated.add(name)
         seen.add(message)
     return repeated
+
+
+def timeline_entries(changes: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return entries that join the changes made in the same second for one syncer, application and action.
+
+    :param changes: newest first, as the document has them.
+    """
+    entries: dict[tuple[str, ...], JsonObject] = {}
+    for one in changes:
+        key = (one["at"], one["action"], one["syncer"], one["application"])
+        entry = entries.setdefault(
+            key,
+            {
+                "at": one["at"],
+                "action": one["action"],
+                "syncer": one["syncer"],
+                "application": one["application"],
+                "instances": [],
+                "more": 0,
+                "why": _cause_without_instance_names(one),
+            },
+        )
+        if len(entry["instances"]) < MOST_NAMED_INSTANCES:
+            entry["instances"].append(one["instanceId"])
+        else:
+            entry["more"] += 1
+        if entry["why"] != _cause_without_instance_names(one):
+            entry["why"] = "for several reasons"
+    return list(entries.values())
+
+
+def _cause_without_instance_names(change: JsonObject) -> str:
+    """Return the reason of a change, without the names of its instance."""
+    return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

@@ -14,7 +14,6 @@ from eurekube_provider.comparison.seen_remedies import (
     ObservedReason,
 )
 from eurekube_provider.core.model import Status
-from eurekube_provider.operator.web.operator_findings import operator_findings
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
 
 NOW = 1_780_000_000.0
@@ -40,7 +39,6 @@ def test_every_trouble_says_what_fixes_it() -> None:
     mirrors = [mirror("x"), mirror("y", mirror_status(read=READ)), mirror("z", mirror_status(), deleted=True)]
     findings = [
         *status_findings(applications, (), mirror_states(mirrors, NOW + STALE_STATUS_SECONDS + 1)),
-        *operator_findings(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
         *eureka_findings(
             "a", error="no answer", failed_servers=(), endangered=["http://e"], share_warning="40 %"
         ),
@@ -53,6 +51,12 @@ def test_every_trouble_says_what_fixes_it() -> None:
         FindingName.EUREKA_NOT_READ,
         FindingName.NAMESPACE_NOT_WATCHED,
     }
+    by_the_operator = {  # tests/unit/operator/web/test_status_page.py
+        FindingName.OPERATOR_STUCK,
+        FindingName.OPERATOR_NOT_READY,
+        FindingName.KUBERNETES_UNREAD,
+    }
     found = {one.problem.reason for one in findings}
-    assert found >= {*map(str, ObservedReason), *map(str, FindingName)} - {*map(str, by_leases)}
+    elsewhere = {*map(str, by_leases | by_the_operator)}
+    assert found >= {*map(str, ObservedReason), *map(str, FindingName)} - elsewhere
     assert [one.problem.reason for one in findings if not one.problem.remedy] == []

@@ -87,8 +87,8 @@ def test_who_does_not_know_its_name_renews_nothing_and_says_so(
 
 def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
     """The web pages report blind renewals before the operator's parts exist."""
-    routes, started = WebRoutes(), blind(connection, cluster_name="east")
-    routes.show_blind_renewals(started)
+    started = blind(connection, cluster_name="east")
+    routes = WebRoutes(started)
 
     def page(path: str) -> str:
         answer = routes(Request(path, {}, "text/plain"))

@@ -704,7 +704,7 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     for _ in range(LASTING_FAILURE_COUNT):
         elsewhere.reachability.note_failure_and_check_lasting(RegistryUnreachable("no server answers"))
     with pytest.raises(RegistryUnreachable):  # nor may it answer before what is decided is carried out
-        Registries({"default": registry, "elsewhere": elsewhere}, "default").lead_to_same_eureka(
+        Registries({"default": registry, "elsewhere": elsewhere}, "default", set()).lead_to_same_eureka(
             "default", "elsewhere", [here.key]
         )
     elsewhere.reachability.note_read_and_check_first()

@@ -58,11 +58,7 @@ def test_however_many_go_at_once_there_is_a_bound() -> None:
     names = [f"pod-{number}" for number in range(MOST_TERMINATING_REMEMBERED + 5)]
     gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
     seen.update_from_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
-    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (
-        MOST_TERMINATING_REMEMBERED,
-        False,
-        True,
-    )
+    assert [name for name in names if ("shop", name) not in seen] == names[:5]
     window.add_changes(0.0, "one", range(MAX_COUNTED_CHANGES + 5), range(MAX_COUNTED_CHANGES + 5))
     changes = window.recent_changes(0.0, "one")
     assert len(changes.left_keys) == len(changes.arrived_keys) == MAX_COUNTED_CHANGES

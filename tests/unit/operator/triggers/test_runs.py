@@ -50,8 +50,9 @@ class Played:
         if not self.runs.may_start_run(target, is_retry=is_retry):
             return False
         request = RunRequest(("shop", target), "u", 1, target, "w", is_retry)
+        cancelled = self.runs.cancelled
         self.runs.start_run(
-            request, lambda event: StackRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
+            request, StackRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, cancelled)
         )
         return True
 

@@ -20,11 +20,12 @@ from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
-from eurekube_provider.operator.triggers.refresh_rows import refresh_row_dicts
 from eurekube_provider.operator.triggers.targets import AutomationStack, Target
 from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
-from eurekube_provider.operator.triggers.trigger_state import format_duration, format_timestamp
+from eurekube_provider.operator.triggers.trigger_state import format_duration
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
+from eurekube_provider.operator.web.overview import refresh_row_dicts
+from eurekube_provider.runtime.clock import format_utc_time
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -488,7 +489,10 @@ def test_who_leads_next_keeps_the_distance(played: Played) -> None:
     played.wait_synced(1)
     played.stop()
     status = played.api.items["rating"]["status"]
-    status["lastRun"] |= {"startTime": format_timestamp(began), "completionTime": format_timestamp(began)}
+    status["lastRun"] |= {
+        "startTime": format_utc_time(began.timestamp()),
+        "completionTime": format_utc_time(began.timestamp()),
+    }
     status |= {"failures": 12}
     del status["servedDigest"]
     after = Played(played.api)
@@ -496,7 +500,10 @@ def test_who_leads_next_keeps_the_distance(played: Played) -> None:
     after.start()
     after.triggers.lead()
     after.wait(lambda: KEY in after.triggers.next_run_times(), "the StackRefresh to be known")
-    waits = after.triggers.next_run_times()[KEY] - datetime.fromisoformat(format_timestamp(began)).timestamp()
+    waits = (
+        after.triggers.next_run_times()[KEY]
+        - datetime.fromisoformat(format_utc_time(began.timestamp())).timestamp()
+    )
     assert waits == pytest.approx(0.05 * 2**11, abs=0.1)
     after.stop()
 

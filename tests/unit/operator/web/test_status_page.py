@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.condition_types import RefreshReason
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import FailedChange, PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
@@ -25,7 +26,6 @@ from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.operator.history import MOST_KEPT_DIFFERENCES, MOST_RECENT_CHANGES
 from eurekube_provider.operator.triggers.trigger_state import (
     StackRefreshState,
-    format_timestamp,
     stack_refresh_status_patch,
 )
 from eurekube_provider.operator.web.overview import JsonObject, build_status_document
@@ -34,8 +34,9 @@ from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,
     html_without_data,
     status_page_html,
+    timeline_entries,
 )
-from eurekube_provider.operator.web.timeline import timeline_entries
+from eurekube_provider.runtime.clock import format_utc_time
 from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -69,7 +70,7 @@ class Page(HTMLParser):
 
 def run_status(reason: str, **more: Any) -> dict[str, Any]:
     """Return the status of a StackRefresh whose last run, ten minutes ago, failed for this reason."""
-    begun = format_timestamp(datetime.now(UTC) - timedelta(minutes=10))
+    begun = format_utc_time((datetime.now(UTC) - timedelta(minutes=10)).timestamp())
     condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
     return {
         "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
@@ -330,7 +331,7 @@ def test_a_next_run_says_in_what_time() -> None:
     now = datetime.fromisoformat(data["now"])
     for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
         (row,) = data["stackRefreshes"]
-        row["nextRunAt"] = format_timestamp(now + timedelta(seconds=seconds))
+        row["nextRunAt"] = format_utc_time((now + timedelta(seconds=seconds)).timestamp())
         assert expected in Page(status_page_html(data)).words
 
 
@@ -532,6 +533,18 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
     assert "OperatorNotReady" in boxes
+
+
+def test_faults_of_the_operator_itself_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that ended and objects that were not read are faults; objects that may be old are a warning."""
+    played = PlayedOperator()
+    monkeypatch.setattr(played.registry, "liveness", lambda: [Liveness("renewals", is_alive=False)])
+    failures = {"pods": KubernetesError("no answer")}
+    monkeypatch.setattr(type(played.parts.sources), "failures", property(lambda _: failures))
+    found = {(one["severity"], one["name"]): one["message"] for one in seen(played)["troubles"]}
+    assert found["fault", "OperatorStuck"].startswith("renewals: its thread has ended; to fix it: read")
+    assert "was not read yet; to fix it:" in found["fault", "OperatorNotReady"]
+    assert found["warning", "KubernetesUnread"].startswith("pods may be old: no answer; to fix it:")
 
 
 def test_what_fixes_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
