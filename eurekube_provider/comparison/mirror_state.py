@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of_object
@@ -13,7 +12,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_names import mirrored_service_name
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 
@@ -93,10 +92,8 @@ class MirrorState:
 
         :param now_seconds: Unix time.
         """
-        try:
-            return now_seconds - datetime.fromisoformat(self.eureka_read_at).timestamp()
-        except ValueError:
-            return None
+        read_at = parse_api_time(self.eureka_read_at)
+        return now_seconds - read_at.timestamp() if read_at else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON values."""

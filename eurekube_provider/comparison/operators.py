@@ -5,16 +5,14 @@ two operators for one namespace, or syncers that no operator watches. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import combinations
 from typing import Any
 
 from eurekube_provider.comparison.findings import Severity, StatusFinding, build_finding
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, parse_lease_notes
-from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.objects import Object, parse_api_time, qualified_name
 from eurekube_provider.core.served import UNRENEWED_LIMIT_SECONDS
 from eurekube_provider.core.wording import format_count
 
@@ -92,9 +90,7 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
     :param before: the state some seconds ago, from the same Lease.
     """
     spec, metadata = lease.get("spec") or {}, lease["metadata"]
-    renewed_at = None
-    with suppress(ValueError):  # it was never renewed, or by somebody who writes no time
-        renewed_at = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
+    renewed_at = _parse_time(spec.get("renewTime"))  # None: never, or by somebody who writes no time
     return OperatorState(
         qualified_name(lease),
         str(spec.get("holderIdentity") or ""),
@@ -130,9 +126,9 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
             said = (
                 f"failed: {server.error}"
                 if server.error
-                else f"answered {_format_time_since(server.answered_at, now)}"
+                else f"answered {_format_age(_parse_time(server.answered_at), now)}"
             )
-            since = _format_time_since(server.read_at, now)
+            since = _format_age(_parse_time(server.read_at), now)
             yield f"  Eureka {server.eureka} was read {since}; {server.url} {said}"
     if not snapshot.states:
         error = snapshot.lease_error
@@ -195,9 +191,9 @@ def findings_about_operators(
             yield build_finding(Severity.WARNING, FindingName.TWO_OPERATORS, message)
     for one in alive:
         for server in one.notes.server_notes:
-            seconds = _seconds_since(server.read_at, now)
-            if seconds is None or seconds > EUREKA_UNREAD_AFTER_SECONDS:
-                when = _format_time_since(server.read_at, now)
+            read_at = _parse_time(server.read_at)
+            if read_at is None or now - read_at > EUREKA_UNREAD_AFTER_SECONDS:
+                when = _format_age(read_at, now)
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.watched_namespaces for one in alive):
@@ -260,13 +256,6 @@ def _format_age(at: float | None, now: float) -> str:
     return "never" if at is None else f"{max(0.0, now - at):.0f} s ago"
 
 
-def _seconds_since(stamp: str, now: float) -> float | None:
-    try:
-        return now - datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
-
-
-def _format_time_since(stamp: str, now: float) -> str:
-    seconds = _seconds_since(stamp, now)
-    return "never" if seconds is None else f"{max(0.0, seconds):.0f} s ago"
+def _parse_time(stamp: object) -> float | None:
+    found = parse_api_time(stamp)
+    return found.timestamp() if found else None
