@@ -23,7 +23,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, namespace_and_name
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -165,9 +165,9 @@ def plan_syncers(
     """
     found: dict[NamespacedSyncerName, SyncerPlan] = {}
     owned, named = _index_instances(eurekas)
-    known = set(map(_namespace_and_name, kubernetes.syncers))
+    known = set(map(namespace_and_name, kubernetes.syncers))
     for item in kubernetes.syncers:
-        key = _namespace_and_name(item)
+        key = namespace_and_name(item)
         owner, eureka = kubernetes.owner_of_syncer(key), connection_name(item)
         if eureka not in eurekas:
             continue
@@ -249,13 +249,12 @@ def compare(
     beside = compare_without_kubernetes(eurekas, manager, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
-        beside = [one for one in beside if not _is_syncer_outside_namespaces(one.manager, asked)]
+        beside = [
+            one
+            for one in beside
+            if one.manager.kind is not ManagerKind.SYNCER or one.manager.name.partition("/")[0] in asked
+        ]
     return sorted([*found, *beside], key=lambda one: one.sort_key)
-
-
-def _is_syncer_outside_namespaces(manager: Manager, namespaces: Collection[str]) -> bool:
-    """Return whether a manager is a syncer of this cluster outside of ``namespaces``."""
-    return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
 
 def compare_without_kubernetes(
@@ -283,10 +282,10 @@ def _compare_syncers(
     owned, _ = _index_instances(eurekas)
     plans = plan_syncers(kubernetes, eurekas)
     for item in filter(has_own_status_row, kubernetes.syncers):
-        key, eureka = _namespace_and_name(item), connection_name(item)
+        key, eureka = namespace_and_name(item), connection_name(item)
         registered = owned[eureka, kubernetes.owner_of_syncer(key)] if eureka in eurekas else None
         yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
-    known = set(map(_namespace_and_name, kubernetes.syncers))
+    known = set(map(namespace_and_name, kubernetes.syncers))
     for key, planned in plans.items():
         if key not in known:
             registered = owned[planned.eureka_name, planned.owner]
@@ -355,7 +354,7 @@ def compare_syncer(
         eureka = InstanceCount(int(status["registered"]))
     return Comparison(
         _syncer_application(spec, status),
-        Manager(ManagerKind.SYNCER, "/".join(_namespace_and_name(item))),
+        Manager(ManagerKind.SYNCER, "/".join(namespace_and_name(item))),
         state,
         connection_name(item),
         problem,
@@ -392,10 +391,6 @@ def count_instances(instances: Iterable[Instance]) -> InstanceCount:
     """Count instances, and those that are UP."""
     statuses = [one.status for one in instances]
     return InstanceCount(len(statuses), statuses.count(Status.UP))
-
-
-def _namespace_and_name(item: Object) -> NamespacedSyncerName:
-    return (item["metadata"]["namespace"], item["metadata"]["name"])
 
 
 def _index_instances(

@@ -13,7 +13,7 @@ from eurekube_provider.comparison.impact import LifecycleEvent, predict_effects
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, is_ready, is_terminating
+from eurekube_provider.core.objects import Object, endpoint_state, is_ready, is_terminating
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 from eurekube_provider.core.syncer import Mode, Syncer
 
@@ -74,11 +74,13 @@ def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceEx
     :param now_ms: Unix time in milliseconds.
     """
     instance, manager = observed.instance, observed.manager
+    has_renewals = registry_kind_of_instance(instance).renewals
     facts = [
         ("not safe", _why_unreliable(observed)),
         ("kept by", _describe_manager(instance, manager)),
         ("callers", _describe_address_for_callers(instance)),
-        *(_renewal_facts(observed, now_ms) if registry_kind_of_instance(instance).renewals else ()),
+        ("renewed by", _describe_renewer(instance, manager) if has_renewals else ""),
+        ("last renewed", _describe_last_renewals(observed, now_ms) if has_renewals else ""),
         ("in Kubernetes", _describe_endpoint(observed)),
         ("its operator says", observed.operator_message),
         ("servers", _describe_server_differences(observed)),
@@ -88,14 +90,6 @@ def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceEx
     known_facts = tuple((topic, sentence) for topic, sentence in facts if sentence)
     outcomes = tuple(predict_effects(instance, manager, observed.syncer))
     return InstanceExplanation(*instance.key, str(instance.status), known_facts, outcomes)
-
-
-def _renewal_facts(observed: InstanceObservation, now_ms: float) -> list[tuple[str, str]]:
-    """Return topics and sentences on the instance's renewals."""
-    return [
-        ("renewed by", _describe_renewer(observed.instance, observed.manager)),
-        ("last renewed", _describe_last_renewals(observed, now_ms)),
-    ]
 
 
 def _why_unreliable(observed: InstanceObservation) -> str:
@@ -238,11 +232,9 @@ def _describe_endpoint(observed: InstanceObservation) -> str:
         return f"it is a whole Service of namespace {observed.syncer.selector.namespace}"
     if observed.endpoint is None:
         return "no endpoint has its address"
-    terminating = "terminating" if is_terminating(observed.endpoint) else ""
-    ready = "ready" if is_ready(observed.endpoint) else "not ready"
     target = observed.endpoint.get("targetRef") or {}
     pod = f"pod {observed.syncer.selector.namespace}/{target['name']}, " if target.get("name") else ""
-    return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {terminating or ready}"
+    return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {endpoint_state(observed.endpoint)}"
 
 
 def _describe_server_differences(observed: InstanceObservation) -> str:

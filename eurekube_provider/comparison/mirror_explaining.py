@@ -29,7 +29,7 @@ from eurekube_provider.core.mirror_endpoints import (
 from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.networks import parse_networks
-from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
+from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, namespace_and_name
 from eurekube_provider.core.problem import Problem
 
 _ALL_NETWORKS = parse_networks(["0.0.0.0/0", "::/0"])
@@ -141,7 +141,7 @@ def explain_mirrors(
     :param now_seconds: Unix time.
     """
     listed = list(instances)
-    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in inventory.mirror_objects}
+    items = {namespace_and_name(one): one for one in inventory.mirror_objects}
     found = []
     for mirror_state in mirror_states(inventory.mirror_objects, now_seconds):
         item = items[mirror_state.namespace, mirror_state.name]

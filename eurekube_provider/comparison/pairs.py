@@ -8,7 +8,7 @@ from typing import Any
 
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, endpoint_name, is_ready, is_terminating
+from eurekube_provider.core.objects import Object, endpoint_name, endpoint_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def pair_endpoints_with_instances(
         found[place] = EndpointInstancePair(
             address,
             str(target.get("name") or address),
-            "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready",
+            endpoint_state(endpoint),
             instance.instance_id if instance else "",
             str(instance.status) if instance else "",
             manager,

@@ -18,6 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
 from eurekube_provider.runtime.backoff import backoff_seconds
 
@@ -215,7 +216,7 @@ class Reflector:
         for page in pages:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
-                key = _namespace_and_name(item)
+                key = namespace_and_name(item)
                 fresh[key] = self._trim(item, self._objects.get(key))
         with self._turn:
             with self._lock:
@@ -262,12 +263,12 @@ class Reflector:
         name by now.
         """
         with self._turn:
-            stands = self.get(*_namespace_and_name(item))
+            stands = self.get(*namespace_and_name(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
                 self._store_or_remove(item, exists=False)
 
     def _store_or_remove(self, item: Object, *, exists: bool) -> None:
-        key = _namespace_and_name(item)
+        key = namespace_and_name(item)
         old = self._objects.get(key)  # only the thread that holds the turn changes it
         kept = self._trim(item, old) if exists else None
         with self._lock:
@@ -456,7 +457,3 @@ def _resource_version(item: Object) -> int:
     """Return the resource version of an object or a list; 0 where it cannot be compared."""
     version = str(item["metadata"].get("resourceVersion"))
     return int(version) if version.isdecimal() else 0
-
-
-def _namespace_and_name(item: Object) -> tuple[str, str]:
-    return (item["metadata"].get("namespace", ""), item["metadata"]["name"])

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.dev.kubernetes.crd_schema import prune_and_set_defaults, schema_violations
 from eurekube_provider.dev.kubernetes.object_store import (
     ApiRefusal,
     ObjectStore,
     build_object_filter,
-    object_key,
 )
 from eurekube_provider.dev.kubernetes.patches import ManagedFields, apply_merge_patch, apply_server_side
 from eurekube_provider.dev.kubernetes.served_kinds import (
@@ -228,7 +228,7 @@ class ObjectApi:
         """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
         it is gone.
         """
-        metadata, (namespace, name) = item["metadata"], object_key(item)
+        metadata, (namespace, name) = item["metadata"], namespace_and_name(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
         if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
             times = {_DELETION_TIME_FIELD: _format_time(), "deletionGracePeriodSeconds": 0}

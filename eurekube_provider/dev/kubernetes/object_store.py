@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 ObjectKey = tuple[str, str]
@@ -66,14 +67,17 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = self.get(storage, object_key(item)), _with_resource_version(item, self.version + 1)
-        self._objects.setdefault(storage, {})[object_key(item)] = stored
+        before, stored = (
+            self.get(storage, namespace_and_name(item)),
+            _with_resource_version(item, self.version + 1),
+        )
+        self._objects.setdefault(storage, {})[namespace_and_name(item)] = stored
         self._record_change(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
         """Remove an object."""
-        self._record_change(storage, self._objects[storage].pop(object_key(item)), None)
+        self._record_change(storage, self._objects[storage].pop(namespace_and_name(item)), None)
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1
@@ -145,8 +149,3 @@ def build_object_filter(namespace: str, query: Mapping[str, str]) -> ObjectFilte
 
 def _with_resource_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
-
-
-def object_key(item: Object) -> ObjectKey:
-    """Return the namespace and name of an object."""
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
