@@ -19,7 +19,7 @@ from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor import syncer_checks as syncers
-from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.finding import UNREADABLE_SPEC_REMEDY, Fault, Finding
 from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.workload_checks import (
@@ -141,11 +141,8 @@ def _parse_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]]
         try:
             read.append((item, Syncer.from_object(item)))
         except ConfigurationError as error:
-            subject, remedy = (
-                f"EurekaSyncer {qualified_name(item)}",
-                "install the CRD of this version, and fix it",
-            )
-            found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), remedy))
+            subject = f"EurekaSyncer {qualified_name(item)}"
+            found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), UNREADABLE_SPEC_REMEDY))
     return read, found
 
 

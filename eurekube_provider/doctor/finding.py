@@ -17,6 +17,8 @@ PatchBody = Mapping[str, Any]
 FALLBACK_REMEDY = "see what docs/reference/conditions.md says of it"
 """The remedy of a condition for which no other remedy is known."""
 
+UNREADABLE_SPEC_REMEDY = "install the CRD of this version, and fix it"
+
 
 class Fault(StrEnum):
     """The faults that the doctor knows."""

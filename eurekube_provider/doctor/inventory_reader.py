@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import TracebackType
 from typing import Self, cast
 
@@ -44,11 +45,6 @@ from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
-
-
-def _ignore_progress(_: str) -> None:
-    """Ignore a progress message."""
-
 
 NO_EUREKA_MESSAGE = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
 
@@ -129,7 +125,7 @@ class InventoryReader:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._progress: ReportProgress = _ignore_progress
+        self._progress: ReportProgress = lambda _: None
         self._missing: list[str] = []
         self._kinds_by_connection = {name: one.registry_kind for name, one in settings.connections.items()}
         # An ensemble answers whatever is asked of Peers here.
@@ -162,7 +158,7 @@ class InventoryReader:
         :param progress: gets a sentence before each read.
         :param asks_operators: True if the operators' Leases are read as well.
         """
-        self._progress = progress or _ignore_progress
+        self._progress = progress or (lambda _: None)
         unread_parts: list[str] = []
         eurekas = {name: self._read_eureka(name, peers, unread_parts) for name, peers in self.peers.items()}
         kubernetes, index, mirrors = None, ServiceIndex(), MirrorInventory()
@@ -261,24 +257,25 @@ def _list_objects(
 
 
 class _ClusterObjectReader:
-    """A reader of the objects that syncers need: Services, EndpointSlices, nodes, routes and pods, each read
-    once; objects that cannot be read are not taken for absent.
+    """A reader of the objects that syncers need; objects that cannot be read are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirror_slices``.
+    :ivar nodes, routes, pod_labels, pods_on_hosts: functions that read at their first call, and return None
+        for what cannot be read.
     """
 
     def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
         self._access = access
         self._watched = namespaces
         self._unread = unread_parts
-        self._routes: dict[Advertise, Routes | None] = {}
         self._namespaces: set[str | None] = set()
-        self._nodes: list[list[Object] | None] = []
-        self._labels: dict[str, dict[str, Mapping[str, str]] | None] = {}
-        self._on_hosts: dict[str, dict[str, PodOnHost] | None] = {}
         self.services: list[Object] = []
         self.slices: list[Object] = []
         self.mirror_slices: list[Object] = []
+        self.nodes = cache(self._read_nodes)
+        self.routes = cache(self._read_routes)
+        self.pod_labels = cache(self._read_pod_labels)
+        self.pods_on_hosts = cache(self._read_pods_on_hosts)
 
     def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
         """Read the Services and EndpointSlices of a namespace, or of all."""
@@ -297,47 +294,27 @@ class _ClusterObjectReader:
         """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
-    def nodes(self) -> list[Object] | None:
-        """Return all nodes, listed once; None where they cannot be read."""
-        if not self._nodes:
-            self._nodes.append(_list_objects(self._access, NODES, None, self._unread))
-        return self._nodes[0]
+    def _read_nodes(self) -> list[Object] | None:
+        return _list_objects(self._access, NODES, None, self._unread)
 
-    def routes(self, advertise: Advertise) -> Routes | None:
-        """Return the objects that give a kind of address, listed once; None where they cannot all be read."""
-        if advertise not in self._routes:
-            before = len(self._unread)
-            found = {
-                name: list_objects(self._access, self._watched, self._unread, kind)
-                for name, kind in ROUTE_KINDS[advertise].items()
-            }
-            routes = Routes(**found, read_namespaces=self._watched or None)
-            self._routes[advertise] = routes if len(self._unread) == before else None
-        return self._routes[advertise]
+    def _read_routes(self, advertise: Advertise) -> Routes | None:
+        before = len(self._unread)
+        found = {
+            name: list_objects(self._access, self._watched, self._unread, kind)
+            for name, kind in ROUTE_KINDS[advertise].items()
+        }
+        routes = Routes(**found, read_namespaces=self._watched or None)
+        return routes if len(self._unread) == before else None
 
-    def pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
-        """Return the labels of a namespace's pods, by pod name, listed once; None where they cannot be
-        read.
-        """
-        if namespace not in self._labels:
-            pods = _list_objects(self._access.with_metadata_only(), PODS, namespace, self._unread)
-            self._labels[namespace] = (
-                None
-                if pods is None
-                else {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
-            )
-        return self._labels[namespace]
+    def _read_pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
+        pods = _list_objects(self._access.with_metadata_only(), PODS, namespace, self._unread)
+        if pods is None:
+            return None
+        return {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
 
-    def pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
-        """Return the host ports of a namespace's pods, by pod name, listed once; None where they cannot be
-        read.
-        """
-        if namespace not in self._on_hosts:
-            pods = _list_objects(self._access, PODS, namespace, self._unread)
-            self._on_hosts[namespace] = (
-                None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
-            )
-        return self._on_hosts[namespace]
+    def _read_pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
+        pods = _list_objects(self._access, PODS, namespace, self._unread)
+        return None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
 
 
 def _desired_instances_of_syncer(
@@ -359,7 +336,6 @@ def _desired_instances_of_syncer(
 
 
 def _pod_on_host_finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
-    """Return the function that finds one of these pods by name and address."""
     return lambda name, address: pod.if_at_address(address) if (pod := pods.get(name)) else None
 
 

@@ -14,10 +14,17 @@ from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCond
 from eurekube_provider.core.mirror_endpoints import is_excluded_from_mirror
 from eurekube_provider.core.mirror_names import assign_service_names
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified_name
+from eurekube_provider.core.objects import (
+    MIRROR_LABEL,
+    Object,
+    conditions_of,
+    is_mirrored,
+    namespace_and_name,
+    qualified_name,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import format_list
-from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding
+from eurekube_provider.doctor.finding import FALLBACK_REMEDY, UNREADABLE_SPEC_REMEDY, Fault, Finding
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
     {
@@ -54,7 +61,7 @@ def mirror_findings(
     :param now_seconds: Unix time.
     """
     services = list(services)
-    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
+    by_name = {namespace_and_name(one): one for one in items}
     for mirror_state in mirror_states(items, now_seconds):
         item = by_name[mirror_state.namespace, mirror_state.name]
         yield from _mirror_status_findings(item, mirror_state, now_seconds)
@@ -106,14 +113,14 @@ def _name_conflict_findings(
     """Yield findings about a Service name wanted twice: by a mirror and a person, two mirrors, or two
     applications.
     """
-    holders = {_namespace_and_name(one): one for one in services}
+    holders = {namespace_and_name(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
         try:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
-            remedy = "install the CRD of this version, and fix it"
-            yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified_name(item)}", str(error), remedy)
+            subject = f"EurekaMirror {qualified_name(item)}"
+            yield Finding(Fault.MIRROR_TROUBLE, subject, str(error), UNREADABLE_SPEC_REMEDY)
             continue
         if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
             continue
@@ -185,7 +192,3 @@ def _leftover_findings(
             "looks after",
             f"kubectl delete --namespace {namespace} {' '.join(names[:_MAX_LISTED_NAMES])}",
         )
-
-
-def _namespace_and_name(item: Object) -> tuple[str, str]:
-    return str(item["metadata"]["namespace"]), str(item["metadata"]["name"])

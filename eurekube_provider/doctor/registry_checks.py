@@ -15,7 +15,7 @@ from eurekube_provider.core.self_registered import is_certainly_registered_by_po
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.syncer_checks import syncer_spec_patch
+from eurekube_provider.doctor.syncer_checks import describe_syncer, syncer_spec_patch
 from eurekube_provider.doctor.workload_checks import Workload, environment_patch
 from eurekube_provider.eureka.self_preservation import RENEWALS_PER_INSTANCE_AND_MINUTE, FrontPage
 
@@ -105,8 +105,8 @@ def _shares_name_with_syncer(instance: Instance, syncer: Syncer) -> bool:
     return bool({name.lower() for name in names} & syncer.names)
 
 
-def _split_vip_addresses(instance: Instance) -> list[str]:
-    return [name.strip() for name in instance.vip_address.split(",") if name.strip()]
+def _split_vip_addresses(registered: Instance | Syncer) -> list[str]:
+    return [name.strip() for name in registered.vip_address.split(",") if name.strip()]
 
 
 def host_name_findings(
@@ -198,21 +198,16 @@ def vip_case_findings(
         }
         changed = [known[key] for key in sorted(keys & known.keys())]
         for syncer in changed or (None,):
-            renamed = ",".join(
-                wanted if vip.lower() == wanted.lower() else vip for vip in _syncer_vip_addresses(syncer)
-            )
+            vips = _split_vip_addresses(syncer) if syncer else ()
+            renamed = ",".join(wanted if vip.lower() == wanted.lower() else vip for vip in vips)
             yield Finding(
                 Fault.MIXED_VIP_CASE,
-                f"EurekaSyncer {syncer.namespace}/{syncer.name}" if syncer else f"VIP address {wanted}",
+                describe_syncer(syncer) if syncer else f"VIP address {wanted}",
                 f"Eureka holds one VIP address in several spellings: {listed_ways}; servers take them for"
                 " several, and callers that ask for one find some of the instances only",
                 f"spell it {wanted} everywhere" + (f": set spec.vipAddress to {renamed}" if syncer else ""),
                 syncer_spec_patch(syncer, vipAddress=renamed) if syncer else None,
             )
-
-
-def _syncer_vip_addresses(syncer: Syncer | None) -> list[str]:
-    return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
 
 
 def self_preservation_findings(

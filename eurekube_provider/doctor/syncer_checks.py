@@ -34,7 +34,6 @@ _CONDITIONS_WITHOUT_FINDING = frozenset(
 
 _MAX_LISTED_NAMES = 5
 
-
 SYNCER_RESOURCE = "eurekasyncers.eurekube.io"
 
 
@@ -45,8 +44,7 @@ def describe_syncer(syncer: Syncer) -> str:
 
 def syncer_spec_patch(syncer: Syncer, **spec: Any) -> Patch:
     """Return a patch of a syncer's ``spec``; None removes a field."""
-    kind = PatchKind.MERGE
-    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, kind, {"spec": spec})
+    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, PatchKind.MERGE, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:
@@ -200,7 +198,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     reported = [
         one
         for kind, one in conditions.items()
-        if kind not in _CONDITIONS_WITHOUT_FINDING and _is_condition_true(one)
+        if kind not in _CONDITIONS_WITHOUT_FINDING and one["status"] == "True"
     ]
     left_out = [one for one in reported if one["type"] == SyncerCondition.ENDPOINTS_LEFT_OUT]
     reported = [one for one in reported if one not in left_out]
@@ -215,7 +213,3 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         said, remedy = f"its operator says {problem}", problem.remedy or FALLBACK_REMEDY
         fault = Fault.ENDPOINTS_LEFT_OUT if one in left_out else Fault.SYNCER_TROUBLE
         yield Finding(fault, describe_syncer(syncer), said, remedy)
-
-
-def _is_condition_true(condition: Object) -> bool:
-    return str(condition["status"]) == "True"
