@@ -75,6 +75,12 @@ class Comparison:
     differences: Sequence[Difference] = ()
 
     @property
+    def subject(self) -> str:
+        """The manager's name; the application's where there is nothing to compare."""
+        is_compared = self.state is not SyncState.NOT_COMPARED
+        return (is_compared and self.manager.name) or self.application
+
+    @property
     def sort_key(self) -> tuple[object, ...]:
         """The sort key: worst first, then by name."""
         return (self.state.rank, self.manager.sort_key[0], self.application, self.manager.name)

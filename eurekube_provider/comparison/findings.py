@@ -4,9 +4,9 @@ fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.ranked import RankedEnum
@@ -82,24 +82,19 @@ def status_findings(
         cause.
     """
     found = [
-        *_findings_by_reason(comparisons, _subject_of_comparison),
-        *_findings_by_reason(mirrors, lambda one: one.subject),
+        *_findings_by_reason(comparisons),
+        *_findings_by_reason(mirrors),
     ]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 
-_ComparisonOrMirror = TypeVar("_ComparisonOrMirror", Comparison, "MirrorState")
-
-
-def _findings_by_reason(
-    rows: Iterable[_ComparisonOrMirror], name_of: Callable[[_ComparisonOrMirror], str]
-) -> list[StatusFinding]:
+def _findings_by_reason(rows: Iterable[Comparison | MirrorState]) -> list[StatusFinding]:
     """Return one finding for each severity and reason, those with the most objects first."""
     by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
     for one in rows:
         if one.problem is not None:
             key = (_SEVERITY_BY_STATE[one.state], one.problem.reason)
-            by_reason.setdefault(key, []).append((one.problem, name_of(one)))
+            by_reason.setdefault(key, []).append((one.problem, one.subject))
     found = []
     for (severity, _), those in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         problem, name = those[0]
@@ -107,11 +102,6 @@ def _findings_by_reason(
             problem = replace(problem, message=f"e.g. {name}: {problem.message}")
         found.append(StatusFinding(severity, problem, tuple(name for _, name in those)))
     return found
-
-
-def _subject_of_comparison(comparison: Comparison) -> str:
-    name = comparison.manager.name
-    return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 
 
 def build_finding(
