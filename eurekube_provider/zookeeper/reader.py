@@ -188,11 +188,7 @@ class Reader:
         owners: set[str] = set()
         for path, node in self._ensemble.read_nodes(sorted(paths), self._node_changed).items():
             (self._followed.discard if node is None else self._followed.add)(path)
-            owners |= (
-                self._nodes.remove_and_return_owners(path)
-                if node is None
-                else self._nodes.store_and_return_owners(node)
-            )
+            owners |= self._nodes.update_and_return_owners(path, node)
         self.notify_owners(owners)
 
     def _report_condition(self, condition: RegistryCondition, *, is_news: bool) -> None:

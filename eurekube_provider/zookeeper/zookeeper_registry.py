@@ -75,11 +75,7 @@ class ZooKeeperRegistry:
         unknown ones."""
         paths = [one.path for key in keys for one in self._nodes.nodes_of_key(key)] if include_known else []
         for path, node in self._ensemble.read_nodes(paths).items() if paths else ():
-            self._reader.notify_owners(
-                self._nodes.remove_and_return_owners(path)
-                if node is None
-                else self._nodes.store_and_return_owners(node)
-            )
+            self._reader.notify_owners(self._nodes.update_and_return_owners(path, node))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read these instances from the ensemble now; one that no watch has reported counts as absent."""
