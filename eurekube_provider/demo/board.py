@@ -7,7 +7,6 @@ watched; Eureka is polled for each instance, past its caches.
 
 import io
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -46,11 +45,6 @@ class Row:
     changed_at: float = 0.0
     settled_at: float | None = None
     note: str = ""
-
-    @property
-    def registration_milliseconds(self) -> float | None:
-        """Milliseconds from the change in Kubernetes until Eureka showed it; None before."""
-        return None if self.settled_at is None else (self.settled_at - self.changed_at) * 1000
 
 
 _EXPECTED_STATUS_BY_STATE = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
@@ -103,8 +97,7 @@ class EndpointTable:
         if self._live:
             self._live.console.print(line, highlight=False)
         else:
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+            print(line, flush=True)
 
     def wait_until_settled(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
         """Wait until Kubernetes and Eureka show the same of every endpoint.
@@ -199,10 +192,11 @@ class EndpointTable:
             expected = _EXPECTED_STATUS_BY_STATE.get(row.kubernetes_state)
             if expected == status and row.settled_at is None:
                 row.settled_at = now
-                self.measured_milliseconds.append((now - row.changed_at) * 1000)
+                took = (now - row.changed_at) * 1000
+                self.measured_milliseconds.append(took)
                 line = f"    {row.name:<28} {row.address:<12} {row.kubernetes_state:<10} Eureka {status:<6}"
                 if not self._live:
-                    self.print_line(f"{line} {row.registration_milliseconds:6.1f} ms")
+                    self.print_line(f"{line} {took:6.1f} ms")
             if (
                 row.kubernetes_state == "gone"
                 and row.settled_at is not None
@@ -221,8 +215,8 @@ class EndpointTable:
             ):
                 style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka_status, "dim")
                 took = row.note
-                if row.kubernetes_state != "(stack)" and row.registration_milliseconds is not None:
-                    took = f"{row.registration_milliseconds:.1f}"
+                if row.kubernetes_state != "(stack)" and row.settled_at is not None:
+                    took = f"{(row.settled_at - row.changed_at) * 1000:.1f}"
                 cells = (row.name, row.address, row.kubernetes_state, row.eureka_status, took)
                 table.add_row(*cells, style=style)
         return table

@@ -324,5 +324,4 @@ class Story:
         if self._board is not None:
             self._board.print_line(line)
         else:
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+            print(line, flush=True)
