@@ -100,9 +100,7 @@ class CancellableCommand(PulumiCommand):
         return result
 
     def _record_and_start(self, process: subprocess.Popen[str], started: datetime) -> Path:
-        """Record the waiting command, then let it begin; a command that cannot be recorded ends without
-        having begun.
-        """
+        """Record the waiting command, then let it begin; one that cannot be recorded never begins."""
         try:
             record = self._records.add(process.pid, started)
         except OSError as error:

@@ -61,7 +61,6 @@ class ApplicationChange:
     after: int | None
 
     def changes_of_kind(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
-        """Return the changes of one kind."""
         return tuple(change for change in self.changes if change.kind is kind)
 
 
@@ -107,5 +106,4 @@ class DiscoverySummary:
     has_failed: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
         return asdict(self)

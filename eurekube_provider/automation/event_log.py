@@ -49,7 +49,6 @@ def read_event_log(text: str) -> StepLog:
 
 
 def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
-    """Add the steps and errors of a preview's document to ``log``."""
     for step in document.get("steps") or ():
         old, new = step.get("oldState"), step.get("newState")
         kind = (new or old)["type"]

@@ -34,9 +34,7 @@ def start_ticks(pid: int) -> str:
 
 
 def start_time(pid: int) -> float | None:
-    """Return when a process began, in seconds since the epoch, to a second or two; None where that is not
-    known.
-    """
+    """Return when a process began, as Unix time to a second or two; None where that is not known."""
     try:
         booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
         ticks = int(start_ticks(pid))

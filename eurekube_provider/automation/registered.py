@@ -95,11 +95,9 @@ class RegisteredInstance:
 
     @property
     def place(self) -> ApplicationPlace:
-        """The application and the service URL under which the instance is registered."""
         return self.application, self.service_url
 
     def shares_no_url_with(self, other: RegisteredInstance) -> bool:
-        """Return whether the service URLs of two instances have none in common."""
         return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
 
     @property
@@ -131,7 +129,6 @@ class RegisteredInstance:
 
 
 def lists_all_instances(properties: Mapping[str, Any]) -> bool:
-    """Return whether a state lists all instances of a resource."""
     return find_unknown_values(properties).keys().isdisjoint(("application", "instances"))
 
 
@@ -150,12 +147,10 @@ def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def application_place(properties: Mapping[str, Any]) -> ApplicationPlace:
-    """Return the application and the service URL of one resource."""
     return as_text(properties.get("application")), _sorted_urls(properties)
 
 
 def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[RegisteredInstance]:
-    """Yield the instances of one resource."""
     if kind == DYNAMIC_INSTANCE_TYPE:
         full = with_defaults(properties)
         found = {mark: full.get(mark) for mark in _OWNER_MARK_PROPERTIES}

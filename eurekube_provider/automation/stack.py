@@ -119,9 +119,7 @@ class StackRunner:
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
     def _run_despite_dead_lock(self, action: StackOperation, log: StepLog) -> str:
-        """Run an operation; if a dead run of ours locks the stack, remove its lock first, and return a
-        sentence on that.
-        """
+        """Run an operation; first remove the lock of a dead run of ours, and return a sentence on that."""
         # A refresh or a check for drift must fail where Eureka cannot be read.
         variables = {FAIL_UNREADABLE_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
         stack = Stack.select(
@@ -157,9 +155,7 @@ class StackRunner:
 
 
 class _ProjectWorkspace(LocalWorkspace):
-    """The project's folder as a workspace. Every command names its stack, so that the selected stack stays
-    as it is.
-    """
+    """The project's folder. Every command names its stack, so that the selected stack stays as it is."""
 
     def __init__(self, work_dir: Path, command: CancellableCommand, variables: Mapping[str, str]) -> None:
         super().__init__(work_dir=str(work_dir), pulumi_command=command, env_vars=variables)
@@ -189,7 +185,6 @@ def drift(target: StackTarget) -> StackRun:
 
 
 def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
-    """Run one operation by Pulumi's Automation API, and add the engine's events to ``log``."""
     if action is StackOperation.UP:
         stack.up(on_event=log.add, color="never", show_secrets=False)
     elif action is StackOperation.REFRESH:
@@ -201,7 +196,6 @@ def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 
 def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
-    """Return the contents of the project's file, which must exist."""
     for name in PROJECT_FILE_NAMES:
         if (work_dir / name).is_file():
             try:

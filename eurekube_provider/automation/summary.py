@@ -63,7 +63,6 @@ class _SummaryBuilder:
 
     @property
     def change_count(self) -> int:
-        """The number of changes that were reported so far."""
         return sum(map(len, self.changes.values()))
 
     def add_change(
@@ -284,9 +283,7 @@ def _application_change(place: ApplicationPlace, builder: _SummaryBuilder) -> Ap
 
 
 def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
-    """Return a warning if an operator's brake would hold the removals of an application; a stack has no
-    brake.
-    """
+    """Return a warning if an operator's brake would hold these removals; a stack has no brake."""
     place = (change.application, change.service_url)
     lost, arriving = builder.lost_up_counts[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.instances_before.get(place, ()))
@@ -300,9 +297,7 @@ def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> Disco
 
 
 def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
-    """Yield a warning for registrations at another URL, since only Eureka knows if that is another
-    registry.
-    """
+    """Yield warnings of registrations at another URL: only Eureka knows if that is another registry."""
     for ((application, before), after), moved in sorted(builder.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
@@ -366,7 +361,6 @@ def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapp
 
 
 def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the properties that differ, each with its old and new value."""
     old, new = _join_maps_masked_in_other(old, new), _join_maps_masked_in_other(new, old)
     # A status that the program does not set is Eureka's own, or was set by a person.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))

@@ -14,7 +14,6 @@ from eurekube_provider.stateless.apply_stack import apply_rendered, preview_rend
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
         " register its registrations, and remove what it made before and no longer makes: objects by their"

@@ -58,7 +58,6 @@ class StatusReport:
         return any(one.severity is not Severity.NOTE for one in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
         kubernetes = self.inventory.kubernetes
         return {
             "headline": headline(self.comparisons, self.mirrors),

@@ -39,7 +39,6 @@ COMPLETION_SCRIPTS = {"bash": _BASH_SCRIPT, "zsh": _ZSH_SCRIPT, "fish": _FISH_SC
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = """\
 Print the script that has a shell complete commands and options. It asks no server.
 
@@ -53,7 +52,6 @@ kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_comp
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the completion script of a shell."""
     print_text(COMPLETION_SCRIPTS[options.shell])
 
 
@@ -101,5 +99,4 @@ def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[st
 
 
 def _choice_completions(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
-    """Yield the parameter's allowed values, each with an empty description."""
     return ((str(one), "") for one in parameter.choices or ())

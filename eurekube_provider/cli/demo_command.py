@@ -24,7 +24,6 @@ changes nothing of yours, and leaves nothing behind.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "--keep", action="store_true", help="Leave everything up until Ctrl-C, for a look around."

@@ -1,6 +1,4 @@
-"""The command ``eurekube dev eureka``, which runs Eureka servers in memory until Ctrl-C; not for
-production.
-"""
+"""The command ``eurekube dev eureka``, which runs Eureka servers in memory; not for production."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ _MAX_PORT = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to its parser."""
     parser.description = (
         "Run Eureka servers for development and tests, in memory and without passwords, until Ctrl-C. They"
         " answer as Spring Cloud's do, and show at / what is registered."

@@ -1,6 +1,4 @@
-"""The command ``eurekube doctor``, which finds faults that make callers' requests fail, and prints their
-fixes.
-"""
+"""The command ``eurekube doctor``, which finds faults that make callers' requests fail, and their fixes."""
 
 from __future__ import annotations
 
@@ -32,7 +30,6 @@ _SETTING_NAMES = frozenset(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
         " would cost callers an answer, with the exact change that fixes it. Changes nothing. Whatever else"
@@ -141,9 +138,7 @@ def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note:
 
 
 def advise_quicker_caches(drain: Drain) -> str:
-    """Return which settings let callers learn of changes sooner, and their costs; empty if these are quick
-    enough.
-    """
+    """Return which settings let callers learn sooner, and their costs; empty if these are quick enough."""
     before, after = drain.total_cache_seconds, QUICK_CACHES_DRAIN.total_cache_seconds
     if before <= 2 * after:
         return ""
@@ -167,7 +162,6 @@ def advise_quicker_caches(drain: Drain) -> str:
 
 
 def count_by_severity(findings: Sequence[Finding]) -> dict[str, int]:
-    """Count the findings by their severity."""
     counts = Counter(one.severity for one in findings)
     return {str(severity): counts[severity] for severity in Severity}
 

@@ -34,7 +34,6 @@ _DELAYING_CACHES_PER_SERVER = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every "
         "Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It "
@@ -198,9 +197,7 @@ def describe_status_at_servers(result: StatusByServer, duplicate_urls: Mapping[s
 
 
 def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> None:
-    """Warn of each application that has no other instance UP in the list; an instance that registered just
-    now is in no list yet.
-    """
+    """Warn of each application without another instance UP in the list, which lacks the newest ones."""
     drained = {one.instance.key for one in results}
     for application in dict.fromkeys(one.instance.application for one in results):
         if not is_another_instance_up_everywhere(peers, application, drained):

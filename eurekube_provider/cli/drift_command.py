@@ -24,7 +24,6 @@ class DriftUnknown(EurekubeError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Compare a stack's state with what Eureka and the cluster hold, past Eureka's caches. Changes "
         "nothing, not even the state. Exit code 0 without drift, 2 with drift, 1 where it could not be "

@@ -1,6 +1,4 @@
-"""The command ``eurekube explain``: an instance's owner, its renewer, why it is not UP, and possible
-events.
-"""
+"""The command ``eurekube explain``: an instance's owner, renewer and status, and possible events."""
 
 from __future__ import annotations
 
@@ -71,7 +69,6 @@ shown where a cluster is at hand.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "target", metavar="APPLICATION|INSTANCE|SYNCER", help="A name, an id, or NAMESPACE/NAME of a syncer."
@@ -281,9 +278,7 @@ def _explanation_blocks(
 
 
 def _group_blocks(group: Sequence[InstanceExplanation]) -> Iterable[Block]:
-    """Yield the explanation of instances of one application and manager; facts that all share are given
-    once.
-    """
+    """Yield the explanation of instances of one application and manager; shared facts are given once."""
     first, indent = group[0], 2
     common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
     if len(group) > 1:

@@ -34,7 +34,6 @@ _API_RESOURCE_BY_KIND = {kind.lower(): resource for kind, resource in WORKLOADS_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         f"Open the readiness gate {READINESS_GATE} of all pods of a workload that wait for it, whatever "
         "callers know: the roll-out goes on at once, and takes away pods that callers may still need. For "

@@ -39,7 +39,6 @@ It reads the list that every client gets, up to 30 s old, once from each server.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="List these only. [all]")
     parser.add_argument(

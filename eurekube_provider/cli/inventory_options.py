@@ -50,9 +50,7 @@ def settings_from_options(options: argparse.Namespace) -> Settings:
 
 @contextmanager
 def show_progress() -> Iterator[ReportProgress]:
-    """Provide a function that shows a sentence about the current read on standard error, if that is a
-    terminal.
-    """
+    """Provide a function that shows a sentence on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -100,9 +98,7 @@ def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
 
 
 def exit_code(inventory: Inventory, *, differs: bool) -> int:
-    """Return the exit code; :data:`COULD_NOT_READ_EXIT_CODE` unless both Kubernetes and Eureka were read in
-    full.
-    """
+    """Return the exit code: that Kubernetes or Eureka was not read in full outweighs a difference."""
     if not inventory.is_complete:
         return COULD_NOT_READ_EXIT_CODE
     return DIFFERS_EXIT_CODE if differs else WELL_EXIT_CODE

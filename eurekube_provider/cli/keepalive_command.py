@@ -30,13 +30,10 @@ CONNECT_TIMEOUT_SECONDS = 1.0
 """The longest time, in seconds, to wait for a connection to a leftover instance's address."""
 
 IDLE_CHECK_SECONDS, IDLE_CHECKS_BEFORE_WARNING = 5.0, 2
-"""Seconds between two checks that any registration is renewed, and the number of empty checks before a
-warning.
-"""
+"""Seconds between two checks that anything is renewed, and the number of empty checks before a warning."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to its parser."""
     parser.description = (
         "Renew every registration of a stack that names this renewer, until SIGTERM; nothing is"
         " removed then. Needs no Kubernetes. Several may run at once. Whatever else the operator knows about"

@@ -194,7 +194,6 @@ def format_markdown(blocks: Iterable[Block]) -> str:
 
 
 def _escape_markdown(sentence: str) -> str:
-    """Return a foreign text with its Markdown characters escaped."""
     for sign in "\\`*_[]<>|#":
         sentence = sentence.replace(sign, f"\\{sign}")
     return sentence

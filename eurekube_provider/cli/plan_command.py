@@ -38,7 +38,6 @@ Eureka's list may be 30 s old: what changed within the last half a minute may be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("syncers", nargs="*", metavar="SYNCER", help="Plan these only. [all]")
     add_inventory_options(parser)

@@ -14,7 +14,6 @@ _REGISTRATIONS_HEADER = "---\n# Registrations in Eureka, as JSON, which YAML can
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
         " objects as YAML documents, then its registrations as JSON. Asks no server but by"

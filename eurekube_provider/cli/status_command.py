@@ -28,7 +28,6 @@ dead. `eurekube doctor` reads pods.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     add_application_filters(parser)
     add_inventory_options(parser)

@@ -15,7 +15,6 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Tell which applications gain, lose or change which instances, what is refused, and what deserves a"
         " second look: 'pulumi preview --json --show-sames | eurekube summary'. Asks no server."

@@ -25,7 +25,6 @@ def print_line(line: str) -> None:
 
 
 def print_error_line(line: str) -> None:
-    """Print one line to standard error, at once."""
     print(printable(line), file=sys.stderr, flush=True)
 
 

@@ -19,7 +19,6 @@ from eurekube_provider.eureka.overrides import clear_overrides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Clear the status that a person set over what an application, or one instance of any, says of"
         " itself, on every Eureka server. What says that it is DOWN stays so; the rest is UP at once, and"

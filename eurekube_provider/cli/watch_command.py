@@ -46,7 +46,6 @@ each look that shows something new is printed. `--output json` prints one docume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     add_application_filters(parser)
     parser.add_argument(

@@ -49,7 +49,6 @@ class InstanceCount:
         return str(self.total) if self.up is None else f"{self.up}/{self.total}"
 
     def to_dict(self) -> dict[str, int | None]:
-        """Return the count as JSON values."""
         return {"up": self.up, "total": self.total}
 
 
@@ -86,7 +85,6 @@ class Comparison:
         return (self.state.rank, self.manager.sort_key[0], self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "application": self.application,
             "keeper": {"kind": str(self.manager.kind), "name": self.manager.name},
@@ -127,7 +125,6 @@ class KubernetesInventory:
         return replace(self.cluster, name=self.cluster_names.get(key, self.cluster.name))
 
     def owner_of_syncer(self, key: NamespacedSyncerName) -> str:
-        """Return the owner of a syncer's instances."""
         return str(ClusterOwner(self.cluster_of_syncer(key).name, *key))
 
     def parse_syncer_of_this_cluster(self, owner: str) -> NamespacedSyncerName | None:
@@ -402,7 +399,6 @@ def count_instances(instances: Iterable[Instance]) -> InstanceCount:
 def _index_instances(
     eurekas: Mapping[str, Sequence[Instance]],
 ) -> tuple[dict[tuple[str, str], list[Instance]], dict[tuple[str, str], list[Instance]]]:
-    """Return the instances by Eureka and owner, and by Eureka and application."""
     owned: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     named: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():

@@ -41,7 +41,6 @@ class Difference:
     cause: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the difference as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,
@@ -115,9 +114,7 @@ def _default_cause(change: Change) -> str:
 
 
 def mask_instance_names(instance: Instance, sentence: str) -> str:
-    """Return a sentence without an instance's id and address, so that it fits other instances with the
-    same cause.
-    """
+    """Return a sentence without an instance's id and address, to fit others with the same cause."""
     for word in (instance.instance_id, instance.address):
         sentence = sentence.replace(word, "…")
     return sentence

@@ -1,6 +1,4 @@
-"""The explanation of an instance: its owner, its renewer, why it is not UP, and the effect of possible
-events.
-"""
+"""The explanation of an instance: owner, renewer, why it is not UP, and the effect of possible events."""
 
 from __future__ import annotations
 
@@ -58,7 +56,6 @@ class InstanceExplanation:
     impact: tuple[tuple[LifecycleEvent, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,

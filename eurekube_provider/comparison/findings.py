@@ -1,6 +1,4 @@
-"""Findings about both Kubernetes and Eureka, worst first; one finding names all objects with the same
-fault.
-"""
+"""Findings about Kubernetes and Eureka, worst first; one finding names all objects with the same fault."""
 
 from __future__ import annotations
 
@@ -54,7 +52,6 @@ class StatusFinding:
         return f"{names} and {more} more" if more > 0 else names
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON values."""
         return {
             "severity": str(self.severity),
             "name": self.problem.reason,

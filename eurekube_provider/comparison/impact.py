@@ -51,9 +51,7 @@ def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None 
 
 
 def describe_lapse(instance: Instance) -> str:
-    """Return, as the end of a sentence, when the registry forgets an instance that nobody renews, or that
-    it never does.
-    """
+    """Return, as the end of a sentence, when, if ever, a registry forgets an instance that nobody renews."""
     if not (kind := registry_kind_of_instance(instance)).renewals:
         return (
             f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own "

@@ -46,7 +46,6 @@ class Manager:
 
     @property
     def sort_key(self) -> tuple[int, str]:
-        """The sort key of this manager."""
         return list(ManagerKind).index(self.kind), self.name
 
     def __str__(self) -> str:

@@ -88,7 +88,6 @@ class MirroredInstance:
     why: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """Return the instance as JSON values."""
         return {
             "instanceId": self.instance_id,
             "shown": str(self.use),
@@ -116,7 +115,6 @@ class MirrorExplanation:
         return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
         return {
             "mirror": f"{self.mirror_state.namespace}/{self.mirror_state.name}",
             "application": self.application,

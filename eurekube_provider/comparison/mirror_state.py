@@ -96,7 +96,6 @@ class MirrorState:
         return now_seconds - read_at.timestamp() if read_at else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -135,9 +134,7 @@ def try_parse_mirror(item: Object) -> Mirror | None:
 
 
 def service_of_application(item: Object, application: str) -> str:
-    """Return the name of the Service with which a mirror shows, or would show, an application; empty for
-    none.
-    """
+    """Return the name of the Service with which a mirror shows, or would show, an application, or nothing."""
     for one in _services_in_status(item):
         if one.application == application:
             return one.service

@@ -139,7 +139,6 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
 
 
 def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
-    """Return the operators as JSON values."""
     return [
         {
             "lease": one.lease_name,
@@ -242,7 +241,6 @@ def _findings_about_unwatched_objects(
 
 
 def _describe_shared_namespaces(one: LeaseNotes, other: LeaseNotes) -> str:
-    """Return the namespaces that two operators both watch, as text."""
     if not one.watched_namespaces or not other.watched_namespaces:
         return "perhaps the same namespaces"
     for all_of, some in ((one, other), (other, one)):

@@ -35,7 +35,6 @@ class EndpointInstancePair:
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pair as JSON values."""
         return {
             "address": self.address,
             "endpoint": self.endpoint,

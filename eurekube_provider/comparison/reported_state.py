@@ -28,13 +28,10 @@ class SyncState(RankedEnum):
     SYNCED = "synced"
 
     NOT_COMPARED = "not compared"
-    """Kubernetes has no counterpart: a stack, another cluster or the application itself keeps the
-    instances.
-    """
+    """Kubernetes has no counterpart: a stack, another cluster or the application itself keeps them."""
 
     @property
     def needs_attention(self) -> bool:
-        """Return whether the state needs a person's attention."""
         return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
 
 
@@ -71,7 +68,6 @@ class ReportedState:
         return self.synced if self.state is SyncState.NOT_SYNCED else self.ready
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
         return {
             "ready": self.is_ready,
             "reason": self.ready.reason,

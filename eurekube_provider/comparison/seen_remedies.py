@@ -14,9 +14,7 @@ from eurekube_provider.core.remedies import SYNCER_REMEDIES
 
 
 class ObservedReason(StrEnum):
-    """Reasons of problems that only a comparison of Kubernetes with Eureka shows: no operator reports
-    them.
-    """
+    """Reasons of problems that only a comparison of Kubernetes with Eureka shows, and no operator."""
 
     NOT_LOOKED_AT = "NotLookedAt"
     """No operator has reconciled the object yet."""

@@ -156,7 +156,6 @@ class EndpointTable:
                     row.kubernetes_state, row.changed_at, row.settled_at = state, now, None
 
     def _endpoint_states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
-        """Return state and address of each pod in one of the application's EndpointSlices."""
         labels = ((item or {}).get("metadata") or {}).get("labels") or {}
         if item is None or labels.get("kubernetes.io/service-name") != self._app:
             return {}

@@ -49,9 +49,7 @@ ABSENCE_PROOF_SECONDS = 2.0
 """Seconds for which removed instances must stay away from Eureka while the operator runs."""
 
 STEP_DISPLAY_SECONDS = 0.5
-"""Seconds for which the table shows each step. They do not make the demo longer, since it waits for a
-lease anyway.
-"""
+"""Seconds for which the table shows each step, while a lease is waited for anyway."""
 
 _FOREIGN_SERVER_VARIABLE_PATTERN = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
 """Environment variables that lead to other servers than the demo's, or around these."""
@@ -235,9 +233,7 @@ class Story:
         return sorted(staying, key=lambda item: str(item["status"].get("podIP", "")))
 
     def _wait_for_ready_endpoints(self, count: int) -> dict[str, str]:
-        """Wait for ``count`` ready endpoints in Kubernetes; return the statuses that Eureka must show by
-        address.
-        """
+        """Wait for ``count`` ready endpoints; return the statuses that Eureka must show, by address."""
         query = {"labelSelector": f"kubernetes.io/service-name={APP}"}
         addresses: list[str] = []
 
@@ -281,7 +277,6 @@ class Story:
             self._stage.pause(_POLL_SECONDS)
 
     def _operator_log_end(self) -> str:
-        """Return the end of the operator's log."""
         lines = self._operator.read_output().splitlines()[-_MAX_LOG_LINES:] if self._operator else []
         return (
             "\n".join(["the end of the operator's log:", *(f"  {line}" for line in lines)]) if lines else ""
@@ -296,7 +291,6 @@ class Story:
             raise
 
     def _find_and_remember_billing(self) -> bool:
-        """Find the stack's registration BILLING, and remember it."""
         self._billing = next(iter(self._stage.instances("BILLING")), None)
         self._renewed_at = time.monotonic()
         return self._billing is not None

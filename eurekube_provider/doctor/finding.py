@@ -43,9 +43,7 @@ class Fault(StrEnum):
     """Spring calls https on a port that speaks http."""
 
     MIXED_VIP_CASE = "MixedVipCase"
-    """One VIP address is spelled in several ways: servers and most clients take the spellings for several
-    addresses.
-    """
+    """One VIP address has several spellings, which servers and most clients take for several addresses."""
 
     AMBIGUOUS_SERVICE = "AmbiguousService"
     """A syncer selects several Services whose ports or pods are not those of one application."""
@@ -63,9 +61,7 @@ class Fault(StrEnum):
     """No command can drain an instance, since no request can name it or nobody can read it exactly."""
 
     STUCK_OUT_OF_SERVICE = "StuckOutOfService"
-    """An application registered itself as OUT_OF_SERVICE, and Eureka keeps that status whatever it sends
-    since.
-    """
+    """An application registered itself as OUT_OF_SERVICE, which Eureka keeps whatever it sends since."""
 
     SELF_PRESERVATION_NEAR = "SelfPreservationNear"
     """Eureka is in self-preservation, in which it evicts nothing, or close to it."""
@@ -167,7 +163,6 @@ class Patch:
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the patch as JSON values."""
         return {
             "resource": self.resource,
             "namespace": self.namespace,
@@ -195,11 +190,9 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """The severity of the finding's fault."""
         return Severity.WARNING if self.fault in WARNING_FAULTS else Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON values."""
         patch = self.patch.to_dict() if self.patch else None
         return {"severity": str(self.severity), **asdict(self), "patch": patch}
 

@@ -278,7 +278,6 @@ class _ClusterObjectReader:
         self.pods_on_hosts = cache(self._read_pods_on_hosts)
 
     def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
-        """Read the Services and EndpointSlices of a namespace, or of all."""
         services = _list_objects(self._access, SERVICES, namespace, self._unread)
         slices = _list_objects(self._access, ENDPOINT_SLICES, namespace, self._unread)
         for service in services or ():
@@ -291,7 +290,6 @@ class _ClusterObjectReader:
             self._namespaces.add(namespace)
 
     def has_read_services(self, namespace: str) -> bool:
-        """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
     def _read_nodes(self) -> list[Object] | None:

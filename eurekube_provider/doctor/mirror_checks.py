@@ -38,9 +38,7 @@ _CONDITIONS_WITHOUT_FINDING = frozenset(
         *PROGRESS_CONDITION_TYPES,
     }
 )
-"""Mirror conditions from which no finding is made: other checks report them, they end by themselves, or a
-person wants them.
-"""
+"""Conditions without a finding: other checks report them, they end by themselves, or a person wants them."""
 
 _MAX_LISTED_NAMES = 5
 _NOT_SERVED_REMEDY = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
@@ -70,7 +68,6 @@ def mirror_findings(
 
 
 def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
-    """Yield findings from a mirror's status, or about a missing status."""
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
@@ -110,9 +107,7 @@ def _name_conflict_findings(
     instances: Mapping[str, Sequence[Instance]],
     cluster: Cluster,
 ) -> Iterator[Finding]:
-    """Yield findings about a Service name wanted twice: by a mirror and a person, two mirrors, or two
-    applications.
-    """
+    """Yield findings about names of Services that are wanted twice, by mirrors, applications or a person."""
     holders = {namespace_and_name(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
@@ -173,9 +168,7 @@ def _applications_to_mirror(
 def _leftover_findings(
     mirror_keys: Iterable[tuple[str, str]], objects: Iterable[Object]
 ) -> Iterator[Finding]:
-    """Yield findings about objects of a mirror that does not exist, such as after a finalizer was removed
-    by hand.
-    """
+    """Yield findings about objects of a mirror that does not exist: its finalizer was removed by hand."""
     mirrors = set(mirror_keys)
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in objects:

@@ -107,9 +107,7 @@ class Snapshot:
 
     @property
     def object_counts(self) -> dict[str, int]:
-        """Return the numbers of the objects that were read, by kind; a kind that could not be read is left
-        out.
-        """
+        """Return how many objects were read, by kind; a kind that could not be read is left out."""
         found = {
             "syncers": len(self.syncers),
             "mirrors": len(self.mirrors or ()),
@@ -200,9 +198,7 @@ def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]
 def list_objects(
     access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str], resource: ApiResource
 ) -> list[Object]:
-    """Return the objects of a kind in each namespace, or in all; add a sentence to ``unread_parts`` for a
-    failed read.
-    """
+    """Return the objects of a kind in each namespace, or in all; ``unread_parts`` gets each failure."""
     found: list[Object] = []
     for namespace in namespaces or (None,):
         try:
@@ -235,7 +231,6 @@ def list_mirrors(
 
 
 def _iterate_objects(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
-    """Yield the objects of a kind, in a namespace or in all, page by page."""
     for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_TIMEOUT_SECONDS):
         yield from page.get("items") or ()
 

@@ -270,9 +270,7 @@ def stuck_out_of_service_findings(instances: Iterable[Instance]) -> Iterator[Fin
 
 
 Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
-"""Application and id of an instance, and its status at each server, by URL; None where a server does not
-hold it.
-"""
+"""Key of an instance, and its status at each server, by URL; None where a server does not hold it."""
 
 
 def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:

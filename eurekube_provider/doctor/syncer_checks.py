@@ -101,7 +101,6 @@ def service_findings(
 
 
 def _endpoint_addresses_and_ports(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
-    """Yield the addresses and ports of the endpoints in EndpointSlices."""
     for one in slices:
         for endpoint in one.get("endpoints") or ():
             for port in one.get("ports") or ():

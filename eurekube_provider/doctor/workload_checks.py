@@ -62,7 +62,6 @@ class Workload:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the workload."""
         return str(self.kubernetes_object["metadata"]["namespace"])
 
     @property
@@ -72,13 +71,11 @@ class Workload:
 
     @property
     def pod_spec(self) -> Object:
-        """The ``spec`` of the workload's pods."""
         found: Object = self._pod_template.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels of the workload's pods."""
         found: Mapping[str, str] = (self._pod_template.get("metadata") or {}).get("labels") or {}
         return found
 
@@ -99,9 +96,7 @@ class Workload:
         return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
 
     def build_patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
-        """Return a patch of the spec of the pods, and of the workload; None for a pod, which cannot be
-        changed.
-        """
+        """Return a patch of the pods' spec and the workload's; None for a pod, which cannot be changed."""
         if self.kind == "Pod":
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
@@ -144,9 +139,7 @@ def drain_findings(
 
 
 def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
-    """Yield a finding about a shortfall of a running pod that its template does not have: admission changed
-    the pod.
-    """
+    """Yield a finding about a shortfall that admission, and not its template, has given to a running pod."""
     template = workload.pod_spec
     names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
     if lacking.container not in names:

@@ -34,9 +34,7 @@ PAGE_SIZE_OF_LARGE_OBJECTS = 50
 """The number of objects in a page of large ones: 50 EndpointSlices of 100 endpoints take 7 MiB parsed."""
 
 _LARGEST_ANSWER_BYTES = 512 * 2**20
-"""The largest answer that is read, in bytes: a page of objects of 1 MiB each, hardly more than etcd
-accepts.
-"""
+"""The most bytes of an answer that are read: a page of objects of 1 MiB, hardly more than etcd accepts."""
 
 MERGE_PATCH_TYPE = "application/merge-patch+json"
 APPLY_PATCH_TYPE = "application/apply-patch+yaml"
@@ -372,7 +370,6 @@ def is_api_unavailable(error: KubernetesError) -> bool:
 
 
 def _context_namespace(path: str | None, context: str | None) -> str:
-    """Return the namespace of a kubeconfig's context; empty where the context names none."""
     try:
         contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
     except config.ConfigException:

@@ -144,9 +144,7 @@ class Elector:
 
     @property
     def no_replica_can_lead(self) -> bool:
-        """True if no replica can take the Lease: none was seen or it has expired, and the API server does
-        not answer.
-        """
+        """True if no replica can take the Lease: it is free or unseen, and the API server does not answer."""
         failure = self.failure
         with self._lock:
             is_free = not self._holds and (self._lease is None or self._lease_expires_at() <= self._clock())
@@ -193,9 +191,7 @@ class Elector:
                     raise
 
     def seconds_until_next_try(self) -> float:
-        """Return the seconds until the next try: the retry period, or less if another holder's Lease
-        expires sooner.
-        """
+        """Return the retry period, or less if another holder's Lease expires sooner."""
         period = self._timing.retry_period_seconds
         wait = period * random.uniform(1 - _JITTER_FRACTION, 1 + _JITTER_FRACTION)  # noqa: S311 - jitter, no secret
         with self._lock:
@@ -224,9 +220,7 @@ class Elector:
             self._wake.wait(self.seconds_until_next_try())
 
     def _watch_until_stopped(self) -> None:
-        """Watch the Lease until stopped, and wake the elector's thread when it must check the Lease at
-        once.
-        """
+        """Watch the Lease, and wake the elector's thread when it must check the Lease at once."""
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(LEASE_WATCH_SECONDS)}
         is_logged = False
         while not self._stopped.is_set():
@@ -352,7 +346,6 @@ class Elector:
             )
 
     def _log_missed_renew_deadline(self) -> None:
-        """Log once that the renew deadline has passed."""
         with self._lock:
             is_news = self._holds and self._is_renewal_overdue() and not self._is_late
             self._is_late = self._is_late or is_news

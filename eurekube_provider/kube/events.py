@@ -82,7 +82,6 @@ class EventRecorder:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that writes Events."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:

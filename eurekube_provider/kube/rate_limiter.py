@@ -89,9 +89,7 @@ class RateLimiter(Generic[K]):
         self._not_before[key] = until
 
     def write_allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
-        """Return the time from which the key may be written; an urgent write waits for the shortest
-        interval only.
-        """
+        """Return when the key may be written; an urgent write waits for the shortest interval only."""
         allowed, last = self._not_before.get(key, 0.0), self._written.get(key)
         if last is None:
             return allowed
@@ -120,12 +118,10 @@ class RateLimiter(Generic[K]):
         return max(0.0, self._turns[0][0] - now) if self._turns else None
 
     def forget(self, key: K) -> None:
-        """Forget the writes of a key, and its scheduled write."""
         for table in (self._written, self._not_before, self._turn_at):
             table.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._written.clear()
         self._not_before.clear()
         self._turn_at.clear()

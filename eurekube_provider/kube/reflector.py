@@ -30,14 +30,10 @@ silent for longer is considered dead.
 """
 
 WATCH_SECONDS_RANGE = (240, 300)
-"""The range of seconds after which a watch is asked to end; random, so that many operators do not come
-back at once.
-"""
+"""The seconds after which a watch is asked to end: a range, so that many operators do not return at once."""
 
 SHORTEST_GOOD_WATCH_SECONDS = 1.0
-"""The shortest time, in seconds, of a successful watch: one that ends sooner counts as a failure, whatever
-the reason.
-"""
+"""Seconds that a successful watch lasts at least: one that ends sooner counts as a failure."""
 
 _DENIAL_STATUS_CODES = (401, 403, 404)
 
@@ -45,9 +41,7 @@ _TOO_MANY_REQUESTS_STATUS_CODE = 429
 """The status code of an overloaded API server, which a list would load even more."""
 
 WATCH_SETTLE_SECONDS = 1.0
-"""Seconds after the opening of a watch by which missed changes, or the error that it expired, have
-arrived.
-"""
+"""Seconds after which an opened watch has sent missed changes, or the error that it expired."""
 
 STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
@@ -66,9 +60,7 @@ TrimFunction = Callable[[Object, Object | None], Object]
 for a new one), whose parts may be reused.
 """
 ChangeListener = Callable[[Object | None, Object | None], None]
-"""A function that receives each change: the object before (None for a new one) and after (None for a
-removed one).
-"""
+"""A function that gets each change: the object before and after, None for one that is not there."""
 
 
 class Reflector:
@@ -137,9 +129,7 @@ class Reflector:
         self._retries_now.set()
 
     def retry_now(self) -> None:
-        """End the wait after a failure, and try again now; unless the copy is current, list all objects
-        again.
-        """
+        """Try again now, whatever failed before; list all objects again unless the copy is current."""
         self.is_current_since_retry = self.is_current
         self._lists_again = self._asks_again = not self.is_current_since_retry
         self._retries_now.set()
@@ -177,16 +167,12 @@ class Reflector:
 
     @property
     def is_first_list_forbidden(self) -> bool:
-        """True if the first list is not complete because this process has no permission. The reflector
-        keeps asking.
-        """
+        """True if the first list failed for want of permission, for which the reflector keeps asking."""
         return not self.is_synced and self._denied == 403
 
     @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if the first list is complete, or is that of a single namespace that this process may not
-        read.
-        """
+        """True if the first list is complete, or that of a single namespace that may not be read."""
         return self.is_synced or (self.namespace is not None and self.is_first_list_forbidden)
 
     def liveness(self) -> list[Liveness]:
@@ -196,21 +182,17 @@ class Reflector:
         )
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where it does not exist."""
         with self._lock:
             return self._objects.get((namespace, name))
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """Return all objects, or those of a namespace."""
         with self._lock:
             if namespace is None:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
     def replace_from_list(self, pages: Iterable[Object]) -> None:
-        """Replace the copy by a list, whose pages are read here, and report the differences to the
-        listener.
-        """
+        """Replace the copy by a list, whose pages are read here, and report the differences."""
         was_asked = self._asks_again
         fresh: dict[tuple[str, str], Object] = {}
         for page in pages:
@@ -238,9 +220,7 @@ class Reflector:
             self._on_synced()
 
     def apply_event(self, event_type: str, item: Object) -> None:
-        """Apply one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``) to the copy, and report it
-        to the listener.
-        """
+        """Apply an event of a watch, ``ADDED``, ``MODIFIED`` or ``DELETED``, to the copy, and report it."""
         with self._turn:
             self._last_seen_version = _resource_version(item)
             self._store_or_remove(item, exists=event_type != "DELETED")
@@ -259,9 +239,7 @@ class Reflector:
                 self._store_or_remove(item, exists=True)
 
     def remove_deleted(self, item: Object) -> None:
-        """Remove an object that this process has deleted, and report it, unless another object has its
-        name by now.
-        """
+        """Remove and report an object that this process deleted, unless another has its name by now."""
         with self._turn:
             stands = self.get(*namespace_and_name(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
@@ -339,7 +317,6 @@ class Reflector:
         return self._access.pages(self._path, query=self._selector, page_size=self._page_size)
 
     def _watch(self) -> None:
-        """Follow changes until the server ends the watch."""
         query = {
             "resourceVersion": str(self._version),
             **self._selector,
@@ -379,37 +356,28 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where it does not exist."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
                 return item
         return None
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """Return all objects, or those of a namespace."""
         return [item for one in self.reflectors for item in one.objects(namespace)]
 
     @property
     def is_synced(self) -> bool:
-        """True if all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
 
     @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if all first lists are complete, except those of single namespaces that this process may
-        not read.
-        """
         return all(one.is_synced_or_forbidden for one in self.reflectors)
 
     @property
     def is_usable_by_new_leader(self) -> bool:
-        """True if a new leader may act on all copies."""
         return all(one.is_usable_by_new_leader for one in self.reflectors)
 
     def find_unsynced(self, namespace: str) -> Reflector | None:
-        """Return a reflector for the namespace whose first list is not complete yet; None if there is
-        none.
-        """
+        """Return a reflector for the namespace whose first list is not complete yet, if any."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and not one.is_synced:
                 return one
@@ -417,30 +385,24 @@ class ReflectorGroup:
 
     @property
     def failure(self) -> KubernetesError | None:
-        """The failure of the first reflector that has one; None if none has."""
         return next((one.failure for one in self.reflectors if one.failure), None)
 
     @property
     def restarts(self) -> Counter[str]:
-        """The number of restarts of all watches by reason, as :attr:`Reflector.restarts`."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of all threads."""
         return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
-        """Start all reflectors."""
         for one in self.reflectors:
             one.start()
 
     def retry_now(self) -> None:
-        """Have all reflectors try again now."""
         for one in self.reflectors:
             one.retry_now()
 
     def stop(self) -> None:
-        """Stop all reflectors."""
         for one in self.reflectors:
             one.stop()
 

@@ -33,9 +33,7 @@ from eurekube_provider.kube.access import (
 
 FORCE_DESTROY_VARIABLE = "EUREKUBE_FORCE_DESTROY"
 DELETE_UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""The environment variable with which Pulumi's Kubernetes provider forgets objects that it can no longer
-delete.
-"""
+"""With this variable Pulumi's Kubernetes provider forgets objects that it can no longer delete."""
 
 _RESOURCE_BY_KIND = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
 _OUTCOME_WITHOUT_OPERATOR_BY_KIND = {
@@ -279,9 +277,7 @@ def _iterate_objects(
 
 
 def _read_kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
-    """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or the content of
-    such a file.
-    """
+    """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or its content."""
     text = operator.kubeconfig
     if not text:
         return None

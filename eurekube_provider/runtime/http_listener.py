@@ -69,7 +69,6 @@ class HttpListener(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port on which the server listens."""
         return int(self.server_address[1])
 
     @property
@@ -85,7 +84,6 @@ class HttpListener(ThreadingHTTPServer):
         self.stop()
 
     def start(self) -> None:
-        """Begin to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -99,13 +97,11 @@ class HttpListener(ThreadingHTTPServer):
                 shut_down_connection(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread."""
         with self.lock:
             self.connections[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection that has ended."""
         with self.lock:
             self.connections.pop(request, None)
         super().shutdown_request(request)

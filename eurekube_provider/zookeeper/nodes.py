@@ -44,7 +44,6 @@ class KnownNodes:
         return self.remove_and_return_owners(path) if node is None else self.store_and_return_owners(node)
 
     def all_nodes(self) -> list[Node]:
-        """Return all nodes."""
         with self._lock:
             return list(self._nodes.values())
 

@@ -74,17 +74,14 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self._stopped.set()
         self._changed.put(_READ_ALL_MARK)
 
     def liveness(self) -> Liveness:
-        """Return whether the reading thread lives and makes progress."""
         age = time.monotonic() - self._progress_at
         return Liveness("zookeeper-reader", self._thread.is_alive(), age, STUCK_THREAD_SECONDS)
 
     def condition(self) -> RegistryCondition:
-        """Return whether the registry was read, and whether it answers."""
         if self._misconfiguration is not None:
             return Misconfigured(self._misconfiguration)
         since, error = self._failing_since, self._error or self._ensemble.unreachable_error()

@@ -110,7 +110,6 @@ class ServerResponse:
 
     @property
     def json(self) -> Any:
-        """Return the body, parsed."""
         return json.loads(self.text)
 
 
@@ -255,9 +254,7 @@ def applications_document(listed: Iterable[Lease], counted: Iterable[Lease], ver
 
 
 def compact_document(document: Document) -> Document:
-    """Return the compact form of ``/apps``, a delta or an application, with only the fields that callers
-    need.
-    """
+    """Return the compact form, with the fields that callers need, of ``/apps``, a delta or an application."""
     ((name, found),) = document.items()
     if name == "application":
         return {name: {**found, "instance": [_compact_instance(one) for one in found["instance"]]}}
@@ -291,7 +288,6 @@ def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceIn
 
 
 def _parse_batch_item(item: Any, now_ms: int) -> tuple[Document, InstanceInfo | None]:
-    """Return one item of a peer batch, and its instance, if it has one."""
     if item is None:
         raise TypeError("no item")
     if not isinstance(item, dict) or not _KNOWN_BATCH_ITEM_FIELDS.issuperset(item):

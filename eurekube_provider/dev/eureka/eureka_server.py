@@ -89,7 +89,6 @@ class EurekaServer:
         self.registry.open(len(copied))
 
     def close(self) -> None:
-        """Stop the server's timers and replication."""
         self.registry.close()
         self.caches.close()
         for link in self.links.values():
@@ -110,7 +109,6 @@ class EurekaServer:
         self.links[url] = ReplicationLink(self._clock, self.registry, send)
 
     def handle(self, request: ServerRequest) -> ServerResponse:
-        """Answer one request."""
         if any(map(_REFUSED_PATH_SEGMENT_PATTERN.search, request.path)):
             return ServerResponse(400)
         match (request.method, *request.path):

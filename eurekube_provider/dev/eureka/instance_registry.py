@@ -76,7 +76,6 @@ class Lease:
     up_ms: int = 0
 
     def renew(self, now_ms: int) -> None:
-        """Renew the lease."""
         self.updated_ms = now_ms + self.duration_ms
 
     def is_expired(self, now_ms: int, more_ms: int = 0) -> bool:
@@ -141,7 +140,6 @@ class InstanceRegistry:
         ]
 
     def close(self) -> None:
-        """Stop the registry's timers."""
         for end in self._end_timer_functions:
             end()
 
@@ -155,27 +153,21 @@ class InstanceRegistry:
         return found[0]
 
     def set_override(self, instance_id: str, status: str) -> None:
-        """Store the override of an instance's status."""
         self.overrides[instance_id] = (status, self.clock.now_ms)
 
     def get(self, app: str, instance_id: str) -> InstanceInfo | None:
-        """Return an instance as the uncached read shows it: no instance whose lease has ended, while
-        evictions are on.
-        """
+        """Return an instance as an uncached read does: none whose lease has ended while evictions are on."""
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None or (self.are_evictions_enabled and lease.is_expired(self.clock.now_ms)):
             return None
         return lease.holder
 
     def all_leases(self) -> Iterator[Lease]:
-        """Yield every lease, by application."""
         for leases in self.leases.values():
             yield from leases.values()
 
     def register(self, info: InstanceInfo, *, replicated: bool) -> None:
-        """Register an instance; an instance that is held with a newer timestamp stays, and gets a new
-        lease.
-        """
+        """Register an instance; one that is held with a newer timestamp stays, and gets a new lease."""
         now = self.clock.now_ms
         held = self.leases.setdefault(info.app, {})
         existing = held.get(info.id)
@@ -293,7 +285,6 @@ class InstanceRegistry:
     def _set_status_and_override(
         self, lease: Lease, status: str, overridden: str, dirty_ms: int | None
     ) -> None:
-        """Change an instance's status after an override was set or cleared."""
         info = lease.holder
         info.status, info.overridden = status, overridden
         info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)

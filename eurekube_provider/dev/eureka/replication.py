@@ -50,9 +50,7 @@ class ReplicationTask:
         return f"{self.action}#{self.app}/{self.id}"
 
     def to_batch_item(self) -> Document:
-        """Return the item of a batch, with the instance as it is *now*, not as it was when the task was
-        made.
-        """
+        """Return the item of a batch, with the instance as it is *now*, not when the task was made."""
         item: Document = {"action": self.action, "appName": self.app, "id": self.id}
         if self.info is not None:
             item["lastDirtyTimestamp"] = self.info.dirty_ms
@@ -109,7 +107,6 @@ class ReplicationLink:
                 self.send_batch(tasks)
 
     def send_batch(self, tasks: list[ReplicationTask]) -> None:
-        """Send tasks as one batch."""
         items = [task.to_batch_item() for task in tasks]
         delay_ms, self.is_next_batch_overtaken = (
             (OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
@@ -161,7 +158,6 @@ class ReplicationLink:
         self.send_due_tasks()
 
     def _adopt_newer_instance(self, task: ReplicationTask, theirs: InstanceInfo) -> None:
-        """Register the newer instance that the other server holds."""
         if theirs.overridden != UNKNOWN:
             self.registry.store_override_of_peer(task.app, task.id, theirs.overridden)
         self.registry.register(theirs, replicated=True)

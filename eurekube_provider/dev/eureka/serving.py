@@ -90,9 +90,7 @@ class EurekaServers:
             self._timer.join()
 
     def advance(self, seconds: float) -> None:
-        """Move the servers' clock ahead by ``seconds``, and run the timers that become due, in their
-        order.
-        """
+        """Move the servers' clock ahead by ``seconds``, and run the timers that become due."""
         with self.lock:
             self._ahead_ms += int(seconds * 1000)
             self._advance_to_real_time()

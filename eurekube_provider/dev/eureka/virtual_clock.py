@@ -21,7 +21,6 @@ class Timer:
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Prevent the action from running."""
         self.cancelled = True
 
 
@@ -59,7 +58,6 @@ class Clock:
         return timer
 
     def run_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` after ``delay_ms`` milliseconds."""
         return self.run_at(self.now_ms + delay_ms, action)
 
     def run_every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
@@ -74,15 +72,12 @@ class Clock:
         return self._timers[0][0] if self._timers else None
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, and run the actions that become due."""
         until = self.now_ms + milliseconds
         while self.run_next(until):
             pass
 
     def run_next(self, until_ms: int) -> bool:
-        """Let time pass to the next due action, and run it; return False where none is due by
-        ``until_ms``.
-        """
+        """Let time pass to the next action, and run it; return False where none is due by ``until_ms``."""
         while self._timers and self._timers[0][0] <= until_ms:
             at_ms, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:

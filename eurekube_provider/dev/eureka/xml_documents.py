@@ -128,7 +128,6 @@ def _escape_text(value: Any) -> str:
 
 
 def _encode_name(name: str) -> str:
-    """Return a key of metadata, encoded as an XML element's name."""
     return _INVALID_NAME_CHARACTER_PATTERN.sub(
         lambda found: {"_": "__", "$": "_-"}.get(found[0], f"_.{ord(found[0]):04x}"), name
     )

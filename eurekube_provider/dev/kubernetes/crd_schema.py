@@ -85,6 +85,5 @@ def schema_violations(value: Any, schema: Schema, path: str = "") -> Iterator[st
 
 
 def _field_schema(schema: Schema, key: str) -> Schema | None:
-    """Return the schema of a field; None where the field is not known."""
     found = (schema.get("properties") or {}).get(key, schema.get("additionalProperties"))
     return found if isinstance(found, Mapping) else None

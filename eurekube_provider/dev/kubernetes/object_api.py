@@ -225,9 +225,7 @@ class ObjectApi:
         return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _remove_unless_kept_by_finalizers(self, storage: str, item: Object) -> Object | None:
-        """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
-        it is gone.
-        """
+        """Delete an object, a namespace with its contents; return it where finalizers keep it, else None."""
         metadata, (namespace, name) = item["metadata"], namespace_and_name(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
         if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
@@ -253,7 +251,6 @@ class ObjectApi:
 
 
 def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Object:
-    """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
     kind, known, given = target.kind, live["metadata"], body["metadata"]
     if target.subresource:
         body, given = {**live, "status": body.get("status")}, known
@@ -279,7 +276,6 @@ def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Obje
 
 
 def _refuse_stale_write(target: _RequestTarget, held: Object, wanted: Mapping[str, Any]) -> None:
-    """Refuse a write with another UID or an earlier resourceVersion than the stored object's."""
     for key in ("uid", "resourceVersion"):
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"

@@ -35,9 +35,7 @@ class ApiRefusal(Exception):
 
 
 class ObjectStore:
-    """Objects by kind, with one version for all changes. Hold the lock :attr:`changed` to read and then
-    write.
-    """
+    """Objects by kind, with one version for all changes. Hold :attr:`changed` to read and then write."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -48,13 +46,11 @@ class ObjectStore:
         """The kind, and the object before and after, of each of the last versions."""
 
     def close(self) -> None:
-        """End every watch."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()
 
     def get(self, storage: str, key: ObjectKey) -> Object | None:
-        """Return an object; None where it does not exist."""
         return self._objects.get(storage, {}).get(key)
 
     def list_objects(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
@@ -76,7 +72,6 @@ class ObjectStore:
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
-        """Remove an object."""
         self._record_change(storage, self._objects[storage].pop(namespace_and_name(item)), None)
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
