@@ -36,10 +36,7 @@ recorded before it begins, or never begins.
 
 
 class CancellableCommand(PulumiCommand):
-    """The Pulumi CLI, which runs one command at a time and can be cancelled.
-
-    :ivar cancel_reason: the reason of the cancellation; empty without one.
-    """
+    """The Pulumi CLI, which runs one command at a time and can be cancelled."""
 
     def __init__(self, records: ProcessRecords) -> None:
         super().__init__()

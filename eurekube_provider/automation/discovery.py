@@ -77,11 +77,7 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryWarning:
-    """A warning to a person about one resource, instance or application.
-
-    :ivar about: the name of the resource, instance or application.
-    :ivar text: the sentence for the person.
-    """
+    """A warning to a person about one resource, instance or application."""
 
     concern: WarningConcern
     about: str

@@ -39,7 +39,6 @@ _HOLDER_PATTERN = re.compile(
 class LockHolder:
     """The process that a lock names as its holder.
 
-    :ivar since: when the lock was taken.
     :ivar lock_url: the URL of the lock; empty where the backend does not give it.
     """
 

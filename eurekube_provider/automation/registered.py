@@ -220,9 +220,7 @@ def _make_instance(
 ) -> RegisteredInstance:
     """Return the instance with the key ``key``.
 
-    :param resource: the properties of the resource.
     :param full: the same properties, with the instance's own ones in place of the shared ones.
-    :param foreign: the owner in Eureka if that is somebody else; else empty.
     :param found: the values of :data:`_OWNER_MARK_PROPERTIES`.
     """
     own = {

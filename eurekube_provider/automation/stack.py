@@ -42,7 +42,6 @@ class StackTarget:
     """One stack of a project.
 
     :ivar stack: the stack's name, or ``organization/project/stack``.
-    :ivar work_dir: the directory of its Pulumi.yaml.
     :ivar timeout_seconds: the seconds after which a run is cancelled, default 600.
     """
 
@@ -54,7 +53,6 @@ class StackTarget:
 class StackRunner:
     """A runner of one operation on one stack, which can be cancelled.
 
-    :ivar log: the steps and errors that the engine reported.
     :raises ConfigurationError: there is no project, or no usable Pulumi CLI.
     """
 

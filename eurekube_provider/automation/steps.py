@@ -37,7 +37,6 @@ MASKED_VALUE = "[secret]"
 class ResourceState:
     """The state of a resource before or after a step.
 
-    :ivar inputs: the program's inputs.
     :ivar outputs: the provider's outputs; in a preview, of a new resource, its inputs.
     """
 
@@ -91,7 +90,6 @@ class EngineErrorReport:
 class StepLog:
     """The steps and errors that the engine reports while it works.
 
-    :ivar problems: the engine's errors, without colour marks.
     :ivar changes: the number of resources by operation, once the run has ended.
     """
 

@@ -42,7 +42,6 @@ _TONE_BY_SEVERITY = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, S
 class StatusReport:
     """The result of ``eurekube status``.
 
-    :ivar comparisons: the comparisons of the applications to show, worst first.
     :ivar now_seconds: Unix time of the read.
     """
 
@@ -212,7 +211,6 @@ def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: C
     """Return the table of mirrors, worst first.
 
     :param now_seconds: Unix time.
-    :param problems: as for :func:`comparison_table`.
     """
     rows = [
         (

@@ -56,11 +56,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def complete_for_kubectl() -> int:
-    """Print completions for ``kubectl_complete-eurekube WORD... INCOMPLETE``, which kubectl or a shell's
-    script calls.
-
-    :returns: the exit code.
-    """
+    """Print what may follow ``kubectl_complete-eurekube WORD... INCOMPLETE``; return the exit code."""
     *words, incomplete = sys.argv[1:] or [""]
     for value, description in completions(words, incomplete):
         print_text(f"{value}\t{description}\n" if description else f"{value}\n")

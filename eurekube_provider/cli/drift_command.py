@@ -38,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare a stack with Eureka and the cluster, and print the differences.
+    """Compare a stack with Eureka and the cluster, print the differences, and return the exit code.
 
-    :returns: the exit code.
     :raises ConfigurationError: there is no project, or no Pulumi CLI.
     :raises DriftUnknown: the stack could not be compared.
     """

@@ -128,11 +128,7 @@ def _instance_to_dict(eureka: str, instance: Instance, manager: Manager) -> dict
 def _instance_blocks(
     found: Sequence[tuple[str, Instance, Manager]], eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Block]:
-    """Yield the table of the instances that were found.
-
-    :param found: each instance with the connection's name and its manager.
-    :param eurekas: all instances by the connection's name.
-    """
+    """Yield the table of the instances that were found."""
     has_several = len(eurekas) > 1
     rows = [
         (

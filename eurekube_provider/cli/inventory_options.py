@@ -40,7 +40,6 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
 def settings_from_options(options: argparse.Namespace) -> Settings:
     """Return the settings that the options give; without a connection if no Eureka is given.
 
-    :param options: the options of :func:`add_inventory_options`.
     :raises ConfigurationError: an option cannot be used.
     """
     said = vars(options)

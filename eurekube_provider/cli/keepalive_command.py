@@ -107,7 +107,6 @@ def list_or_remove_leftovers(servers: ZooKeeperServers, cluster: str | None, *, 
     answers.
 
     :param cluster: the name of the cluster whose instances are listed; None for all.
-    :param removes: True to remove instances; False to list them only.
     :raises RegistryError: the ZooKeeper cannot be read.
     """
     left = servers.nodes_of_ended_operators()

@@ -56,8 +56,6 @@ class InstanceCount:
 class Comparison:
     """The comparison of one application: the instances that its manager wants, and those in Eureka.
 
-    :ivar eureka_name: the connection at which the application is registered.
-    :ivar problem: the problem of the application; None without one.
     :ivar kubernetes: the count of endpoints; None where Kubernetes was not read, or has no part in it.
     :ivar eureka: the count of instances; None where Eureka was not read.
     :ivar differing_count: the number of instances that differ; ``differences`` are the first of them.
@@ -106,10 +104,8 @@ class Comparison:
 class KubernetesInventory:
     """The syncers of one cluster, as they were read.
 
-    :ivar syncers: the EurekaSyncers.
     :ivar desired: the desired instances of each syncer, as far as they can be mapped.
     :ivar namespaces: the namespaces that were read; empty for all.
-    :ivar unread_namespaces: the namespaces that could not be read.
     :ivar cluster_names: the cluster's name for each syncer whose operator gives it another one.
     """
 
@@ -143,7 +139,6 @@ class KubernetesInventory:
 class SyncerPlan:
     """The operator's next steps for one syncer.
 
-    :ivar owner: the owner of the syncer's instances.
     :ivar steps: the changes that would remove all differences.
     :ivar hold_reason: the problem for which the operator holds back some or all steps; None where it holds
         back none.
@@ -267,7 +262,6 @@ def compare_without_kubernetes(
 ) -> list[Comparison]:
     """Return a comparison, without a Kubernetes side, for each application and manager of instances.
 
-    :param manager: returns the manager of an instance.
     :param left_out: pairs of connection and manager to leave out, such as syncers that are compared already.
     """
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
@@ -328,7 +322,6 @@ def compare_syncer(
 ) -> Comparison:
     """Compare one syncer with Eureka; its operator's conditions count first, then the differences seen now.
 
-    :param item: the EurekaSyncer.
     :param desired: the desired instances; None where they are not known.
     :param registered: the syncer's instances in Eureka; None where they were not read.
     """

@@ -29,7 +29,6 @@ class Difference:
 
     :param kubernetes: the desired status and address; empty for an instance that should not exist.
     :param eureka: the status and address in Eureka; empty for a missing instance.
-    :param why: the reason why the instance still differs.
     :param cause: the reason without this instance's id and address, equal for all instances with one cause.
     """
 
@@ -86,10 +85,7 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
 
 
 def differences_in_plan(plan: Plan, why: str = "") -> list[Difference]:
-    """Return the differences of a plan, one for each instance.
-
-    :param why: the reason why the changes have not been made.
-    """
+    """Return the differences of a plan, one for each instance."""
     found = {one.instance.key: difference_of_refusal(one) for one in plan.refusals}
     for change in plan.changes:
         found.setdefault(change.instance.key, difference_of_change(change, why))

@@ -24,7 +24,6 @@ class InstanceObservation:
     :ivar by_server: the instance at each server that answered, by URL; None where a server does not hold it.
     :ivar failures: the reason why each other server did not answer, by URL.
     :ivar was_cluster_read: True if the Kubernetes cluster was read, from which all further fields come.
-    :ivar syncer: the syncer that keeps the instance.
     :ivar operator_message: the operator's sentence about the syncer, where something is wrong.
     :ivar endpoint: the endpoint that has the instance's address; None where none has.
     :ivar pod: the instance's pod; None where it was not read.
@@ -46,7 +45,6 @@ class InstanceExplanation:
     """The explanation of one instance.
 
     :ivar facts: pairs of a topic and a sentence.
-    :ivar impact: possible events, each with its effect.
     """
 
     application: str

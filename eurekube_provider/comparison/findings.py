@@ -37,7 +37,6 @@ class StatusFinding:
     """One fault, of one or several objects.
 
     :ivar problem: the problem, of the first object where there are several.
-    :ivar subjects: the objects that have it.
     """
 
     severity: Severity

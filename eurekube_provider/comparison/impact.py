@@ -32,10 +32,7 @@ Effect = tuple[LifecycleEvent, str]
 
 
 def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[Effect]:
-    """Return each event that concerns an instance, with its effect.
-
-    :param syncer: the syncer that keeps the instance, where it is known.
-    """
+    """Return each event that concerns an instance, with its effect."""
     match manager.kind:
         case ManagerKind.SYNCER:
             return list(_effects_on_syncer_instance(instance, syncer))

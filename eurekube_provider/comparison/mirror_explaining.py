@@ -66,7 +66,6 @@ class MirrorInventory:
     """A cluster's mirrors as they were read.
 
     :ivar mirror_objects: the EurekaMirrors; empty where the cluster does not know the kind.
-    :ivar slices: the EndpointSlices of all mirrors.
     :ivar cluster_addresses: the addresses of the cluster's Services and pods, as far as they were read.
     """
 
@@ -77,10 +76,7 @@ class MirrorInventory:
 
 @dataclass(frozen=True, slots=True)
 class MirroredInstance:
-    """One instance, and its use by a mirrored Service.
-
-    :ivar why: the reason why it is not called; empty where it is called.
-    """
+    """One instance, and its use by a mirrored Service."""
 
     instance_id: str
     use: ServiceUse
@@ -135,7 +131,6 @@ def explain_mirrors(
     """Return an explanation for each mirror that shows an application, worst first.
 
     :param application: the application's name in upper case.
-    :param instances: the instances that its Eureka lists.
     :param now_seconds: Unix time.
     """
     listed = list(instances)

@@ -31,10 +31,7 @@ class MirrorState:
 
     :ivar mirror: the mirror's spec; None where that cannot be read.
     :ivar application: the application in upper case; a pattern where the mirror shows several.
-    :ivar services: the state of each Service in the mirror's status.
-    :ivar service_count: the number of the mirror's Services.
     :ivar state: the conditions Ready and Synced as one word.
-    :ivar problem: the problem of the mirror; None without one.
     :ivar eureka_read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is
         not known.
     """
@@ -117,7 +114,6 @@ class MirrorState:
 def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
     """Return the state of each mirror, worst first.
 
-    :param items: the EurekaMirrors.
     :param now_seconds: Unix time.
     """
     return sorted(

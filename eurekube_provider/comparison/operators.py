@@ -27,8 +27,6 @@ EUREKA_UNREAD_AFTER_SECONDS = 90.0
 class OperatorState:
     """One operator, as its Lease shows it.
 
-    :ivar lease_name: the namespace and name of the Lease.
-    :ivar holder: the identity of the holder; empty for none.
     :ivar renewed_at: the time of the Lease's last renewal, as Unix time.
     :ivar was_seen_renewed: True if the Lease was renewed between two reads, whatever the clocks say.
     """
@@ -168,7 +166,6 @@ def findings_about_operators(
 ) -> Iterator[StatusFinding]:
     """Yield findings about operators that do not serve syncers or mirrors.
 
-    :param objects: the cluster's syncers and mirrors.
     :param now: Unix time.
     """
     alive = [one for one in snapshot.states if one.is_leading(now)]

@@ -51,7 +51,6 @@ def pair_endpoints_with_instances(
 ) -> list[EndpointInstancePair]:
     """Pair endpoints and instances by names and addresses; pairs that do not agree come first.
 
-    :param instances: the instances of one manager.
     :param others: by address, an instance of the same application that another manager keeps, and that
         manager: shown where the first manager has none.
     """

@@ -40,10 +40,8 @@ class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
     :ivar is_ready: True if callers find the syncer's instances; None where that is not known.
-    :ivar ready: the reason and the message of the condition Ready.
     :ivar is_synced: True if Eureka holds the instances that the syncer wants; None before the first
         reconcile.
-    :ivar synced: the reason and the message of the condition Synced.
     """
 
     is_ready: bool | None
@@ -87,10 +85,7 @@ NEVER_RECONCILED_STATE = ReportedState(
 
 
 def reported_state_of_object(item: Mapping[str, Any]) -> ReportedState:
-    """Return the state that a syncer's operator last wrote in its status.
-
-    :param item: the EurekaSyncer.
-    """
+    """Return the state that a syncer's operator last wrote in its status."""
     conditions = conditions_of(item)
     ready, synced = conditions.get(SyncerCondition.READY), conditions.get(SyncerCondition.SYNCED) or {}
     if ready is None:

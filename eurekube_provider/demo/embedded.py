@@ -62,7 +62,6 @@ def program_directory() -> Path:
 class EmbeddedStage:
     """A Stage: a Eureka and a Kubernetes API in this process, which run within the context.
 
-    :param directory: the directory for files of the demo.
     :param interruption: ends every wait of the demo.
     """
 

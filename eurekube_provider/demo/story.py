@@ -66,7 +66,6 @@ class Story:
     """The demo's steps on one stage.
 
     :param picture: the file for the table of the third step, as an SVG; None for none.
-    :ivar check_count: the number of checks that have held so far.
     """
 
     def __init__(self, stage: Stage, picture: Path | None = None) -> None:

@@ -29,7 +29,6 @@ def run_demo(*, keep: bool, picture: Path | None) -> int:
     """Play the demo's story on servers in this process.
 
     :param keep: leave out the end, and keep all servers running until somebody interrupts.
-    :param picture: the file for the table, as an SVG; None for none.
     :returns: 0 when every check held, 1 when one failed, 130 after an interruption.
     """
     began = time.monotonic()

@@ -59,7 +59,6 @@ class EurekaListing:
     :ivar instances: the instances that any server lists.
     :ivar server_count: the number of servers; ``failures`` has those that did not answer, by URL.
     :ivar error: the reason why no server could be read; empty where one was.
-    :ivar registry_kind: the kind of the registry.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -78,7 +77,6 @@ class Inventory:
     :ivar missing_sources: a sentence for each of Kubernetes and Eureka that is not configured.
     :ivar unread_parts: a sentence for each part that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
-    :ivar mirrors: the cluster's mirrors, as far as they were read.
     :ivar operators: the cluster's operators, as far as they were read; None where they were not asked for.
     """
 

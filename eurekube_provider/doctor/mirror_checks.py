@@ -54,7 +54,6 @@ def mirror_findings(
 ) -> Iterator[Finding]:
     """Yield findings about mirrors, and about objects that deleted mirrors left.
 
-    :param items: the mirrors.
     :param instances: the instances that each Eureka lists, by the connection's name.
     :param now_seconds: Unix time.
     """

@@ -114,7 +114,6 @@ def host_name_findings(
 ) -> Iterator[Finding]:
     """Yield findings about instances whose host name only the cluster can resolve.
 
-    :param pods: the cluster's pods, by address.
     :param syncer_addresses: the addresses that a syncer registers: a self-registered instance there has a
         finding already.
     """

@@ -109,10 +109,7 @@ def _endpoint_addresses_and_ports(slices: Iterable[Object]) -> Iterator[tuple[st
 
 
 def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
-    """Yield findings if a syncer advertises a host name that callers outside of the cluster cannot resolve.
-
-    :param services: the Services that the syncer selects.
-    """
+    """Yield findings if a syncer advertises a host name that callers outside cannot resolve."""
     if syncer.mode is not Mode.SERVICE or syncer.advertise is not Advertise.CLUSTER_DNS:
         return
     for service in services:
@@ -181,10 +178,7 @@ def _describe_http_sign(port: Object) -> str:
 
 
 def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
-    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer.
-
-    :param item: the EurekaSyncer.
-    """
+    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer."""
     conditions = conditions_of(item)
     if SyncerCondition.READY not in conditions:
         yield Finding(

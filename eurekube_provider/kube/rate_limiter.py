@@ -41,7 +41,6 @@ class RateLimiter(Generic[K]):
 
     :param wait_quiet: waits until no more urgent work is left, for at most a number of seconds.
     :param first_seconds: the shortest interval between two writes of a key.
-    :param longest_seconds: the longest one.
     :param quiet_seconds: a key that rests for this time after its interval begins again with the shortest
         one.
     """

@@ -158,10 +158,7 @@ class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnecti
 
 
 def bounded_pool_classes(most_bytes: int) -> dict[str, type[urllib3.HTTPConnectionPool]]:
-    """Return the classes of pools whose connections bound their answers, by the scheme of the URL.
-
-    :param most_bytes: see :class:`BoundedConnection`.
-    """
+    """Return the classes of pools whose connections bound their answers, by the scheme of the URL."""
     bound = {"most_bytes": most_bytes}
     plain = type(BoundedConnection.__name__, (BoundedConnection,), bound)
     tls = type(BoundedHttpsConnection.__name__, (BoundedHttpsConnection,), bound)

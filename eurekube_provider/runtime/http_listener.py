@@ -19,8 +19,6 @@ class HttpListener(ThreadingHTTPServer):
 
     :param host: empty for every address of this machine.
     :param port: 0 for any free port.
-    :param name: the server's name, for an error.
-    :param advice: the remedy where the address cannot be listened on.
     :ivar connections: the open connections, and since when each is open by the monotonic clock; oldest first.
     :raises ConfigurationError: the address cannot be listened on.
     """

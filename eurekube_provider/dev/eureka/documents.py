@@ -101,7 +101,6 @@ class ServerResponse:
     """One answer of a model server.
 
     :param text: JSON or XML, the text of a refusal, or nothing.
-    :param media_type: the media type that is declared for the text.
     """
 
     status_code: int

@@ -52,7 +52,6 @@ _REPLICATION_HEADERS = {"x-netflix-discovery-replication": "true"}
 class EurekaServer:
     """One model server, from its start to its end; a restart makes another object.
 
-    :ivar url: the server's service URL.
     :ivar started_ms: the start time in ``/status``.
     """
 

@@ -61,7 +61,6 @@ class InstanceInfo:
 class Lease:
     """The lease of an instance.
 
-    :ivar holder: the instance.
     :ivar updated_ms: the time of the registration, or that of the last renewal plus the duration: a renewed
         instance therefore lives twice its duration.
     :ivar evicted_ms: the time of the removal; 0 before.
@@ -101,7 +100,6 @@ class InstanceRegistry:
 
     :ivar replicate: gets each change to forward: the action, application, id, instance and status.
     :ivar invalidate: gets the application, VIP and secure VIP address of each change that lists show.
-    :ivar leases: the leases by application and instance id.
     :ivar recent_changes: the changes that a delta shows, each with its time in milliseconds.
     :ivar expected_clients: the number of clients from which the server expects renewals.
     :ivar renewal_threshold: with no more renewals in a minute, the server is in self-preservation.

@@ -61,10 +61,7 @@ class _RequestTarget(NamedTuple):
 
 
 class ObjectApi:
-    """The Kubernetes API for all kinds of a store. Any token gives all rights.
-
-    :ivar tokens: the tokens that were issued.
-    """
+    """The Kubernetes API for all kinds of a store. Any token gives all rights."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
