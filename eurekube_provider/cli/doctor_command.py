@@ -16,9 +16,10 @@ from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK_CA
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.checks import check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding, Severity, merge_patches
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
+from eurekube_provider.doctor.workload_checks import WorkloadRequirements
 from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
 WELL_EXIT_CODE, FINDINGS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2

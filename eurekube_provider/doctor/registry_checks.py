@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, pod_name_of_endpoint
+from eurekube_provider.core.objects import pod_name_of_endpoint, qualified_name
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 from eurekube_provider.core.self_registered import is_certainly_registered_by_pod
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import describe_syncer, syncer_spec_patch
-from eurekube_provider.doctor.workload_checks import Workload, environment_patch
+from eurekube_provider.doctor.workload_checks import SelectedService, Workload, environment_patch
 from eurekube_provider.eureka.self_preservation import RENEWALS_PER_INSTANCE_AND_MINUTE, FrontPage
 
 REGISTER_WITH_EUREKA_VARIABLE = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
@@ -51,18 +51,13 @@ def self_registered_by_address(instances: Iterable[Instance]) -> dict[str, list[
 
 def self_registered_findings(
     syncer: Syncer,
-    service: Object,
-    slices: Iterable[Object],
-    workloads: Sequence[Workload],
+    selected: SelectedService,
     self_registered: Mapping[str, Sequence[Instance]],
     pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
     """Yield findings about pods that a syncer registers and that register themselves, too, at any port or by
     name.
 
-    :param service: a Service that the syncer selects.
-    :param slices: the Service's EndpointSlices.
-    :param workloads: the workloads that run the Service's pods.
     :param self_registered: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
     :param pods: the cluster's pods by address, without those that share their node's.
     """
@@ -70,7 +65,7 @@ def self_registered_findings(
     beside = [
         one for those in self_registered.values() for one in those if _shares_name_with_syncer(one, syncer)
     ]
-    for each in slices if beside else ():
+    for each in selected.slices if beside else ():
         ports = {port.get("port") for port in each.get("ports") or ()}
         for endpoint in each.get("endpoints") or ():
             address, name = endpoint["addresses"][0], pod_name_of_endpoint(endpoint)
@@ -84,8 +79,8 @@ def self_registered_findings(
     if not twins:
         return
     ids = format_list([one.instance_id for one in twins], _MAX_LISTED_NAMES)
-    for workload in workloads or (None,):
-        subject, patch = f"Service {syncer.selector.namespace}/{service['metadata']['name']}", None
+    for workload in selected.workloads or (None,):
+        subject, patch = f"Service {qualified_name(selected.service)}", None
         if workload:
             subject = workload.subject
             patch = environment_patch(workload, REGISTER_WITH_EUREKA_VARIABLE, "false", twins[0].port.number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from eurekube_provider.core.condition_types import PROGRESS_CONDITION_TYPES, SyncerCondition
@@ -15,7 +15,7 @@ from eurekube_provider.core.service_choice import ServiceChoice
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.workload_checks import Workload, is_probed_by_http
+from eurekube_provider.doctor.workload_checks import SelectedService, is_probed_by_http
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
     {
@@ -138,19 +138,12 @@ def _reachable_address_kind(service: Object) -> Advertise | None:
     return Advertise.NODE_PORT if any(one.get("nodePort") for one in spec.get("ports") or ()) else None
 
 
-def secure_port_findings(
-    syncer: Syncer, service: Object, slices: Sequence[Object], workloads: Sequence[Workload]
-) -> Iterator[Finding]:
-    """Yield a finding if a syncer's https port speaks http, as its name, its protocol or a probe shows.
-
-    :param service: a Service that the syncer selects.
-    :param slices: the Service's EndpointSlices.
-    :param workloads: the workloads that run the Service's pods.
-    """
+def secure_port_findings(syncer: Syncer, selected: SelectedService) -> Iterator[Finding]:
+    """Yield a finding if a syncer's https port speaks http, as its name, its protocol or a probe shows."""
     if syncer.secure_port is None:
         return
-    targets = [port for one in slices for port in one.get("ports") or ()]
-    offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
+    targets = [port for one in selected.slices for port in one.get("ports") or ()]
+    offered = targets if syncer.mode is Mode.POD else (selected.service.get("spec") or {}).get("ports") or ()
     ports = choose_ports(offered, syncer.port, syncer.secure_port, "")
     if isinstance(ports, Problem):
         return  # the operator says so in the syncer's conditions
@@ -158,7 +151,7 @@ def secure_port_findings(
     port = next(one for one in offered if one.get("port") == number)
     sign = _describe_http_sign(port)
     target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
-    if not sign and any(is_probed_by_http(one, int(target)) for one in workloads):
+    if not sign and any(is_probed_by_http(one, int(target)) for one in selected.workloads):
         sign = "a probe asks it in plain http"
     if sign:
         yield Finding(

@@ -5,8 +5,8 @@ Pure, on the objects as the API's JSON has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
@@ -104,22 +104,38 @@ class Workload:
         return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
 
 
+@dataclass(frozen=True, slots=True)
+class SelectedService:
+    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
+
+    service: Object
+    slices: Sequence[Object]
+    workloads: Sequence[Workload]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRequirements:
+    """The times that workloads must allow for.
+
+    :ivar shutdown_seconds: the time that a process needs after SIGTERM.
+    :ivar prefers_readiness_gate: True if new pods are to wait by the readiness gate, in place of
+        ``minReadySeconds``.
+    """
+
+    drain: Drain = field(default_factory=Drain)
+    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+    prefers_readiness_gate: bool = False
+
+
 def drain_findings(
-    workload: Workload,
-    drain: Drain,
-    hook: PreStopHook,
-    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
-    *,
-    prefers_readiness_gate: bool = False,
+    workload: Workload, requirements: WorkloadRequirements, hook: PreStopHook
 ) -> Iterator[Finding]:
     """Yield findings about pods that end before callers forget them, and about rollouts faster than callers
     learn of new pods.
 
     :param hook: the kind of preStop to propose where one is missing.
-    :param shutdown_seconds: the time that the process itself needs after SIGTERM.
-    :param prefers_readiness_gate: True if the readiness gate fixes a short ``minReadySeconds``.
     """
-    needed = drain.prestop_seconds
+    needed, shutdown_seconds = requirements.drain.prestop_seconds, requirements.shutdown_seconds
     written = list(find_shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
     for one in written:
         patch = workload.build_patch(one.pod_spec_patch) if one.pod_spec_patch is not None else None
@@ -133,9 +149,7 @@ def drain_findings(
                 yield from _live_pod_findings(workload, qualified_name(live), one)
     # A policy declares the gate in the pods, and leaves the template as it is.
     if not declares_gate(workload.pod_spec) and not (live and declares_gate(live.get("spec") or {})):
-        yield from _min_ready_findings(
-            workload, drain.min_ready_seconds, prefers_readiness_gate=prefers_readiness_gate
-        )
+        yield from _min_ready_findings(workload, requirements)
 
 
 def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
@@ -154,11 +168,9 @@ def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iter
     yield Finding(Fault(lacking.kind), workload.subject, problem, f"{lacking.remedy}: {where}")
 
 
-def _min_ready_findings(
-    workload: Workload, needed: int, *, prefers_readiness_gate: bool
-) -> Iterator[Finding]:
+def _min_ready_findings(workload: Workload, requirements: WorkloadRequirements) -> Iterator[Finding]:
     spec: Object = workload.kubernetes_object.get("spec") or {}
-    given = int(spec.get("minReadySeconds") or 0)
+    given, needed = int(spec.get("minReadySeconds") or 0), requirements.drain.min_ready_seconds
     if workload.kind == "Pod" or given >= needed:
         return
     change = {"minReadySeconds": needed}
@@ -167,7 +179,7 @@ def _min_ready_findings(
     if workload.kind == "Deployment" and deadline > before:
         change["progressDeadlineSeconds"] = deadline
     remedy, patch = f"set minReadySeconds to {needed}", workload.build_patch({}, **change)
-    if prefers_readiness_gate:
+    if requirements.prefers_readiness_gate:
         del change["minReadySeconds"]
         remedy = (
             f"declare the readiness gate {READINESS_GATE}, which an operator must serve in this namespace"
