@@ -46,9 +46,13 @@ ChangeDetails = Mapping[str, tuple[str, str]]
 
 
 class _SummaryBuilder:
-    """The changes of each application, collected step by step."""
+    """The changes of each application, collected step by step.
 
-    def __init__(self) -> None:
+    :ivar is_drift: True for a check for drift: old states are the stack's, new ones those that were found.
+    """
+
+    def __init__(self, *, is_drift: bool) -> None:
+        self.is_drift = is_drift
         self.changes: dict[ApplicationPlace, list[DiscoveryChange]] = {}
         self.instances_before: dict[ApplicationPlace, list[RegisteredInstance]] = {}
         self.instances_after: dict[ApplicationPlace, list[RegisteredInstance]] = {}
@@ -81,25 +85,16 @@ class _SummaryBuilder:
         self.warnings.append(DiscoveryWarning(concern, about, text))
 
 
-def summarise(log: StepLog) -> DiscoverySummary:
-    """Summarise the effect of a preview, or of an update, on discovery."""
-    return _summarise_steps(log, is_drift=False)
-
-
-def summarise_drift(log: StepLog) -> DiscoverySummary:
-    """Summarise a check for drift: old states are the stack's, new ones Eureka's and the cluster's."""
-    return _summarise_steps(log, is_drift=True)
-
-
-def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
-    builder = _SummaryBuilder()
+def summarise(log: StepLog, *, is_drift: bool = False) -> DiscoverySummary:
+    """Summarise the effect of a preview or an update on discovery, or the findings of a check for drift."""
+    builder = _SummaryBuilder(is_drift=is_drift)
     syncers: list[DiscoveryChange] = []
     others: Counter[str] = Counter()
     same_steps = sum(step.operation == "same" for step in log.steps)
     is_complete = same_steps >= log.changes.get("same", 0)
     for step in log.steps:
         if step.type in (DYNAMIC_INSTANCE_TYPE, DYNAMIC_APPLICATION_TYPE):
-            _add_registration_changes(step, builder, is_drift=is_drift)
+            _add_registration_changes(step, builder)
             if step.type == DYNAMIC_INSTANCE_TYPE and not is_complete:
                 both = (
                     *_state_instances(step, step.old, use_outputs=True),
@@ -132,13 +127,12 @@ def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
     )
 
 
-def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift: bool) -> None:
+def _add_registration_changes(step: Step, builder: _SummaryBuilder) -> None:
+    is_drift = builder.is_drift
     old = {each.key: each for each in _state_instances(step, step.old, use_outputs=True)}
     new = {each.key: each for each in _state_instances(step, step.new, use_outputs=is_drift)}
-    before, after = (
-        _state_properties(step.old, use_outputs=True),
-        _state_properties(step.new, use_outputs=is_drift),
-    )
+    before = _state_properties(step.old, use_outputs=True)
+    after = _state_properties(step.new, use_outputs=is_drift)
     are_instances_known = lists_all_instances(before) and lists_all_instances(after)
     if not are_instances_known:
         builder.uncounted_places |= {application_place(before), application_place(after)}
@@ -162,7 +156,7 @@ def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift:
         return
     count_before = builder.change_count
     for key in sorted({*old, *new}):
-        _add_instance_change(old.get(key), new.get(key), builder, is_drift=is_drift)
+        _add_instance_change(old.get(key), new.get(key), builder)
     if is_drift and builder.change_count == count_before:
         difference = _describe_non_instance_difference(before, after)
         builder.add_warning(WarningConcern.UNKNOWN, step.name, difference)
@@ -194,16 +188,12 @@ def _describe_unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _add_instance_change(
-    old: RegisteredInstance | None,
-    new: RegisteredInstance | None,
-    builder: _SummaryBuilder,
-    *,
-    is_drift: bool,
+    old: RegisteredInstance | None, new: RegisteredInstance | None, builder: _SummaryBuilder
 ) -> None:
     if old is not None and new is not None and old.application == new.application:
         has_known_properties = old.has_known_properties and new.has_known_properties
         details = _changed_properties(old.contents, new.contents) if has_known_properties else {}
-        if is_drift:
+        if builder.is_drift:
             details |= _changed_properties(old.owner_marks, new.owner_marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
@@ -314,10 +304,7 @@ def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning
 
 
 def _syncer_change(step: Step, *, is_drift: bool) -> DiscoveryChange:
-    old, new = (
-        _state_properties(step.old, use_outputs=is_drift),
-        _state_properties(step.new, use_outputs=is_drift),
-    )
+    old, new = (_state_properties(state, use_outputs=is_drift) for state in (step.old, step.new))
     object_metadata = (new or old).get("metadata") or {}
     metadata = object_metadata if isinstance(object_metadata, Mapping) else {"namespace": object_metadata}
     namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
@@ -347,11 +334,9 @@ def _state_instances(
     step: Step, state: ResourceState | None, *, use_outputs: bool
 ) -> Iterable[RegisteredInstance]:
     """Return the instances of one state, by its outputs if ``use_outputs``, else by the program's inputs."""
-    return (
-        ()
-        if state is None
-        else iterate_instances(step.type, step.name, _state_properties(state, use_outputs=use_outputs))
-    )
+    if state is None:
+        return ()
+    return iterate_instances(step.type, step.name, _state_properties(state, use_outputs=use_outputs))
 
 
 def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import sys
 from eurekube_provider.automation.markdown import format_drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
-from eurekube_provider.automation.summary import summarise_drift
+from eurekube_provider.automation.summary import summarise
 from eurekube_provider.cli.stack_arguments import add_project_option
 from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import EurekubeError
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     result = runner.run(StackOperation.DRIFT)
     if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
         raise DriftUnknown(result.message)
-    found = summarise_drift(runner.log)
+    found = summarise(runner.log, is_drift=True)
     drifted = result.outcome is RunOutcome.CHANGED or bool(found.applications)
     document = {"drifted": drifted, **result.to_json(), **found.to_json()}
     written = options.format or ("markdown" if sys.stdout.isatty() else "json")
