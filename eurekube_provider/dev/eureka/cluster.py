@@ -35,9 +35,13 @@ class EurekaCluster:
         self.urls = tuple(urls)
         self.down: set[str] = set()
         self.cut: set[tuple[str, str]] = set()
-        self._self_preservation = self_preservation
-        self._use_read_only_cache = use_read_only_cache
-        self._eviction_interval_ms = eviction_interval_ms
+        self._new_server = partial(
+            EurekaServer,
+            clock=self.clock,
+            self_preservation=self_preservation,
+            use_read_only_cache=use_read_only_cache,
+            eviction_interval_ms=eviction_interval_ms,
+        )
         self.servers: dict[str, EurekaServer] = {}
         for url in self.urls:
             self._start_server(url, ())
@@ -61,13 +65,7 @@ class EurekaCluster:
         self._start_server(url, copied)
 
     def _start_server(self, url: str, copied: Sequence[InstanceInfo]) -> None:
-        server = EurekaServer(
-            url,
-            self.clock,
-            self_preservation=self._self_preservation,
-            use_read_only_cache=self._use_read_only_cache,
-            eviction_interval_ms=self._eviction_interval_ms,
-        )
+        server = self._new_server(url)
         server.started_ms -= self.urls.index(url)  # no two at the same moment: it tells them apart
         self.servers[url] = server
         for other in self.urls:

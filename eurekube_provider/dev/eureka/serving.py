@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -123,7 +122,5 @@ class EurekaServers:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
