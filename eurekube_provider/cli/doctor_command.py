@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_drain_duration_options, drain_from_options
+from eurekube_provider.cli.inventory_options import INVENTORY_SETTING_NAMES
 from eurekube_provider.cli.terminal import print_error_line, print_text
 from eurekube_provider.comparison.operators import describe_operators, operators_to_dict
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK_CACHES_DRAIN, Drain
@@ -25,10 +26,6 @@ from eurekube_provider.operator.settings import add_setting_flags, load_settings
 WELL_EXIT_CODE, FINDINGS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes: all well, faults found, parts not read. A part that was not read outweighs a fault."""
 
-_SETTING_NAMES = frozenset(
-    {"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"}
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -39,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " warning, 2 something could not be looked at."
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
-    add_setting_flags(parser, _SETTING_NAMES)
+    add_setting_flags(parser, frozenset(INVENTORY_SETTING_NAMES))
     add_drain_duration_options(parser)
     parser.add_argument(
         "--shutdown-seconds",
@@ -78,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         return COULD_NOT_READ_EXIT_CODE
     everything = check_snapshot(snapshot, requirements, time.time(), settings.watch_namespaces)
     found = (one for one in everything if one.fault not in ignored)
-    findings = sorted(found, key=lambda one: list(Severity).index(one.severity))
+    findings = sorted(found, key=lambda one: one.severity.rank)
     if options.output == "json":
         print_text(json.dumps(report_to_dict(snapshot, findings), indent=2) + "\n")
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from eurekube_provider.cli.comparison_blocks import remedy_blocks
 from eurekube_provider.cli.inventory_options import (
@@ -104,9 +104,7 @@ def run(options: argparse.Namespace) -> int:
             found = list(find_named_instances(peers, target))
         except RegistryError as error:
             shown = find_mirrored_applications(inventory.mirrors, target) or {target.upper()}
-            mirror_explanations = _explain_mirrors(inventory, connection, shown)
-            if target.upper() not in shown:
-                mirror_explanations = [one.limited_to_instances([target]) for one in mirror_explanations]
+            mirror_explanations = _explain_mirrors(inventory, connection, shown, target, [target])
             is_called = isinstance(error, RegistryRejected) and any(
                 one.instances for one in mirror_explanations
             )
@@ -131,11 +129,9 @@ def run(options: argparse.Namespace) -> int:
             explained = _explain_instances(
                 reader, inventory, peers, chosen, comparisons, shown_in_full=application_comparisons
             )
-    mirror_explanations = _explain_mirrors(inventory, connection, {one.application for one in found})
-    if target.upper() not in {one.application for one in found}:
-        mirror_explanations = [
-            one.limited_to_instances(each.instance_id for each in found) for one in mirror_explanations
-        ]
+    mirror_explanations = _explain_mirrors(
+        inventory, connection, {one.application for one in found}, target, [one.instance_id for one in found]
+    )
     _print_explanation(
         options, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
     )
@@ -173,14 +169,17 @@ def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
 
 
 def _explain_mirrors(
-    inventory: Inventory, connection: str, applications: Iterable[str]
+    inventory: Inventory, connection: str, applications: Collection[str], target: str, ids: Sequence[str]
 ) -> list[MirrorExplanation]:
-    """Explain how the mirrors of one Eureka show each of the applications."""
+    """Explain how the mirrors of one Eureka show each of the applications, or only these instances of them
+    if ``target`` names no application.
+    """
     if inventory.kubernetes is None:
         return []
     listed = inventory.instances.get(connection, ())
+    is_about_all = target.upper() in applications
     return [
-        explanation
+        explanation if is_about_all else explanation.limited_to_instances(ids)
         for application in sorted(applications)
         for explanation in explain_mirrors(
             inventory.mirrors,

@@ -13,12 +13,12 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader, ReportProgress
 from eurekube_provider.operator.options import help_of
-from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, Settings, load_settings
+from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, load_settings
 
 WELL_EXIT_CODE, DIFFERS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes, those of ``eurekube doctor``: a part that could not be read outweighs a difference."""
 
-_SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
+INVENTORY_SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
 
 def add_inventory_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
         "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
     )
     named = {one.name: one for one in (CONFIG_OPTION, *ALL_OPTIONS)}
-    for name in _SETTING_NAMES:
+    for name in INVENTORY_SETTING_NAMES:
         sentence = help_of(named[name])
         sentence = f"{sentence[0].upper()}{sentence[1:]}"
         parser.add_argument(f"--{name}", metavar=named[name].metavar, help=sentence)
@@ -35,16 +35,6 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", choices=outputs, default=str(OutputFormat.TABLE), help="How it is written. [table]"
     )
-
-
-def settings_from_options(options: argparse.Namespace) -> Settings:
-    """Return the settings that the options give; without a connection if no Eureka is given.
-
-    :raises ConfigurationError: an option cannot be used.
-    """
-    said = vars(options)
-    flags = {key: said[key] for name in _SETTING_NAMES if (key := name.replace("-", "_"))}
-    return load_settings({**flags, "watch_namespace": options.namespace}, needs_eureka=False)
 
 
 @contextmanager
@@ -64,8 +54,10 @@ def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator
 
     :raises SystemExit: with :data:`COULD_NOT_READ_EXIT_CODE`.
     """
+    keys = (name.replace("-", "_") for name in INVENTORY_SETTING_NAMES)
+    said = {**{key: getattr(options, key) for key in keys}, "watch_namespace": options.namespace}
     try:
-        with InventoryReader(settings_from_options(options)) as reader:
+        with InventoryReader(load_settings(said, needs_eureka=False)) as reader:
             yield reader
     except EurekubeError as error:
         print_error_line(f"eurekube {command}: could not look: {error}")

@@ -80,7 +80,7 @@ class Comparison:
     @property
     def sort_key(self) -> tuple[object, ...]:
         """The sort key: worst first, then by name."""
-        return (self.state.rank, self.manager.sort_key[0], self.application, self.manager.name)
+        return (self.state.rank, self.manager.kind.rank, self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
         return {

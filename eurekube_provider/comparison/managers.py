@@ -8,13 +8,13 @@ owner of an unknown form is shown as it is written.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 
 
-class ManagerKind(StrEnum):
+class ManagerKind(RankedEnum):
     """The kinds of managers, in the order in which they are shown."""
 
     SYNCER = "syncer"
@@ -43,10 +43,6 @@ class Manager:
 
     kind: ManagerKind
     name: str = ""
-
-    @property
-    def sort_key(self) -> tuple[int, str]:
-        return list(ManagerKind).index(self.kind), self.name
 
     def __str__(self) -> str:
         if self.kind is ManagerKind.OTHER_CLUSTER:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.shortfall import ShortfallKind
 
@@ -106,8 +107,8 @@ class Fault(StrEnum):
     """A deleted mirror left a Service or EndpointSlices, which nobody updates and callers still use."""
 
 
-class Severity(StrEnum):
-    """The severities of a fault."""
+class Severity(RankedEnum):
+    """The severities of a fault, worst first."""
 
     ERROR = "error"
     """Calls fail now, or will fail at the next rollout or restart."""

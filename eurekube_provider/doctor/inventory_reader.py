@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import TracebackType
 from typing import Self, cast
 
 from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
@@ -144,9 +143,7 @@ class InventoryReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for peers in self.peers.values():
             peers.close()
 
@@ -159,13 +156,11 @@ class InventoryReader:
         self._progress = progress or (lambda _: None)
         unread_parts: list[str] = []
         eurekas = {name: self._read_eureka(name, peers, unread_parts) for name, peers in self.peers.items()}
-        kubernetes, index, mirrors = None, ServiceIndex(), MirrorInventory()
-        operators = None
+        kubernetes, index, mirrors, operators = None, ServiceIndex(), MirrorInventory(), None
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
             try:
-                found = self._read_kubernetes(self.access, everything, unread_parts)
-                kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
+                kubernetes, index, mirrors = self._read_kubernetes(self.access, everything, unread_parts)
                 if kubernetes is not None and asks_operators:
                     self._progress("reading the operators' Leases")
                     listed = [(self.peers[name], one.instances) for name, one in eurekas.items()]
@@ -191,8 +186,8 @@ class InventoryReader:
 
     def _read_kubernetes(
         self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
-    ) -> tuple[KubernetesInventory, ServiceIndex, MirrorInventory] | None:
-        """Read a cluster; None where its syncers cannot be read.
+    ) -> tuple[KubernetesInventory | None, ServiceIndex, MirrorInventory]:
+        """Read a cluster; nothing where its syncers cannot be read.
 
         :raises KubernetesError: the cluster does not answer at all.
         """
@@ -209,7 +204,8 @@ class InventoryReader:
             if one is not None and not found and not namespace_exists(access, one)
         ]
         if all(found is None for found in read.values()):
-            return None  # whatever is registered would pass for what a syncer left behind
+            # Whatever is registered would pass for what a syncer left behind.
+            return None, ServiceIndex(), MirrorInventory()
         index = ServiceIndex()
         reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
