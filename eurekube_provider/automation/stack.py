@@ -99,7 +99,8 @@ class StackRunner:
                 count for name, count in log.changes.items() if name not in UNCHANGING_OPERATIONS
             )
             outcome = RunOutcome.CHANGED if is_changed else RunOutcome.UNCHANGED
-            message = _success_message(action, self.target.stack, log) + released
+            counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
+            message = f"{action} of {self.target.stack}: {counted or 'it has no resources'}{released}"
         except ConcurrentUpdateError as error:
             outcome, message = RunOutcome.LOCKED, self._locked_message(str(error))
         except StackBusy as error:
@@ -204,11 +205,6 @@ def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
     raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
 
 
-def _success_message(action: StackOperation, stack: str, log: StepLog) -> str:
-    counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
-    return f"{action} of {stack}: {counted or 'it has no resources'}"
-
-
 def _failure_message(log: StepLog, error: str) -> str:
     """Return why a run failed: the first meaningful error, and the number of others."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
@@ -217,10 +213,5 @@ def _failure_message(log: StepLog, error: str) -> str:
         lines = [strip_colour_marks(line) for line in error.splitlines()]
         reasons = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{_important_line(reasons[0])}{more}"
-
-
-def _important_line(error: str) -> str:
-    """Return the important line of a message: the last one of a traceback, else the first."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[-1] if "Traceback" in error else lines[0]
+    lines = [line.strip() for line in reasons[0].splitlines() if line.strip()]
+    return f"{lines[-1] if 'Traceback' in reasons[0] else lines[0]}{more}"

@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Apply the stack, or with ``--dry-run`` show the changes."""
     rendered = render_stack_from_options(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
     carry_out(rendered, connect_cluster(rendered), print_line)

@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the demo's story; return the exit code."""
     for module in _REQUIRED_MODULES:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(name=module)

@@ -60,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the doctor's checks, print the findings, and return the exit code."""
     try:
         ignored = _parse_ignored_faults(options.ignore)
         requirements = WorkloadRequirements(

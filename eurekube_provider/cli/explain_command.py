@@ -80,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read Kubernetes and Eureka, print the explanation, and return the exit code."""
     target, connection = options.target, options.connection
     with open_inventory_reader("explain", options) as reader:
         with show_progress() as progress:

@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the instances that fit the filters; return the exit code."""
     inventory = read_inventory("instances", options)
     if not inventory.instances:
         return COULD_NOT_READ_EXIT_CODE

@@ -44,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the plans; return the exit code."""
     syncers = options.syncers
     inventory = read_inventory("plan", options)
     if inventory.kubernetes is None or not inventory.instances:

@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the objects, the registrations, or both."""
     rendered = render_stack_from_options(options)
     if not options.registrations:
         sys.stdout.write(rendered.objects_yaml(show_secrets=options.show_secrets))

@@ -40,7 +40,6 @@ def add_application_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare Kubernetes with Eureka, print the result, and return the exit code."""
     inventory = read_inventory("status", options)
     status = build_status_report(inventory, options.applications, only_differing=options.differences)
     print_output(OutputFormat(options.output), status.to_dict(), status_blocks(status))

@@ -75,7 +75,6 @@ def _parse_number(convert: Callable[[str], _Number], minimum: _Number, text: str
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and print the status until Ctrl-C; return the exit code."""
     interval, count, output = options.interval, options.count, OutputFormat(options.output)
     with open_inventory_reader("watch", options) as reader:
 

@@ -74,19 +74,10 @@ class Fault(StrEnum):
     """A Eureka server does not answer, refuses the credentials, or its clock differs."""
 
     OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
-    """No operator leads: nothing is registered, renewed or removed."""
-
     TWO_OPERATORS = FindingName.TWO_OPERATORS.value
-    """Two operators serve the same syncers."""
-
     INSTANCES_NOT_RENEWED = FindingName.INSTANCES_NOT_RENEWED.value
-    """An operator leads, and the cluster's instances lapse."""
-
     EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
-    """The operator has not read a Eureka for long, and does not know its instances."""
-
     NAMESPACE_NOT_WATCHED = FindingName.NAMESPACE_NOT_WATCHED.value
-    """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
     """The operator cannot serve a syncer, or no operator serves it."""

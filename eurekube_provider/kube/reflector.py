@@ -265,7 +265,8 @@ class Reflector:
                 self._version, self._lists_again = None, False
             try:
                 if self._version is None:
-                    self.replace_from_list(self._list_pages())
+                    pages = self._access.pages(self._path, query=self._selector, page_size=self._page_size)
+                    self.replace_from_list(pages)
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_GOOD_WATCH_SECONDS:
@@ -312,9 +313,6 @@ class Reflector:
             delay = backoff_seconds(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
-
-    def _list_pages(self) -> Iterable[Object]:
-        return self._access.pages(self._path, query=self._selector, page_size=self._page_size)
 
     def _watch(self) -> None:
         query = {

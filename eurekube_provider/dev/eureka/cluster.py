@@ -8,6 +8,7 @@ from functools import partial
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS, Document, InstanceInfo
+from eurekube_provider.dev.eureka.replication import ReplicationLink
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
@@ -70,7 +71,8 @@ class EurekaCluster:
         self.servers[url] = server
         for other in self.urls:
             if other != url:
-                server.start_replication_to(other, partial(self._deliver_batch, url, other))
+                deliver = partial(self._deliver_batch, url, other)
+                server.links[other] = ReplicationLink(self.clock, server.registry, deliver)
         server.open(copied)
 
     def _deliver_batch(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:

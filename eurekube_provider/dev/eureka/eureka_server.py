@@ -25,7 +25,7 @@ from eurekube_provider.dev.eureka.instance_registry import (
     InstanceRegistry,
     Lease,
 )
-from eurekube_provider.dev.eureka.replication import ReplicationLink, SendBatch
+from eurekube_provider.dev.eureka.replication import ReplicationLink
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey, ResponseCaches
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -53,6 +53,7 @@ class EurekaServer:
     """One model server, from its start to its end; a restart makes another object.
 
     :ivar started_ms: the start time in ``/status``.
+    :ivar links: the replication to each other server, by its URL.
     """
 
     def __init__(
@@ -102,10 +103,6 @@ class EurekaServer:
     def lease_seconds_left(self, lease: Lease) -> int:
         """Return the seconds until a lease ends without a renewal; negative where it should have ended."""
         return (lease.updated_ms + lease.duration_ms - self._clock.now_ms) // 1000
-
-    def start_replication_to(self, url: str, send: SendBatch) -> None:
-        """Forward changes to the server at ``url`` from now on."""
-        self.links[url] = ReplicationLink(self._clock, self.registry, send)
 
     def handle(self, request: ServerRequest) -> ServerResponse:
         if any(map(_REFUSED_PATH_SEGMENT_PATTERN.search, request.path)):
