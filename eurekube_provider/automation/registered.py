@@ -258,9 +258,7 @@ def _make_instance(
 
 
 def _merge_metadata(shared: Any, own: Any) -> Any:
-    """Return the metadata of an application and of one instance merged key by key; if one of the two maps is
-    not reported, return that value.
-    """
+    """Return both metadata merged key by key; if one of the maps is not reported, return that value."""
     for metadata in (shared, own):
         if metadata and not isinstance(metadata, Mapping):
             return metadata

@@ -211,9 +211,7 @@ def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> No
 def describe_missed_instances(
     peers: Peers, options: argparse.Namespace, drained: Iterable[Instance], began: float
 ) -> list[str]:
-    """Return a sentence for each instance that was UP when the drain began but in no list yet; instances
-    registered after the drain began are left out.
-    """
+    """Return a sentence for each instance that was UP, and in no list yet, when the drain began."""
     try:
         now = select_instances(peers, options)
     except RegistryError:

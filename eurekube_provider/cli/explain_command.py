@@ -158,9 +158,7 @@ def _print_explanation(
 
 
 def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
-    """Return the application of the syncer that ``target`` names, with or without a namespace; ``target``
-    itself where it names no syncer, or syncers of several applications.
-    """
+    """Return the application of the syncer that ``target`` names, if it names one, else ``target``."""
     if any(one.application == target.upper() for one in comparisons):
         return target
     named = [one for one in comparisons if target in (one.manager.name, one.manager.name.partition("/")[2])]

@@ -17,9 +17,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 
 STALE_STATUS_SECONDS = 900.0
-"""Seconds after which a mirror's status is stale: an operator that serves the mirror writes the status every
-five minutes, even without changes.
-"""
+"""Seconds after which a mirror's status is stale: its operator writes it every five minutes."""
 
 MAX_NAMED_SERVICES = 20
 """The number of Services of one mirror that are named."""

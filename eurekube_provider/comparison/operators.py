@@ -1,6 +1,4 @@
-"""The operators of a cluster, as their Leases and Eureka show them: who leads, and faults such as no leader,
-two operators for one namespace, or syncers that no operator watches. Pure.
-"""
+"""The operators of a cluster, as their Leases and Eureka show them, and faults such as no leader. Pure."""
 
 from __future__ import annotations
 

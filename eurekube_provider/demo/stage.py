@@ -49,9 +49,7 @@ class OperatorProcess(Protocol):
 
 
 class Stage(Protocol):
-    """The environment of the demo: Kubernetes with the workload, Eureka, and the commands that deploy the
-    stack and start an operator.
-    """
+    """The surroundings of the demo: Kubernetes with the workload, Eureka, and commands on them."""
 
     @property
     def intro_lines(self) -> Sequence[str]:

@@ -241,9 +241,7 @@ def _container_ports(container: Object, number: int | None) -> list[Object]:
 
 
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
-    """Return a patch that sets an environment variable in the container with the port ``port``, else in the
-    first container with ports.
-    """
+    """Return a patch that sets a variable in the container with this port, else in the first with ports."""
     containers = containers_with_ports_or_all(workload.pod_spec)
     if not containers:
         return None

@@ -23,9 +23,7 @@ from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _TCP_KEEPALIVE_OPTIONS = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
-"""Socket options by which a connection to a host that has vanished ends after 30 s, and not only after the
-longest silence of a watch.
-"""
+"""Socket options that end a connection to a vanished host after 30 s, not after a watch's longest silence."""
 
 _IN_CLUSTER_NAMESPACE_PATH = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

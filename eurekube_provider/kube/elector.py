@@ -30,9 +30,7 @@ LEASE_WATCH_SECONDS = 240
 """Seconds after which a watch of the Lease is asked to end."""
 
 LONGEST_WATCH_SILENCE_SECONDS = 60.0
-"""The longest silence of the Lease's watch: the holder writes every few seconds, so that a longer one
-means a dead watch, or no holder.
-"""
+"""The longest silence of the Lease's watch: the holder, if there is one, writes every few seconds."""
 
 _RELEASED_LEASE_SECONDS = 1
 """The duration, in seconds, that a released Lease gets."""

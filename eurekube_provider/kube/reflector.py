@@ -25,9 +25,7 @@ from eurekube_provider.runtime.backoff import backoff_seconds
 _log = logging.getLogger(__name__)
 
 LONGEST_WATCH_SILENCE_SECONDS = 100.0
-"""The longest silence of a watch, in seconds: bookmarks come about once a minute, and a watch that is
-silent for longer is considered dead.
-"""
+"""Seconds of silence after which a watch is considered dead: bookmarks come about once a minute."""
 
 WATCH_SECONDS_RANGE = (240, 300)
 """The seconds after which a watch is asked to end: a range, so that many operators do not return at once."""
@@ -155,9 +153,7 @@ class Reflector:
 
     @property
     def is_usable_by_new_leader(self) -> bool:
-        """True if a new leader may act on the copy: the copy is new enough, or the API server does not let
-        this process read the objects.
-        """
+        """True if a new leader may act on the copy: it is new enough, or the API server denies it."""
         return self.is_current_since_retry or self.is_current or self.is_access_denied
 
     @property
@@ -406,9 +402,7 @@ class ReflectorGroup:
 
 
 def _must_relist_after(failures: int) -> bool:
-    """Return whether to list again after this many failures in a row: after
-    :data:`RELIST_AFTER_FAILURES`, then after twice, four times, eight times as many.
-    """
+    """Return whether to list again after so many failures in a row: :data:`RELIST_AFTER_FAILURES`."""
     times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 

@@ -43,9 +43,7 @@ FindMisconfiguration = Callable[[], ConfigurationError | None]
 
 
 class Reader:
-    """A thread that reads; ``find_misconfiguration`` is called after the first full read, and returns the
-    error that forbids to use the ensemble.
-    """
+    """A thread that reads; ``find_misconfiguration`` is called once, after the first full read."""
 
     def __init__(
         self, ensemble: Ensemble, nodes: KnownNodes, find_misconfiguration: FindMisconfiguration

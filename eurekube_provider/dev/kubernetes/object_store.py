@@ -54,9 +54,7 @@ class ObjectStore:
         return self._objects.get(storage, {}).get(key)
 
     def list_objects(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
-        """Return pairs of storage key and object: of one kind, or of all kinds where ``storage`` is empty; of
-        one namespace, or of all where ``namespace`` is empty.
-        """
+        """Return pairs of storage key and object, of one kind or, if empty, all, and so of one namespace."""
         places = [storage] if storage else sorted(self._objects)
         found = ((place, key) for place in places for key in sorted(self._objects.get(place, {})))
         return [(place, self._objects[place][key]) for place, key in found if namespace in ("", key[0])]
