@@ -137,12 +137,7 @@ def accepts_connection(instance: Instance) -> bool:
         return False
 
 
-def warn_when_idle(
-    registry: EurekaRegistry,
-    wait: Callable[[float], bool],
-    renewer: str,
-    check_seconds: float = IDLE_CHECK_SECONDS,
-) -> None:
+def warn_when_idle(registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str) -> None:
     """Warn if Eureka was read and none of its instances names this renewer, or none does any more.
 
     Another Eureka may answer at the URL than before: instances at the former one then lapse.
@@ -150,7 +145,7 @@ def warn_when_idle(
     :param wait: waits the given number of seconds, and returns True to end.
     """
     renewed, is_reported, looks = 0, False, 0
-    while not wait(check_seconds):
+    while not wait(IDLE_CHECK_SECONDS):
         figures = registry.figures()
         if figures.renewed_here:
             renewed, is_reported, looks = figures.renewed_here, False, 0

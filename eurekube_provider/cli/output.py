@@ -113,15 +113,14 @@ def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -
         print_text(format_blocks(blocks))
 
 
-def format_blocks(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
-    """Return blocks as text for a terminal, or for a pipe, without colours and folded lines.
+def format_blocks(blocks: Iterable[Block], *, plain: bool = False) -> str:
+    """Return blocks as text for standard output; on a pipe it has no colours and folded lines.
 
-    :param stream: the stream on which the text will be printed; default standard output.
     :param plain: True for the form for a pipe, whatever the environment says.
     """
     from rich.console import Console
 
-    shown = create_console(stream or sys.stdout)
+    shown = create_console(sys.stdout)
     if plain:
         shown = Console(width=_UNFOLDED_WIDTH, force_terminal=False, color_system=None, highlight=False)
     with shown.capture() as captured:
@@ -142,7 +141,7 @@ def create_console(stream: TextIO) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def to_renderable(block: Block, width: int = _UNFOLDED_WIDTH) -> RenderableType:
+def to_renderable(block: Block, width: int) -> RenderableType:
     """Convert a block to an object that rich prints.
 
     :param width: columns of the terminal.

@@ -27,6 +27,7 @@ from eurekube_provider.kube.reflector import Reflector
 _POLL_SECONDS = 0.004
 _SETTLED_POLL_SECONDS = 0.25
 _GONE_ROW_DISPLAY_SECONDS = 8.0
+_SETTLE_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -99,12 +100,9 @@ class EndpointTable:
         else:
             print(line, flush=True)
 
-    def wait_until_settled(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
-        """Wait until Kubernetes and Eureka show the same of every endpoint.
-
-        :param pause: waits the given number of seconds.
-        """
-        deadline = time.monotonic() + timeout_seconds
+    def wait_until_settled(self, pause: Callable[[float], None]) -> None:
+        """Wait until Kubernetes and Eureka show the same of every endpoint, or for ten seconds."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             with self._lock:
                 if all(
