@@ -133,10 +133,7 @@ def lists_all_instances(properties: Mapping[str, Any]) -> bool:
 
 
 def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties whose values a preview does not know: maps, and perhaps the application.
-
-    :returns: the placeholders that Pulumi gives instead, by dotted names such as ``instances.a.metadata``.
-    """
+    """Return the placeholders of what a preview does not know, by names such as ``instances.a.metadata``."""
     instances = properties.get("instances")
     maps = {"instances": instances, "metadata": properties.get("metadata")}
     for key, own in map_or_empty(instances).items():

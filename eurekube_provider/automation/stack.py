@@ -51,10 +51,7 @@ class StackTarget:
 
 
 class StackRunner:
-    """A runner of one operation on one stack, which can be cancelled.
-
-    :raises ConfigurationError: there is no project, or no usable Pulumi CLI.
-    """
+    """A runner of one operation, which can be cancelled; raises ConfigurationError without project or CLI."""
 
     def __init__(self, target: StackTarget) -> None:
         self.target = target

@@ -88,10 +88,7 @@ class EngineErrorReport:
 
 
 class StepLog:
-    """The steps and errors that the engine reports while it works.
-
-    :ivar changes: the number of resources by operation, once the run has ended.
-    """
+    """The steps, errors and, once the run has ended, numbers by operation that the engine reports."""
 
     def __init__(self) -> None:
         self.problems: list[EngineErrorReport] = []

@@ -40,10 +40,7 @@ _TONE_BY_SEVERITY = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, S
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """The result of ``eurekube status``.
-
-    :ivar now_seconds: Unix time of the read.
-    """
+    """The result of ``eurekube status``, at a Unix time."""
 
     inventory: Inventory
     comparisons: Sequence[Comparison]
@@ -208,10 +205,7 @@ def _reason_cell(problem: Problem | None, problems: Collection[Problem]) -> Cell
 
 
 def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: Collection[Problem]) -> Table:
-    """Return the table of mirrors, worst first.
-
-    :param now_seconds: Unix time.
-    """
+    """Return the table of mirrors at a Unix time, worst first."""
     rows = [
         (
             Cell(one.application, Tone.STRONG if one.state.needs_attention else Tone.PLAIN),

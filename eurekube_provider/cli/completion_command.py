@@ -65,10 +65,7 @@ def complete_for_kubectl() -> int:
 
 
 def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
-    """Return the completions of a word, each with a description.
-
-    :param words: the words before it, without the program's name.
-    """
+    """Return the completions of a word after other words, each with a description."""
     start = incomplete.lower()
     return [one for one in _possible_completions(words, start) if one[0].lower().startswith(start)]
 

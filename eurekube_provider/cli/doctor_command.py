@@ -105,10 +105,7 @@ def _parse_ignored_faults(text: str) -> set[Fault]:
 
 
 def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note: str = "") -> str:
-    """Return the findings as text for a person.
-
-    :param closing_note: a paragraph after the findings; empty for none.
-    """
+    """Return the findings, and a paragraph after them, as text for a person."""
     operators = snapshot.operators
     lines = list(map(printable, describe_operators(operators, time.time()))) if operators else []
     if lines:

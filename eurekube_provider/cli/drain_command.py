@@ -185,10 +185,7 @@ def describe_listed_not_held(instances: Sequence[Instance], why: str) -> list[st
 
 
 def describe_status_at_servers(result: StatusByServer, duplicate_urls: Mapping[str, str]) -> str:
-    """Return one line on an instance and its status at the servers.
-
-    :param duplicate_urls: the URLs that lead to a server which an earlier URL leads to.
-    """
+    """Return one line on an instance and its status at the servers, each of which counts once."""
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
     servers = format_count(len(result.statuses.keys() - duplicate_urls.keys()), "server")

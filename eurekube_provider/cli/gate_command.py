@@ -120,10 +120,7 @@ def format_label_selector(selector: Mapping[str, Any]) -> str:
 
 
 def open_gate(access: KubeAccess, pod: Object) -> None:
-    """Set the condition of a pod's gate to True.
-
-    :raises KubernetesError: the condition cannot be written.
-    """
+    """Set the condition of a pod's gate to True; raise KubernetesError where it cannot be written."""
     step = GateDecision(GateReason.OPENED_BY_HAND, "a person opened it with eurekube gate open")
     condition = build_gate_condition(
         step, step.message, conditions_of(pod).get(READINESS_GATE, {}), time.time()

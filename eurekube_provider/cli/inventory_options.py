@@ -65,10 +65,7 @@ def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator
 
 
 def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
-    """Read Kubernetes and Eureka once.
-
-    :raises SystemExit: neither can be read.
-    """
+    """Read Kubernetes and Eureka once, or raise SystemExit if neither can be read."""
     with open_inventory_reader(command, options) as reader, show_progress() as progress:
         inventory = reader.read(progress, asks_operators=command == "status")
     exit_if_nothing_read(command, inventory)

@@ -63,10 +63,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of its own, or a paragraph.
-
-    :ivar indent: the columns of space to its left.
-    """
+    """A line of its own, or a paragraph, with columns of space to its left."""
 
     cells: Sequence[Cell]
     indent: int = 0
@@ -84,10 +81,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    :ivar truncates_last_column: True if the last column is cut where a terminal is too narrow, not folded.
-    """
+    """A table, of which a narrow terminal may cut the last column in place of folding it."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -142,10 +136,7 @@ def create_console(stream: TextIO) -> Console:
 
 
 def to_renderable(block: Block, width: int) -> RenderableType:
-    """Convert a block to an object that rich prints.
-
-    :param width: columns of the terminal.
-    """
+    """Convert a block to an object that rich prints in this number of columns."""
     from rich.cells import cell_len
     from rich.padding import Padding
     from rich.table import Table

@@ -30,10 +30,7 @@ def find_cluster_name(
 def cluster_names_by_syncer(
     cluster: Cluster, instances: Iterable[Instance]
 ) -> dict[NamespacedSyncerName, str]:
-    """Return the cluster's name by syncer, for syncers whose instances all have another name for the cluster.
-
-    :param cluster: the cluster, with the name that counts where instances have several.
-    """
+    """Return the cluster's other name by syncer, where no instance of the syncer has the name that counts."""
     found: dict[NamespacedSyncerName, str] = {}
     for one in instances:
         if owner := owner_in_cluster(one, cluster.uid):

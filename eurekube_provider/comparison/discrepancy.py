@@ -50,10 +50,7 @@ class Difference:
 
 
 def difference_of_change(change: Change, why: str = "") -> Difference:
-    """Return the difference that a change would remove.
-
-    :param why: the reason why the change has not been made; empty where none is known.
-    """
+    """Return the difference that a change would remove, with why it was not made; empty if not known."""
     instance, actual = change.instance, change.actual
     changed = ""
     if actual is not None and change.action in (Action.UPDATE, Action.SET_STATUS):

@@ -42,10 +42,7 @@ class InstanceObservation:
 
 @dataclass(frozen=True, slots=True)
 class InstanceExplanation:
-    """The explanation of one instance.
-
-    :ivar facts: pairs of a topic and a sentence.
-    """
+    """The explanation of one instance: facts, each a topic and a sentence, and effects of events."""
 
     application: str
     instance_id: str
@@ -64,10 +61,7 @@ class InstanceExplanation:
 
 
 def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceExplanation:
-    """Explain one instance.
-
-    :param now_ms: Unix time in milliseconds.
-    """
+    """Explain one instance at a Unix time in milliseconds."""
     instance, manager = observed.instance, observed.manager
     has_renewals = registry_kind_of_instance(instance).renewals
     facts = [

@@ -34,10 +34,7 @@ class Severity(RankedEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusFinding:
-    """One fault, of one or several objects.
-
-    :ivar problem: the problem, of the first object where there are several.
-    """
+    """One fault, of one or several objects, with the problem of the first."""
 
     severity: Severity
     problem: Problem
@@ -148,9 +145,7 @@ def eureka_findings(
 
 
 def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] = ()) -> str:
-    """Return the number of applications in each state, e.g. ``2 not ready, 1 not synced, 7 synced;
-    mirrors: 1 synced``.
-    """
+    """Return how many are in each state, e.g. ``2 not ready, 7 synced; mirrors: 1 synced``."""
     applications = _format_state_counts(one.state for one in comparisons)
     of_mirrors = _format_state_counts(one.state for one in mirrors)
     parts = [applications, f"mirrors: {of_mirrors}" if of_mirrors else ""]

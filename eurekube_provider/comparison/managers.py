@@ -54,10 +54,7 @@ class Manager:
 
 
 def manager_of(instance: Instance, cluster: str | None) -> Manager:
-    """Return the manager of an instance.
-
-    :param cluster: the name of the cluster that was read; None without a cluster.
-    """
+    """Return the manager of an instance as seen from the cluster that was read; None without a cluster."""
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):
         if owner.cluster == cluster:

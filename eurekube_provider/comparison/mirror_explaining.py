@@ -128,11 +128,7 @@ def explain_mirrors(
     instances: Iterable[Instance],
     now_seconds: float,
 ) -> list[MirrorExplanation]:
-    """Return an explanation for each mirror that shows an application, worst first.
-
-    :param application: the application's name in upper case.
-    :param now_seconds: Unix time.
-    """
+    """Explain at a Unix time how each mirror shows an application (in upper case), worst first."""
     listed = list(instances)
     items = {namespace_and_name(one): one for one in inventory.mirror_objects}
     found = []

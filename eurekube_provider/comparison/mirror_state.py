@@ -83,10 +83,7 @@ class MirrorState:
         )
 
     def seconds_since_eureka_read(self, now_seconds: float) -> float | None:
-        """Return the seconds since Eureka was last read for the mirror; None where that is not known.
-
-        :param now_seconds: Unix time.
-        """
+        """Return the seconds since Eureka was read for the mirror, at a Unix time; None if not known."""
         read_at = parse_api_time(self.eureka_read_at)
         return now_seconds - read_at.timestamp() if read_at else None
 
@@ -110,10 +107,7 @@ class MirrorState:
 
 
 def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
-    """Return the state of each mirror, worst first.
-
-    :param now_seconds: Unix time.
-    """
+    """Return the state of each mirror at a Unix time, worst first."""
     return sorted(
         (_mirror_state_of_object(item, now_seconds) for item in items), key=lambda one: one.sort_key
     )

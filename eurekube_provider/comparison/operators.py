@@ -81,10 +81,7 @@ class OperatorsSnapshot:
 
 
 def operator_state_from_lease(lease: Object, before: OperatorState | None = None) -> OperatorState:
-    """Return the state of the operator that has a Lease.
-
-    :param before: the state some seconds ago, from the same Lease.
-    """
+    """Return the state of the operator that has a Lease, given its state some seconds ago, if known."""
     spec, metadata = lease.get("spec") or {}, lease["metadata"]
     renewed_at = _parse_time(spec.get("renewTime"))  # None: never, or by somebody who writes no time
     return OperatorState(
@@ -98,10 +95,7 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
 
 
 def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]:
-    """Yield lines for a person: each operator's leader, and when each server was read.
-
-    :param now: Unix time.
-    """
+    """Yield lines on each operator's leader, and when each server was read, at a Unix time."""
     for one in snapshot.leaders_or_last_leader(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
@@ -162,10 +156,7 @@ def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str,
 def findings_about_operators(
     snapshot: OperatorsSnapshot, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
-    """Yield findings about operators that do not serve syncers or mirrors.
-
-    :param now: Unix time.
-    """
+    """Yield findings, at a Unix time, about operators that do not serve these syncers or mirrors."""
     alive = [one for one in snapshot.states if one.is_leading(now)]
     if not alive and objects:
         yield from _findings_without_leader(snapshot, now)

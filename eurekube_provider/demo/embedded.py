@@ -60,10 +60,7 @@ def program_directory() -> Path:
 
 
 class EmbeddedStage:
-    """A Stage: a Eureka and a Kubernetes API in this process, which run within the context.
-
-    :param interruption: ends every wait of the demo.
-    """
+    """A Stage in this process: a Eureka and a Kubernetes API, which run within the context."""
 
     deploy_tool = "eurekube apply"
     renewal_proof_seconds = RENEWAL_PROOF_SECONDS

@@ -63,10 +63,7 @@ def environment_without_foreign_servers() -> dict[str, str]:
 
 
 class Story:
-    """The demo's steps on one stage.
-
-    :param picture: the file for the table of the third step, as an SVG; None for none.
-    """
+    """The demo's steps on one stage, with the table of the third step as an SVG where a file is given."""
 
     def __init__(self, stage: Stage, picture: Path | None = None) -> None:
         self.check_count = 0
@@ -112,10 +109,7 @@ class Story:
         )
 
     def play_steps(self, *, keep: bool) -> None:
-        """Play the steps from the first pod to the deleted syncer.
-
-        :param keep: stop before the syncer is deleted, with all pods registered.
-        """
+        """Play the steps from the first pod to the deleted syncer; to ``keep`` all pods, stop before that."""
         live = Console() if sys.stdout.isatty() else None
         uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
         with EndpointTable(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
@@ -212,10 +206,7 @@ class Story:
         return path
 
     def _is_operator_ready_else_renew_billing(self) -> bool:
-        """Return whether the operator is ready; as long as it is not, renew the stack's registration BILLING.
-
-        :raises StoryFailed: the operator has ended.
-        """
+        """Return whether the operator, which must not end, is ready; renew the stack's BILLING meanwhile."""
         if self._operator is None or self._operator.exit_code is not None:
             raise StoryFailed(f"the operator has ended\n{self._operator_log_end()}")
         if "operator is ready" in self._operator.read_output():
@@ -298,10 +289,7 @@ class Story:
         return self._peers.read(*self._billing.key) if self._billing is not None else None
 
     def _count_renewals(self, board: EndpointTable) -> int:
-        """Read the registration BILLING twice a second, and return how often it was renewed.
-
-        :raises StoryFailed: the registration was missing in a read.
-        """
+        """Read BILLING, which must not lapse, twice a second, and return how often it was renewed."""
         renewals: set[int] = set()
         while True:
             held, seconds = self._read_billing(), time.monotonic() - self._renewed_at

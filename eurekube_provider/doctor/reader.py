@@ -182,10 +182,7 @@ def _minor_version(version: Object) -> int:
 
 
 def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]) -> Cluster:
-    """Return the cluster's name and UID.
-
-    :param unread_parts: gets a sentence where they cannot be determined.
-    """
+    """Return the cluster's name and UID; ``unread_parts`` gets a sentence where they are not known."""
     uid = ""
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
@@ -211,10 +208,7 @@ def list_objects(
 def list_mirrors(
     access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]
 ) -> list[Object] | None:
-    """Return the mirrors that may be read; an empty list where the cluster does not know the kind.
-
-    :returns: None where they cannot be read; ``unread_parts`` then gets a sentence.
-    """
+    """Return the mirrors, none for an unknown kind; None, and a sentence in ``unread_parts``, if unread."""
     refused: list[str] = []
     found: list[Object] = []
     for namespace in namespaces or (None,):
@@ -290,10 +284,7 @@ def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[s
 
 
 def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnapshot:
-    """Read the list of clients, up to 30 s old, from every server of one Eureka.
-
-    :param unread_parts: gets a sentence where no server answers.
-    """
+    """Read the clients' list, up to 30 s old, from each server; ``unread_parts`` is told if none answers."""
     server_problems = tuple(
         (finding.subject.removeprefix(f"{name} "), finding.detail)
         for finding in check_eureka(name, peers)

@@ -159,10 +159,7 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
 def vip_case_findings(
     instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
 ) -> Iterator[Finding]:
-    """Yield findings about VIP addresses that differ only in upper and lower case.
-
-    :param syncers: the syncers that may have registered the instances.
-    """
+    """Yield findings about VIP addresses, perhaps of these syncers, that differ in upper and lower case."""
     spellings: dict[str, dict[str, list[Instance]]] = defaultdict(lambda: defaultdict(list))
     for one in instances:
         for vip in _split_vip_addresses(one):
@@ -229,10 +226,7 @@ def self_preservation_findings(
 
 
 def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Yield a finding about instances that can be listed, but neither read nor drained.
-
-    :param name: the connection's name.
-    """
+    """Yield a finding about instances of a connection that can be listed, but neither read nor drained."""
     names = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
     if names:
         yield Finding(
@@ -268,10 +262,7 @@ Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
 
 
 def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:
-    """Yield a finding about servers of one Eureka that hold different instances.
-
-    :param name: the connection's name.
-    """
+    """Yield a finding about servers of one connection that hold different instances."""
     if not disagreements:
         return
     parts = [

@@ -197,10 +197,7 @@ def _min_ready_findings(workload: Workload, requirements: WorkloadRequirements) 
 
 
 def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
-    """Yield a finding if a pod waits for its readiness gate and no operator has said why.
-
-    :param now_seconds: Unix time.
-    """
+    """Yield a finding if at a Unix time a pod waits for its gate and no operator has said why."""
     pod = workload.live_pod
     if pod is None or not is_held_by_gate(pod) or READINESS_GATE in conditions_of(pod):
         return

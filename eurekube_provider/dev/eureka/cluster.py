@@ -48,10 +48,7 @@ class EurekaCluster:
             self._start_server(url, ())
 
     def request(self, url: str, request: ServerRequest) -> ServerResponse:
-        """Send a request to one server.
-
-        :raises NoAnswer: the server does not answer.
-        """
+        """Send a request to one server, or raise NoAnswer where it does not answer."""
         if url in self.down:
             raise NoAnswer(url)
         return self.servers[url].handle(request)

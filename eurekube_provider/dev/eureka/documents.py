@@ -80,10 +80,7 @@ class UnreadableBody(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request to a model server.
-
-    :param path: below the service URL, decoded, in segments.
-    """
+    """One request to a model server; its path is below the service URL, decoded, in segments."""
 
     method: str
     path: tuple[str, ...]
@@ -98,10 +95,7 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """One answer of a model server.
-
-    :param text: JSON or XML, the text of a refusal, or nothing.
-    """
+    """One answer of a model server: JSON or XML, the text of a refusal, or nothing."""
 
     status_code: int
     text: str = ""
@@ -138,10 +132,7 @@ def preferred_media_type(
 
 
 def parse_instance_info(document: Any, now_ms: int) -> InstanceInfo:
-    """Read an instance as it was sent.
-
-    :raises UnreadableBody: the document is no instance.
-    """
+    """Read an instance as it was sent, or raise UnreadableBody."""
     if not isinstance(document, dict) or document.get("app") is None:
         raise UnreadableBody("no instance with an application")
     fields: Document = {
@@ -232,10 +223,7 @@ def application_document(leases: Iterable[Lease]) -> Document:
 
 
 def applications_document(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
-    """Return the document of ``/apps`` or of its delta.
-
-    :param counted: all registered instances, which the hash code counts by status.
-    """
+    """Return the document of ``/apps`` or its delta, whose hash code counts all registered instances."""
     by_app: dict[str, dict[str, Document]] = {}
     for lease in listed:
         # An application is a map by id: what changed twice is there once, as it is now.

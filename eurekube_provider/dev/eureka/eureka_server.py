@@ -80,10 +80,7 @@ class EurekaServer:
         )
 
     def open(self, copied: Sequence[InstanceInfo] = ()) -> None:
-        """Begin to answer requests.
-
-        :param copied: the instances of a neighbour, for a server that copies them at its start.
-        """
+        """Begin to answer requests, perhaps with instances that are copied from a neighbour."""
         for info in copied:
             self.registry.register(info.copy(), replicated=True)
         self.registry.open(len(copied))

@@ -122,10 +122,7 @@ class InstanceRegistry:
     _end_timer_functions: list[Callable[[], None]] = field(default_factory=list)
 
     def open(self, copied_count: int = 0) -> None:
-        """Begin to serve.
-
-        :param copied_count: the number of instances copied from a neighbour. Spring counts 0 as 1.
-        """
+        """Begin to serve, with so many instances copied from a neighbour; Spring counts 0 as 1."""
         self.expected_clients = copied_count or 1
         self._update_threshold()
         now = self.clock.now_ms

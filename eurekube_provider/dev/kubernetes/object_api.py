@@ -73,10 +73,7 @@ class ObjectApi:
             self.answer(ApiRequest("POST", "/api/v1/namespaces", {}, {"metadata": {"name": name}}))
 
     def answer(self, request: ApiRequest) -> tuple[int, Object]:
-        """Answer one request, except a watch, with the HTTP status and the object.
-
-        :raises ApiRefusal: the request is refused.
-        """
+        """Answer one request, except a watch, with HTTP status and object, or raise ApiRefusal."""
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
                 return 201, {**request.body, "status": {"allowed": True}}
@@ -105,10 +102,7 @@ class ObjectApi:
         raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
 
     def watch(self, request: ApiRequest) -> Iterator[tuple[str, Object]]:
-        """Return the types and objects of a watch's events, which an :class:`ApiRefusal` may end.
-
-        :raises ApiRefusal: the watch is refused.
-        """
+        """Return the types and objects of a watch's events; raise ApiRefusal at once, or at the end."""
         target, query = self._parse_target(request.path), request.query
         since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
         selects, storage = build_object_filter(target.namespace, query), target.kind.storage_key
