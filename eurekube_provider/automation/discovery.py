@@ -49,10 +49,7 @@ class DiscoveryChange:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationChange:
-    """The changes of one application at one Eureka.
-
-    :ivar before, after: the number of this stack's instances; None where that is not reported.
-    """
+    """The changes of one application at one Eureka; ``before`` and ``after`` are counts of instances."""
 
     application: str
     service_url: str
@@ -66,10 +63,7 @@ class ApplicationChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change of a stack's run that is refused, and the reason.
-
-    :ivar name: the resource's name, or the key of an instance within it.
-    """
+    """A refused change of a stack's run: the resource's name, or an instance's key within it, and why."""
 
     name: str
     reason: str

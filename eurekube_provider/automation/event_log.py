@@ -23,10 +23,7 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def read_event_log(text: str) -> StepLog:
-    """Return the steps in a preview's document or in an event log.
-
-    :raises ConfigurationError: the text is neither.
-    """
+    """Return the steps in a preview's document or an event log; raise ConfigurationError for other text."""
     log = StepLog()
     try:
         document = json.loads(text)

@@ -45,10 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run Eureka servers until SIGTERM or SIGINT.
-
-    :raises ConfigurationError: a port is taken, or an option cannot be used.
-    """
+    """Run Eureka servers until SIGTERM or SIGINT; raise ConfigurationError, as where a port is taken."""
     ports = range(options.port, options.port + options.peers) if options.port else ()
     if options.peers < 1 or not 0 <= options.port <= _MAX_PORT - options.peers + 1:
         raise ConfigurationError(

@@ -68,10 +68,7 @@ def add_instance_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def configured_peers(options: argparse.Namespace) -> Peers:
-    """Return the servers of the connection that the options name.
-
-    :raises ConfigurationError: there is no URL, or no connection of that name.
-    """
+    """Return the servers of the named connection; raise ConfigurationError without it, or without a URL."""
     connections = load_settings({"config": options.config, "eureka_url": options.eureka_url}).connections
     if options.connection not in connections:
         raise ConfigurationError(
@@ -81,10 +78,7 @@ def configured_peers(options: argparse.Namespace) -> Peers:
 
 
 def select_instances(peers: Peers, options: argparse.Namespace) -> NamedInstances:
-    """Return the instances that the options name.
-
-    :raises RegistryRejected: there is no instance of that name.
-    """
+    """Return the instances that the options name, or raise RegistryRejected where there are none."""
     found = find_named_instances(peers, options.target)
     if not options.self_registered:
         return found
@@ -96,10 +90,7 @@ def select_instances(peers: Peers, options: argparse.Namespace) -> NamedInstance
 
 
 def describe_unaddressable(instances: Sequence[Instance], missed_outcome: str) -> list[str]:
-    """Return a sentence for each instance that no request can name; other instances are drained all the same.
-
-    :param missed_outcome: the outcome that these instances miss, such as ``drained``.
-    """
+    """Return a sentence for each instance that no request can name, and so is not e.g. ``drained``."""
     return [
         f"{one.application} {one.instance_id!r} is {one.status} and not {missed_outcome}: {one.unreadable}; "
         "end its process, and Eureka forgets it once its Eureka lease has lapsed"

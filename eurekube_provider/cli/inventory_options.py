@@ -49,11 +49,7 @@ def show_progress() -> Iterator[ReportProgress]:
 
 @contextmanager
 def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
-    """Provide a reader of Kubernetes and Eureka, within the context; an error ends the command with one
-    sentence.
-
-    :raises SystemExit: with :data:`COULD_NOT_READ_EXIT_CODE`.
-    """
+    """Provide a reader of Kubernetes and Eureka; an error becomes one sentence and SystemExit."""
     keys = (name.replace("-", "_") for name in INVENTORY_SETTING_NAMES)
     said = {**{key: getattr(options, key) for key in keys}, "watch_namespace": options.namespace}
     try:
@@ -73,10 +69,7 @@ def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
 
 
 def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
-    """Report parts that are not configured or could not be read; exit if nothing was read.
-
-    :raises SystemExit: neither Kubernetes nor Eureka was read.
-    """
+    """Report parts that are not configured or were not read; raise SystemExit if nothing was read."""
     for sentence in inventory.missing_sources:
         print_error_line(f"eurekube {command}: {sentence}")
     for sentence in inventory.unread_parts:

@@ -60,10 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Renew registrations until SIGTERM or SIGINT.
-
-    :raises ConfigurationError: there is no URL, or a setting cannot be used.
-    """
+    """Renew registrations until SIGTERM or SIGINT; raise ConfigurationError for an unusable setting."""
     if (options.remove or options.cluster_name) and not options.zookeeper:
         raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
     if options.remove and not options.cluster_name:

@@ -92,11 +92,7 @@ Block = Line | Table
 
 
 def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
-    """Print a command's output on standard output.
-
-    :param document: the output as plain values, for JSON and YAML.
-    :param blocks: the blocks of tables and Markdown.
-    """
+    """Print output: of plain values as JSON or YAML, of blocks as a table or Markdown."""
     if output is OutputFormat.JSON:
         print_text(json.dumps(document, indent=2) + "\n")
     elif output is OutputFormat.YAML:
@@ -125,10 +121,7 @@ def format_blocks(blocks: Iterable[Block], *, plain: bool = False) -> str:
 
 
 def create_console(stream: TextIO) -> Console:
-    """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
-
-    The package rich is loaded only here, when output is shown.
-    """
+    """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded."""
     from rich.console import Console
 
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _UNFOLDED_WIDTH

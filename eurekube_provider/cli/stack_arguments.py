@@ -74,10 +74,7 @@ def render_stack_from_options(options: argparse.Namespace) -> RenderedStack:
 
 
 def connect_cluster(rendered: RenderedStack) -> KubeAccess | None:
-    """Connect to the cluster that the options of :func:`render_stack_from_options`, or else the stack, name.
-
-    :returns: None if the stack makes no objects and this machine has no kubeconfig.
-    """
+    """Connect to the cluster of options or stack; None where nothing is to be made and none can be found."""
     try:
         return KubeAccess.load(rendered.kubeconfig, rendered.context)
     except ConfigurationError:

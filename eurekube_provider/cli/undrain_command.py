@@ -30,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Put instances back into service, and return the exit code.
-
-    :returns: 1 if an instance is still out of service, or a server did not answer.
-    """
+    """Put instances back into service; return 1 if one is still out of it, or a server did not answer."""
     with closing(configured_peers(options)) as peers:
         named = select_instances(peers, options)
         is_by_id = all(one.instance_id == options.target for one in named)

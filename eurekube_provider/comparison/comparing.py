@@ -236,11 +236,7 @@ def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
 def compare(
     kubernetes: KubernetesInventory | None, eurekas: Mapping[str, Sequence[Instance]]
 ) -> list[Comparison]:
-    """Return the comparisons of all applications that were read, worst first.
-
-    :param kubernetes: None where no cluster was read.
-    :param eurekas: the instances of each Eureka that was read, by the connection's name.
-    """
+    """Return the comparisons, worst first, of a cluster, if it was read, and of Eurekas by connection."""
     found = list(_compare_syncers(kubernetes, eurekas)) if kubernetes else []
     manager = kubernetes.manager_of if kubernetes else partial(manager_of, cluster=None)
     known = {(one.eureka_name, one.manager) for one in found}
@@ -260,10 +256,7 @@ def compare_without_kubernetes(
     manager: Callable[[Instance], Manager],
     left_out: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
-    """Return a comparison, without a Kubernetes side, for each application and manager of instances.
-
-    :param left_out: pairs of connection and manager to leave out, such as syncers that are compared already.
-    """
+    """Return a comparison, without a Kubernetes side, for each application and manager not left out."""
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
         for instance in instances:

@@ -136,10 +136,7 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change of one object.
-
-    :ivar resource: kubectl's name of the kind, e.g. ``deployment``.
-    """
+    """A change of one object, whose kind has kubectl's name, e.g. ``deployment``."""
 
     resource: str
     namespace: str

@@ -331,9 +331,8 @@ def _find_disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -
     time.sleep(REPLICATION_WAIT_SECONDS)
     compared = differ[:MAX_INSTANCES_REREAD]
     there, _ = peers.ask_all(lambda peer: read_instances(peer, compared, RefusalByKey()))
-    found: list[Disagreement] = []
-    for key in compared:
-        seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}
-        if len(set(seen.values())) > 1:
-            found.append((key, seen))
-    return found
+    seen = {
+        key: {url: one.status if (one := held[key]) else None for url, held in there.items()}
+        for key in compared
+    }
+    return [(key, statuses) for key, statuses in seen.items() if len(set(statuses.values())) > 1]

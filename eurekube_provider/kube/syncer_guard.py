@@ -75,10 +75,7 @@ class GuardedOperator:
 
 
 def cluster_access(operator: GuardedOperator) -> KubeAccess:
-    """Return the access to an operator's cluster.
-
-    :raises ConfigurationError: there is no way to reach it.
-    """
+    """Return the access to an operator's cluster, or raise ConfigurationError."""
     return KubeAccess.load(_read_kubeconfig(operator), operator.context)
 
 

@@ -31,10 +31,7 @@ SendBatch = Callable[[list[Document]], ServerResponse | None]
 
 @dataclass(slots=True)
 class ReplicationTask:
-    """One change that a server must tell another.
-
-    :ivar overridden: the override of the status that a heartbeat carries; None for any other change.
-    """
+    """One change that a server must tell another; a heartbeat carries the override of the status."""
 
     action: str
     app: str

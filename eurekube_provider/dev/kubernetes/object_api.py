@@ -182,10 +182,7 @@ class ObjectApi:
         return stored
 
     def _create_bare_object(self, target: _RequestTarget) -> Object:
-        """Return a new object with the metadata that the API server sets.
-
-        :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
-        """
+        """Return a new object with the API server's metadata, or refuse its name or namespace."""
         home = self._store.get(_NAMESPACES_PLURAL, ("", target.namespace))
         if target.namespace and home is None:
             raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')

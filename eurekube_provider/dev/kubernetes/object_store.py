@@ -23,10 +23,7 @@ _LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
-    """Raised to refuse a request, with its HTTP status and a reason such as ``Conflict``.
-
-    :ivar status: the answer, as Kubernetes' ``Status``.
-    """
+    """Raised to refuse a request with a ``Status``: an HTTP status and a reason such as ``Conflict``."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
