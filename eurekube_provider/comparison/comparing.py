@@ -217,20 +217,15 @@ def _hold_back_steps(
     elif desired.may_be_incomplete:
         messages = "; ".join(problem.message for problem in desired.problems)
         held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
-        steps = _without_removals(steps, spared=desired.terminating_ids)
+        kept = (
+            one
+            for one in steps.changes
+            if one.action is not Action.DEREGISTER or one.instance.instance_id in desired.terminating_ids
+        )
+        steps = replace(steps, changes=tuple(kept))
     elif said.reason == SyncerCondition.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
-    problems = () if held else tuple(desired.problems)
-    return SyncerPlan(planned.key, planned.owner, planned.eureka_name, steps, held, problems)
-
-
-def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
-    kept = (
-        one
-        for one in steps.changes
-        if one.action is not Action.DEREGISTER or one.instance.instance_id in spared
-    )
-    return Plan(tuple(kept), steps.refusals, steps.duplicates)
+    return replace(planned, steps=steps, hold_reason=held, problems=() if held else tuple(desired.problems))
 
 
 def compare(

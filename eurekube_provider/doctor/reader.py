@@ -249,17 +249,17 @@ def match_pods_to_workloads(
     """
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.find_by_pod(pod)) for pod in pods]
-    newest: dict[str, Object] = {}
-    for pod, workload in run_by:
-        if workload is not None and not pod["metadata"].get("deletionTimestamp"):
-            before = newest.get(workload.subject)
-            newest[workload.subject] = pod if before is None else max(before, pod, key=_creation_sort_key)
+    # Its newest pod most likely has a workload's current template.
+    newest = {
+        workload.subject: pod
+        for pod, workload in sorted(run_by, key=lambda each: _creation_sort_key(each[0]))
+        if workload is not None and not pod["metadata"].get("deletionTimestamp")
+    }
     with_pods = [replace(one, live_pod=newest.get(one.subject)) for one in workloads]
     return [*with_pods, *_workloads_of_unmatched_pods(run_by)], _pods_by_address(run_by)
 
 
 def _creation_sort_key(pod: Object) -> tuple[str, str]:
-    """Return a sort key by creation time: the newest pod most likely has the current template."""
     return str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"]["name"])
 
 
