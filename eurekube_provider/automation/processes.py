@@ -1,5 +1,4 @@
-"""Processes of this machine: their existence, their start times, and the end of processes that a dead one
-left.
+"""Processes of this machine: their existence, start times, and the end of those that a dead one left.
 
 Linux gives all of this under /proc. On other systems any process with the same id counts as the recorded one,
 and so keeps its lock.

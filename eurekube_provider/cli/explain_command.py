@@ -198,8 +198,7 @@ def _explain_instances(
     *,
     shown_in_full: Sequence[Comparison],
 ) -> list[InstanceExplanation]:
-    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if there is a
-    cluster.
+    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if known.
 
     :param shown_in_full: the comparisons that the output shows with their remedies; an instance of another
         comparison gets that comparison's remedy in its own explanation.

@@ -68,8 +68,7 @@ def status_findings(
     others: Iterable[StatusFinding] = (),
     mirrors: Iterable[MirrorState] = (),
 ) -> list[StatusFinding]:
-    """Return all findings, worst first; comparisons with the same reason share one finding, and mirrors do,
-    too.
+    """Return all findings, worst first, of which comparisons, and mirrors, with one reason share one.
 
     :param others: other findings, which come first among those of equal severity: most likely they are the
         cause.

@@ -1,5 +1,4 @@
-"""The demo's table of endpoints in Kubernetes and in Eureka, with the milliseconds from a change to its
-registration.
+"""The demo's table of endpoints in Kubernetes and Eureka, with the milliseconds that each change takes.
 
 A terminal shows a live table, any other output plain lines, from the same observations. Kubernetes is
 watched; Eureka is polled for each instance, past its caches.

@@ -114,8 +114,7 @@ class Inventory:
 
 
 class InventoryReader:
-    """A reader of Kubernetes and Eureka, for any number of reads; a context manager that closes its
-    connections.
+    """A reader of Kubernetes and Eureka, for any number of reads within its context.
 
     :raises ConfigurationError: the named kubeconfig, or its context, cannot be used.
     """

@@ -1,5 +1,4 @@
-"""The reader of a snapshot of the cluster's objects and all Eureka servers for the doctor; it changes
-nothing.
+"""The doctor's reader of a snapshot of cluster and all Eureka servers; it changes nothing.
 
 Parts that cannot be read are named, and the checks go on with the rest.
 """

@@ -55,8 +55,7 @@ def self_registered_findings(
     self_registered: Mapping[str, Sequence[Instance]],
     pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
-    """Yield findings about pods that a syncer registers and that register themselves, too, at any port or by
-    name.
+    """Yield findings about pods of a syncer that register themselves, too, at any port or by name.
 
     :param self_registered: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
     :param pods: the cluster's pods by address, without those that share their node's.

@@ -192,8 +192,7 @@ class KubeAccess:
         return self.request("GET", path, query)
 
     def serves_kind(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
-        """Return whether the API server serves a kind; True if the kinds cannot be read. Reading them needs
-        no permission.
+        """Return whether the API server serves a kind, which needs no permission; True if it does not say.
 
         A request for objects of the kind does not answer the question: without permission the API server
         answers 403, whether the kind exists or not.

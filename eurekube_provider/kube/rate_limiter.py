@@ -34,8 +34,7 @@ class _LastWrite:
 
 
 class RateLimiter(Generic[K]):
-    """A limit on how often one writer writes each key: the interval between two writes of a key doubles as
-    long as the key has more to write each time.
+    """A limit on how often each key is written: its interval doubles while it has more to write each time.
 
     The caller's lock guards the methods about keys; all times are those of ``time.monotonic()``.
 

@@ -144,8 +144,7 @@ class Reflector:
 
     @property
     def is_access_denied(self) -> bool:
-        """True if the API server's last answer was that this process may not read these objects, or that
-        there is no such kind.
+        """True if the API server's last answer was that there is no such kind, or no right to read it.
 
         After :meth:`retry_now` the answer must come again, since an older one may no longer be true.
         """
@@ -222,8 +221,7 @@ class Reflector:
             self._store_or_remove(item, exists=event_type != "DELETED")
 
     def store_write_answer(self, item: Object) -> None:
-        """Store the object in the answer to a write of this process, and report it, unless a watch has
-        reported later changes.
+        """Store and report the object in the answer to our own write, unless a watch reported later changes.
 
         After a later change the answer may be old, and the watch would not repeat the change or removal of
         the object since. Resource versions of one kind only grow (Kubernetes, API concepts: resource

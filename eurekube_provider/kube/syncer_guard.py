@@ -1,5 +1,4 @@
-"""Refusals to remove an operator that others' EurekaSyncers or EurekaMirrors need, or to take over a
-namespace.
+"""Refusals to remove an operator that others' syncers or mirrors need, or to take over a namespace.
 
 Without the operator the syncers' instances leave Eureka within minutes, the mirrors' Services become
 outdated, and finalizers keep both for ever. A stack asks here before it removes the operator that it made;
@@ -84,8 +83,7 @@ def refuse_removal_while_needed(
     access: Callable[[GuardedOperator], KubeAccess] = cluster_access,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that cannot be
-    determined.
+    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that is not known.
 
     An operator whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
@@ -147,8 +145,7 @@ def refuse_existing_namespace(
 def uninstall_refusal(
     access: KubeAccess, namespaces: Collection[str], gate_namespaces: Collection[str | None] = ()
 ) -> str | None:
-    """Return why this operator must not be uninstalled; None where it may be. Each request has a time-out of
-    10 s.
+    """Return why this operator must not be uninstalled, or None. Each request has a time-out of 10 s.
 
     :param namespaces: the namespaces that it watches; empty for all.
     :param gate_namespaces: the namespaces where it serves the readiness gate; None among them for all.
@@ -188,8 +185,7 @@ def uninstall_refusal(
 
 
 def _list_objects_declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
-    """Return kind, namespace and name of each template that declares the gate; where no template does, of
-    each pod that does.
+    """Return kind, namespace and name of each template, or else of each pod, that declares the gate.
 
     A pod may declare the gate without a known template: it is of another kind, or a policy changed it.
     """

@@ -19,6 +19,7 @@ from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, Reg
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, describe_owner
+from eurekube_provider.runtime.clock import format_utc_time
 from eurekube_provider.zookeeper.codec import Node, decode_node, encode_node
 from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, CONFLICT_ERRORS, Ensemble
 from eurekube_provider.zookeeper.nodes import KnownNodes
@@ -82,7 +83,7 @@ class Writer:
             ):
                 return
             path = marker_path(self._root, self._cluster.name)
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            at = format_utc_time(time.time())
             said = {"uid": self._cluster.uid, "operator": self._operator, "writtenAt": at}
             with (
                 self._ensemble.translate_errors(f"write the marker {path}"),

@@ -29,8 +29,7 @@ RENEWALS_PER_CLIENT_AND_MINUTE = 2
 
 @dataclass(slots=True, eq=False)
 class InstanceInfo:
-    """An instance as a server holds it. The object is shared and changed in place: a replication queue may
-    hold it, too.
+    """An instance as a server holds it, shared with replication queues, and changed in place.
 
     :ivar fields: the instance's other fields, by their names in JSON.
     :ivar status: the status that callers see.

@@ -1,8 +1,6 @@
-"""Replication of changes from one server to another: queues of tasks, sent in batches, late, lost or out of
-order.
+"""Replication of changes to another server: queues of tasks, sent in batches, late, lost or out of order.
 
-A task replaces an older one of the same kind for the same instance; different kinds do not wait for each
-other.
+A task replaces an older one of its kind for the same instance; different kinds do not wait for each other.
 
 Source: PeerEurekaNode, ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """

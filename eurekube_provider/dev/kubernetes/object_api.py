@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from eurekube_provider.core.objects import namespace_and_name
@@ -25,9 +25,11 @@ from eurekube_provider.dev.kubernetes.served_kinds import (
     custom_kinds,
     with_initial_status,
 )
+from eurekube_provider.runtime.clock import format_utc_time
 
 _MERGE_PATCH_TYPE, _APPLY_PATCH_TYPE = "application/merge-patch+json", "application/apply-patch+yaml"
 _NAMESPACES_PLURAL, _DELETION_TIME_FIELD = "namespaces", "deletionTimestamp"
+_TOKEN_LIFE_SECONDS = 3600.0
 _SERVER_METADATA_FIELDS = frozenset(
     f"name namespace uid creationTimestamp generation resourceVersion managedFields {_DELETION_TIME_FIELD}"
     " deletionGracePeriodSeconds".split()
@@ -93,7 +95,10 @@ class ObjectApi:
                     return 201, self._create(target, request)
                 case "POST", True, "token":
                     self.tokens.add(token := secrets.token_urlsafe(24))
-                    status = {"token": token, "expirationTimestamp": _format_time(timedelta(hours=1))}
+                    status = {
+                        "token": token,
+                        "expirationTimestamp": format_utc_time(time.time() + _TOKEN_LIFE_SECONDS),
+                    }
                     return 201, {**request.body, "status": status}
                 case "DELETE", True, "":
                     return 200, self._delete(target, held or {}, request)
@@ -193,7 +198,7 @@ class ObjectApi:
         metadata: Object = {
             "name": target.name,
             "uid": str(uuid.uuid4()),
-            "creationTimestamp": _format_time(),
+            "creationTimestamp": format_utc_time(time.time()),
         }
         metadata |= {"namespace": target.namespace} if target.namespace else {}
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
@@ -217,7 +222,7 @@ class ObjectApi:
         metadata, (namespace, name) = item["metadata"], namespace_and_name(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
         if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
-            times = {_DELETION_TIME_FIELD: _format_time(), "deletionGracePeriodSeconds": 0}
+            times = {_DELETION_TIME_FIELD: format_utc_time(time.time()), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
             phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES_PLURAL else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
@@ -268,7 +273,3 @@ def _refuse_stale_write(target: _RequestTarget, held: Object, wanted: Mapping[st
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"
             raise ApiRefusal(409, "Conflict", f'{target.kind.storage_key} "{target.name}": {why}')
-
-
-def _format_time(ahead: timedelta = timedelta()) -> str:
-    return (datetime.now(UTC) + ahead).strftime("%Y-%m-%dT%H:%M:%SZ")
