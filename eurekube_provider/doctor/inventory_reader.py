@@ -205,7 +205,6 @@ class InventoryReader:
         if all(found is None for found in read.values()):
             # Whatever is registered would pass for what a syncer left behind.
             return None, ServiceIndex(), MirrorInventory()
-        index = ServiceIndex()
         reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
@@ -213,7 +212,7 @@ class InventoryReader:
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
-            reader.read_services(namespace, index)
+            reader.read_services(namespace)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
         mirror_inventory = MirrorInventory(
             mirrors, reader.mirror_slices, collect_cluster_addresses(reader.services, reader.slices)
@@ -222,12 +221,12 @@ class InventoryReader:
         names = cluster_names_by_syncer(cluster, instances)
         kubernetes = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
-            key: _desired_instances_of_syncer(syncer, kubernetes.cluster_of_syncer(key), index, reader)
+            key: reader.desired_instances(syncer, kubernetes.cluster_of_syncer(key))
             for syncer in wanted
             if syncer is not None and reader.has_read_services(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
-        return replace(kubernetes, desired=desired), index, mirror_inventory
+        return replace(kubernetes, desired=desired), reader.index, mirror_inventory
 
     def _read_cluster(
         self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
@@ -253,8 +252,6 @@ class _ClusterObjectReader:
     """A reader of the objects that syncers need; objects that cannot be read are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirror_slices``.
-    :ivar nodes, routes, pod_labels, pods_on_hosts: functions that read at their first call, and return None
-        for what cannot be read.
     """
 
     def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
@@ -262,21 +259,23 @@ class _ClusterObjectReader:
         self._watched = namespaces
         self._unread = unread_parts
         self._namespaces: set[str | None] = set()
+        self.index = ServiceIndex()
         self.services: list[Object] = []
         self.slices: list[Object] = []
         self.mirror_slices: list[Object] = []
-        self.nodes = cache(self._read_nodes)
-        self.routes = cache(self._read_routes)
-        self.pod_labels = cache(self._read_pod_labels)
-        self.pods_on_hosts = cache(self._read_pods_on_hosts)
+        # They read at their first call, and return None for what cannot be read.
+        self._nodes = cache(self._read_nodes)
+        self._routes = cache(self._read_routes)
+        self._pod_labels = cache(self._read_pod_labels)
+        self._pods_on_hosts = cache(self._read_pods_on_hosts)
 
-    def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
+    def read_services(self, namespace: str | None) -> None:
         services = _list_objects(self._access, SERVICES, namespace, self._unread)
         slices = _list_objects(self._access, ENDPOINT_SLICES, namespace, self._unread)
         for service in services or ():
-            index.update_service(None, dict(service))
+            self.index.update_service(None, dict(service))
         for one in slices or ():
-            index.update_slice(None, dict(one))
+            self.index.update_slice(None, dict(one))
             (self.mirror_slices if is_mirrored(one) else self.slices).append(one)
         self.services += services or ()
         if services is not None and slices is not None:
@@ -307,23 +306,18 @@ class _ClusterObjectReader:
         pods = _list_objects(self._access, PODS, namespace, self._unread)
         return None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
 
-
-def _desired_instances_of_syncer(
-    syncer: Syncer, cluster: Cluster, index: ServiceIndex, reader: _ClusterObjectReader
-) -> DesiredInstances:
-    services, slices = index.services_and_slices(syncer.selector)
-    labels = reader.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
-    on_hosts = reader.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
-    return desired_instances(
-        syncer,
-        services,
-        slices,
-        cluster,
-        nodes=reader.nodes() if syncer.needs_nodes else None,
-        routes=reader.routes(syncer.advertise) if syncer.needs_routes else None,
-        labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
-        find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
-    )
+    def desired_instances(self, syncer: Syncer, cluster: Cluster) -> DesiredInstances:
+        labels = self._pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
+        on_hosts = self._pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
+        return desired_instances(
+            syncer,
+            *self.index.services_and_slices(syncer.selector),
+            cluster,
+            nodes=self._nodes() if syncer.needs_nodes else None,
+            routes=self._routes(syncer.advertise) if syncer.needs_routes else None,
+            labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
+            find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
+        )
 
 
 def _pod_on_host_finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:

@@ -120,18 +120,13 @@ def host_name_findings(
         inside = host.endswith((".svc", f".svc.{domain}", ".svc.cluster.local", ".pod.cluster.local"))
         if not inside and (pod is None or (host != pod.name and "." in host)):
             continue
-        workload = pod.workload if pod is not None and not one.owner else None
-        yield Finding(
-            Fault.UNRESOLVABLE_HOST_NAME,
-            workload.subject if workload else _instance_name(one),
-            f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve",
-            f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
-            if workload
-            else "register it with its address as host name",
-            environment_patch(workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
-            if workload
-            else None,
-        )
+        problem = f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve"
+        subject, remedy, patch = _instance_name(one), "register it with its address as host name", None
+        if pod is not None and not one.owner:
+            subject = pod.workload.subject
+            remedy = f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
+            patch = environment_patch(pod.workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
+        yield Finding(Fault.UNRESOLVABLE_HOST_NAME, subject, problem, remedy, patch)
 
 
 def _is_ip_address(host: str) -> bool:
