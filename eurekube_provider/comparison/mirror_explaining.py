@@ -146,9 +146,9 @@ def explain_mirrors(
 def find_mirrored_applications(inventory: MirrorInventory, name_or_id: str) -> set[str]:
     """Return the mirrored applications that have this name, in any case, or an instance with this id."""
     return {
-        str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
+        application
         for item in inventory.slices
-        if (item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) == name_or_id.upper()
+        if (application := _application_of_slice(item)) == name_or_id.upper()
         or any(one.instance_id == name_or_id for one in endpoints_in_slices([item]))
     }
 
@@ -262,5 +262,9 @@ def _is_endpoint_slice_of_mirror(item: Object, mirror_state: MirrorState, applic
     return (
         metadata["namespace"] == mirror_state.namespace
         and (metadata.get("labels") or {}).get(MIRROR_LABEL) == mirror_state.name
-        and (metadata.get("annotations") or {}).get(APPLICATION_ANNOTATION) == application
+        and _application_of_slice(item) == application
     )
+
+
+def _application_of_slice(item: Object) -> str:
+    return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
