@@ -59,8 +59,6 @@ def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
 
 
 def _state_from_document(document: Mapping[str, Any] | None) -> ResourceState | None:
-    return (
-        None
-        if document is None
-        else ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))
-    )
+    if document is None:
+        return None
+    return ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))

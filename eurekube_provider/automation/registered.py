@@ -155,10 +155,8 @@ def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> It
         return
     if not lists_all_instances(properties):
         return
-    statuses, others = (
-        map_or_empty(properties.get("statuses")),
-        map_or_empty(properties.get("held_by_others")),
-    )
+    statuses = map_or_empty(properties.get("statuses"))
+    others = map_or_empty(properties.get("held_by_others"))
     for key, member in map_or_empty(properties.get("instances")).items():
         own = member if isinstance(member, Mapping) else dict.fromkeys(_PER_INSTANCE_PROPERTIES, member)
         full = {**properties, **own}

@@ -169,11 +169,9 @@ def _describe_non_instance_difference(before: Mapping[str, Any], after: Mapping[
     """Return a sentence that names the properties that differ although no instance does."""
     old, new = flatten(before), flatten(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    return (
-        f"its state differs in {format_list(names, 3)}"
-        if names
-        else "Pulumi finds a difference, and names none"
-    )
+    if not names:
+        return "Pulumi finds a difference, and names none"
+    return f"its state differs in {format_list(names, 3)}"
 
 
 def _describe_unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:

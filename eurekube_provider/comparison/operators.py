@@ -189,11 +189,8 @@ def _findings_without_leader(snapshot: OperatorsSnapshot, now: float) -> Iterato
     last = snapshot.last_leader
     led_at = last.renewed_at or 0.0 if last is not None else 0.0
     # What was renewed just before the leader ended does not show that somebody goes on.
-    if (
-        snapshot.instances_renewed_at is not None
-        and snapshot.are_instances_renewed(now)
-        and snapshot.instances_renewed_at > led_at + UNRENEWED_LIMIT_SECONDS
-    ):
+    renewed_at = snapshot.instances_renewed_at or 0.0
+    if snapshot.are_instances_renewed(now) and renewed_at > led_at + UNRENEWED_LIMIT_SECONDS:
         message = (
             "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
         )

@@ -118,9 +118,7 @@ class EurekaServer:
             case ("PUT", "apps", app, instance_id):
                 return self._renew(request, app.upper(), instance_id)
             case ("DELETE", "apps", app, instance_id):
-                replicated = _is_replication_request(request)
-                is_done = self.registry.cancel(app.upper(), instance_id, replicated=replicated)
-                return OK_RESPONSE if is_done else NOT_FOUND_RESPONSE
+                return self._cancel(app.upper(), instance_id, replicated=_is_replication_request(request))
             case ("PUT" | "DELETE", "apps", app, instance_id, "status"):
                 return self._change_override(request, app.upper(), instance_id)
             case ("PUT", "apps", app, instance_id, "metadata"):
@@ -132,11 +130,8 @@ class EurekaServer:
             case ("GET", "instances", instance_id):
                 return self._answer_instance_by_id(request, instance_id)
             case ("GET", "status"):
-                return (
-                    ServerResponse(500)
-                    if _response_media_type(request) == JSON_MEDIA_TYPE
-                    else self._answer_status()
-                )
+                is_json = _response_media_type(request) == JSON_MEDIA_TYPE
+                return ServerResponse(500) if is_json else self._answer_status()
             case ("POST", "peerreplication", "batch"):
                 return self._answer_batch(request)
             case _:
@@ -224,6 +219,10 @@ class EurekaServer:
         done = change(app, instance_id, value, dirty_ms, replicated=_is_replication_request(request))
         return OK_RESPONSE if done else ServerResponse(500)
 
+    def _cancel(self, app: str, instance_id: str, *, replicated: bool) -> ServerResponse:
+        is_done = self.registry.cancel(app, instance_id, replicated=replicated)
+        return OK_RESPONSE if is_done else NOT_FOUND_RESPONSE
+
     def _update_metadata(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         info = self.registry.get(app, instance_id)
         if info is None:
@@ -291,19 +290,11 @@ class EurekaServer:
             case "Heartbeat":
                 return self._renew(ServerRequest("PUT", path, query, _REPLICATION_HEADERS), app, instance_id)
             case "Cancel":
-                return (
-                    OK_RESPONSE
-                    if self.registry.cancel(app, instance_id, replicated=True)
-                    else NOT_FOUND_RESPONSE
-                )
-            case "StatusUpdate":
-                return self._change_override(
-                    ServerRequest("PUT", path, query, _REPLICATION_HEADERS), app, instance_id
-                )
-            case "DeleteStatusOverride":
-                return self._change_override(
-                    ServerRequest("DELETE", path, query, _REPLICATION_HEADERS), app, instance_id
-                )
+                return self._cancel(app, instance_id, replicated=True)
+            case "StatusUpdate" | "DeleteStatusOverride":
+                method = "PUT" if action == "StatusUpdate" else "DELETE"
+                request = ServerRequest(method, path, query, _REPLICATION_HEADERS)
+                return self._change_override(request, app, instance_id)
             case _:
                 raise ValueError("no action")
 

@@ -103,10 +103,8 @@ class ReplicationLink:
 
     def send_batch(self, tasks: list[ReplicationTask]) -> None:
         items = [task.to_batch_item() for task in tasks]
-        delay_ms, self.is_next_batch_overtaken = (
-            (OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
-            False,
-        )
+        delay_ms = OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms
+        self.is_next_batch_overtaken = False
         if delay_ms:
             self.clock.run_after(delay_ms, lambda: self._hand_over_batch(tasks, items))
         else:

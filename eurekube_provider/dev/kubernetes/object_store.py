@@ -58,11 +58,9 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = (
-            self.get(storage, namespace_and_name(item)),
-            _with_resource_version(item, self.version + 1),
-        )
-        self._objects.setdefault(storage, {})[namespace_and_name(item)] = stored
+        key, stored = namespace_and_name(item), _with_resource_version(item, self.version + 1)
+        before = self.get(storage, key)
+        self._objects.setdefault(storage, {})[key] = stored
         self._record_change(storage, before, stored)
         return stored
 
