@@ -50,7 +50,6 @@ _UNCOMPARED_PROPERTIES = frozenset(
     }
     | {"instance_id", ABSENT_MARK, ASKED_STATUS_PROPERTY, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
 ) - {"renewer", "drain_seconds"}
-"""Properties that are not compared as an instance's contents."""
 
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""

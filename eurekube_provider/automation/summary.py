@@ -39,7 +39,6 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.core.wording import format_list
 
 _STATE_ONLY_TYPE_PREFIXES = ("pulumi:", "eurekube:index:", DYNAMIC_OPERATOR_GUARD_TYPE)
-"""Beginnings of the types of resources that exist in the state only."""
 
 ChangeDetails = Mapping[str, tuple[str, str]]
 """Old and new value by property."""

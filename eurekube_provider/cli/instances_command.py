@@ -20,7 +20,6 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.wording import format_count
 
 NONE_FOUND_EXIT_CODE = 1
-"""The exit code if no instance fits the filters."""
 
 _TONE_BY_STATUS = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.WARNING, Status.STARTING: Tone.WARNING}
 

@@ -12,7 +12,6 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwn
 from eurekube_provider.core.model import Instance
 
 NamespacedSyncerName = tuple[str, str]
-"""Namespace and name of a syncer."""
 
 
 def find_cluster_name(

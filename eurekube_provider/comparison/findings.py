@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MAX_NAMED_SUBJECTS = 5
-"""The number of objects with a finding that are named."""
 
 
 class Severity(RankedEnum):

@@ -39,7 +39,6 @@ _CONDITIONS_NAMING_INSTANCES = (
     MirrorCondition.NO_PORT,
     MirrorCondition.UNREADABLE,
 )
-"""Conditions whose messages name instances."""
 
 _NOT_SHOWN_YET_TEXT = (
     "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"

@@ -20,7 +20,6 @@ STALE_STATUS_SECONDS = 900.0
 """Seconds after which a mirror's status is stale: its operator writes it every five minutes."""
 
 MAX_NAMED_SERVICES = 20
-"""The number of Services of one mirror that are named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,6 @@ REMEDY_BY_OBSERVED_REASON: Mapping[str, str] = {
     ObservedReason.UNREADABLE_INSTANCE: SYNCER_REMEDIES[SyncerCondition.UNREADABLE_INSTANCE],
     ObservedReason.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
-"""The remedy for each reason of an application or a mirror."""
 
 REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
     FindingName.EUREKA_UNREACHABLE: (
@@ -135,7 +134,6 @@ REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
         "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
     ),
 }
-"""The remedy for each finding that is about no application."""
 
 
 def observed_problem(reason: ObservedReason, message: str) -> Problem:

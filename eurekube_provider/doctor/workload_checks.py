@@ -40,7 +40,6 @@ SETTINGS_PLACE_BY_INJECTED_CONTAINER: Mapping[str, str] = {
         " have Linkerd inject a native sidecar, which ends after the others"
     ),
 }
-"""The place where an injected container is configured, by the container's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ LONGEST_WATCH_SILENCE_SECONDS = 60.0
 """The longest silence of the Lease's watch: the holder, if there is one, writes every few seconds."""
 
 _RELEASED_LEASE_SECONDS = 1
-"""The duration, in seconds, that a released Lease gets."""
 
 _JITTER_FRACTION = 0.2
 _RBAC_VERB_BY_METHOD = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}

@@ -47,7 +47,6 @@ def _log_uncaught(
 
 
 _MULTILINE_FIELDS = frozenset({"plan", "said", "where"})
-"""Keys whose values may have several lines."""
 
 
 class JsonFormatter(logging.Formatter):
