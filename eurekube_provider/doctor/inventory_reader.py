@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Self, cast
 
 from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
@@ -28,7 +28,7 @@ from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_name
 from eurekube_provider.doctor.operators_reader import read_operators
-from eurekube_provider.doctor.reader import list_mirrors, list_objects, read_cluster
+from eurekube_provider.doctor.reader import ClusterReader
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -36,7 +36,6 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
-    ApiResource,
     KubeAccess,
     namespace_exists,
 )
@@ -159,7 +158,8 @@ class InventoryReader:
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
             try:
-                kubernetes, index, mirrors = self._read_kubernetes(self.access, everything, unread_parts)
+                reader = _ClusterObjectReader(self.access, self._settings, unread_parts)
+                kubernetes, index, mirrors = self._read_kubernetes(reader, everything)
                 if kubernetes is not None and asks_operators:
                     self._progress("reading the operators' Leases")
                     listed = [(self.peers[name], one.instances) for name, one in eurekas.items()]
@@ -184,30 +184,30 @@ class InventoryReader:
         return EurekaListing(tuple(instances), len(peers.peers), silent, registry_kind=kind)
 
     def _read_kubernetes(
-        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
+        self, reader: _ClusterObjectReader, instances: Sequence[Instance]
     ) -> tuple[KubernetesInventory | None, ServiceIndex, MirrorInventory]:
         """Read a cluster; nothing where its syncers cannot be read.
 
         :raises KubernetesError: the cluster does not answer at all.
         """
-        self._progress(f"reading Kubernetes at {access.server}")
-        access.get("/version")
-        cluster = self._read_cluster(access, instances, unread_parts)
-        read = {
-            one: _list_objects(access, SYNCERS, one, unread_parts)
-            for one in self._settings.watch_namespaces or (None,)
-        }
-        unread_parts += [
+        self._progress(f"reading Kubernetes at {reader.access.server}")
+        reader.access.get("/version")
+        cluster = reader.read_cluster()
+        if self._settings.cluster_name is None:
+            # Its operator may call it otherwise.
+            named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
+            cluster = replace(cluster, name=named or cluster.name)
+        read = {one: reader.list_in(one, SYNCERS) for one in reader.watched}
+        reader.unread_parts += [
             f"Kubernetes: there is no namespace {one}"
             for one, found in read.items()
-            if one is not None and not found and not namespace_exists(access, one)
+            if one is not None and not found and not namespace_exists(reader.access, one)
         ]
         if all(found is None for found in read.values()):
             # Whatever is registered would pass for what a syncer left behind.
             return None, ServiceIndex(), MirrorInventory()
-        reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
         syncers = [item for found in read.values() for item in found or ()]
-        mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
+        mirrors = reader.list_mirrors() or []
         wanted = [try_parse_syncer(one, self._kinds_by_connection) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
@@ -228,50 +228,29 @@ class InventoryReader:
         }
         return replace(kubernetes, desired=desired), reader.index, mirror_inventory
 
-    def _read_cluster(
-        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
-    ) -> Cluster:
-        cluster = read_cluster(access, self._settings, unread_parts)
-        if self._settings.cluster_name is None:
-            # Its operator may call it otherwise.
-            named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
-            return replace(cluster, name=named or cluster.name)
-        return cluster
 
-
-def _list_objects(
-    access: KubeAccess, resource: ApiResource, namespace: str | None, unread_parts: list[str]
-) -> list[Object] | None:
-    """Return the objects of a kind in a namespace, or in all; None where they cannot be read."""
-    before = len(unread_parts)
-    found = list_objects(access, (namespace,) if namespace else (), unread_parts, resource)
-    return found if len(unread_parts) == before else None
-
-
-class _ClusterObjectReader:
+class _ClusterObjectReader(ClusterReader):
     """A reader of the objects that syncers need; objects that cannot be read are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirror_slices``.
     """
 
-    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
-        self._access = access
-        self._watched = namespaces
-        self._unread = unread_parts
+    def __init__(self, access: KubeAccess, settings: Settings, unread_parts: list[str]) -> None:
+        super().__init__(access, settings, unread_parts)
         self._namespaces: set[str | None] = set()
         self.index = ServiceIndex()
         self.services: list[Object] = []
         self.slices: list[Object] = []
         self.mirror_slices: list[Object] = []
         # They read at their first call, and return None for what cannot be read.
-        self._nodes = cache(self._read_nodes)
+        self._nodes = cache(partial(self.list_in, None, NODES))
         self._routes = cache(self._read_routes)
         self._pod_labels = cache(self._read_pod_labels)
         self._pods_on_hosts = cache(self._read_pods_on_hosts)
 
     def read_services(self, namespace: str | None) -> None:
-        services = _list_objects(self._access, SERVICES, namespace, self._unread)
-        slices = _list_objects(self._access, ENDPOINT_SLICES, namespace, self._unread)
+        services = self.list_in(namespace, SERVICES)
+        slices = self.list_in(namespace, ENDPOINT_SLICES)
         for service in services or ():
             self.index.update_service(None, dict(service))
         for one in slices or ():
@@ -284,26 +263,20 @@ class _ClusterObjectReader:
     def has_read_services(self, namespace: str) -> bool:
         return None in self._namespaces or namespace in self._namespaces
 
-    def _read_nodes(self) -> list[Object] | None:
-        return _list_objects(self._access, NODES, None, self._unread)
-
     def _read_routes(self, advertise: Advertise) -> Routes | None:
-        before = len(self._unread)
-        found = {
-            name: list_objects(self._access, self._watched, self._unread, kind)
-            for name, kind in ROUTE_KINDS[advertise].items()
-        }
-        routes = Routes(**found, read_namespaces=self._watched or None)
-        return routes if len(self._unread) == before else None
+        before = len(self.unread_parts)
+        found = {name: self.list_objects(kind) for name, kind in ROUTE_KINDS[advertise].items()}
+        routes = Routes(**found, read_namespaces=self._settings.watch_namespaces or None)
+        return routes if len(self.unread_parts) == before else None
 
     def _read_pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
-        pods = _list_objects(self._access.with_metadata_only(), PODS, namespace, self._unread)
+        pods = self.list_in(namespace, PODS, only_metadata=True)
         if pods is None:
             return None
         return {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
 
     def _read_pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
-        pods = _list_objects(self._access, PODS, namespace, self._unread)
+        pods = self.list_in(namespace, PODS)
         return None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
 
     def desired_instances(self, syncer: Syncer, cluster: Cluster) -> DesiredInstances:

@@ -127,14 +127,14 @@ def read_snapshot(settings: Settings) -> Snapshot:
     :raises EurekubeError: the cluster cannot be asked at all, or a configuration cannot be used; a Eureka
         that does not answer is named among the snapshot's unread parts.
     """
-    access = KubeAccess.load(settings.kubeconfig, settings.context)
     unread_parts: list[str] = []
-    version = access.get("/version")
+    reader = ClusterReader(KubeAccess.load(settings.kubeconfig, settings.context), settings, unread_parts)
+    version = reader.access.get("/version")
     unread_kinds: set[str] = set()
 
     def list_kind(kind: str, resource: ApiResource) -> list[Object]:
         before = len(unread_parts)
-        found = list_objects(access, settings.watch_namespaces, unread_parts, resource)
+        found = reader.list_objects(resource)
         if len(unread_parts) > before:
             unread_kinds.add(kind)
         return found
@@ -146,8 +146,8 @@ def read_snapshot(settings: Settings) -> Snapshot:
     ]
     workloads, pods = match_pods_to_workloads(list_kind("pods", PODS), listed)
     syncers = list_kind("syncers", SYNCERS)
-    mirrors = list_mirrors(access, settings.watch_namespaces, unread_parts)
-    cluster = read_cluster(access, settings, unread_parts)
+    mirrors = reader.list_mirrors()
+    cluster = reader.read_cluster()
     with ExitStack() as stack:
         peers, eurekas = dict[str, Peers](), dict[str, EurekaSnapshot]()
         for name, connection in settings.connections.items():
@@ -158,7 +158,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
                 servers = stack.enter_context(closing(zookeeper_servers(connection)))
                 eurekas[name] = read_zookeeper(name, servers, pods, unread_parts)
         lists = [(one, eurekas[name].instances) for name, one in peers.items()]
-        operators = read_operators(access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
+        operators = read_operators(reader.access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
     return Snapshot(
         cluster=cluster,
         syncers=tuple(syncers),
@@ -180,47 +180,63 @@ def _minor_version(version: Object) -> int:
     return int(found[0]) if found else 0
 
 
-def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]) -> Cluster:
-    """Return the cluster's name and UID; ``unread_parts`` gets a sentence where they are not known."""
-    uid = ""
-    try:
-        uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
-    except KubernetesError as error:
-        if settings.cluster_name is None:
-            unread_parts.append(f"which instances are this cluster's: give --cluster-name ({error})")
-    return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
+class ClusterReader:
+    """A reader of one cluster, which goes on where a part cannot be read.
 
+    :param unread_parts: gets a sentence for each part that cannot be read.
+    """
 
-def list_objects(
-    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str], resource: ApiResource
-) -> list[Object]:
-    """Return the objects of a kind in each namespace, or in all; ``unread_parts`` gets each failure."""
-    found: list[Object] = []
-    for namespace in namespaces or (None,):
+    def __init__(self, access: KubeAccess, settings: Settings, unread_parts: list[str]) -> None:
+        self.access, self.unread_parts = access, unread_parts
+        self._settings = settings
+        self.watched: Sequence[str | None] = settings.watch_namespaces or (None,)
+
+    def read_cluster(self) -> Cluster:
+        """Return the cluster's name and UID."""
+        uid, name = "", self._settings.cluster_name
         try:
-            found += _iterate_objects(access, resource, namespace)
+            uid = str(self.access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
         except KubernetesError as error:
-            unread_parts.append(_describe_read_failure(resource, namespace, error))
-    return found
+            if name is None:
+                self.unread_parts.append(f"which instances are this cluster's: give --cluster-name ({error})")
+        return Cluster(name or default_cluster_name(uid), uid, self._settings.cluster_domain)
 
+    def list_objects(self, resource: ApiResource) -> list[Object]:
+        """Return the objects of a kind in the watched namespaces, as far as they can be read."""
+        found: list[Object] = []
+        for namespace in self.watched:
+            try:
+                found += _iterate_objects(self.access, resource, namespace)
+            except KubernetesError as error:
+                self.unread_parts.append(_describe_read_failure(resource, namespace, error))
+        return found
 
-def list_mirrors(
-    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]
-) -> list[Object] | None:
-    """Return the mirrors, none for an unknown kind; None, and a sentence in ``unread_parts``, if unread."""
-    refused: list[str] = []
-    found: list[Object] = []
-    for namespace in namespaces or (None,):
+    def list_in(
+        self, namespace: str | None, resource: ApiResource, *, only_metadata: bool = False
+    ) -> list[Object] | None:
+        """Return the objects of a kind in a namespace, or in all; None where they cannot all be read."""
+        access = self.access.with_metadata_only() if only_metadata else self.access
         try:
-            found += _iterate_objects(access, MIRRORS, namespace)
+            return list(_iterate_objects(access, resource, namespace))
         except KubernetesError as error:
-            if error.status_code == 404:
-                continue
-            if error.status_code == 403 and not access.serves_kind(MIRRORS):
-                return []
-            refused.append(_describe_read_failure(MIRRORS, namespace, error))
-    unread_parts += refused
-    return None if refused else found
+            self.unread_parts.append(_describe_read_failure(resource, namespace, error))
+            return None
+
+    def list_mirrors(self) -> list[Object] | None:
+        """Return the mirrors, none for an unknown kind; None where they cannot be read."""
+        refused: list[str] = []
+        found: list[Object] = []
+        for namespace in self.watched:
+            try:
+                found += _iterate_objects(self.access, MIRRORS, namespace)
+            except KubernetesError as error:
+                if error.status_code == 404:
+                    continue
+                if error.status_code == 403 and not self.access.serves_kind(MIRRORS):
+                    return []
+                refused.append(_describe_read_failure(MIRRORS, namespace, error))
+        self.unread_parts += refused
+        return None if refused else found
 
 
 def _iterate_objects(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
