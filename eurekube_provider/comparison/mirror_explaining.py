@@ -29,7 +29,7 @@ from eurekube_provider.core.mirror_endpoints import (
 from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.networks import parse_networks
-from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, namespace_and_name
+from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
 from eurekube_provider.core.problem import Problem
 
 _ALL_NETWORKS = parse_networks(["0.0.0.0/0", "::/0"])
@@ -129,14 +129,12 @@ def explain_mirrors(
 ) -> list[MirrorExplanation]:
     """Explain at a Unix time how each mirror shows an application (in upper case), worst first."""
     listed = list(instances)
-    items = {namespace_and_name(one): one for one in inventory.mirror_objects}
     found = []
     for mirror_state in mirror_states(inventory.mirror_objects, now_seconds):
-        item = items[mirror_state.namespace, mirror_state.name]
         if not mirror_state.shows_application(application):
             continue
-        explainer = _MirrorExplainer(item, mirror_state, application, cluster, inventory)
-        service = service_of_application(item, application)
+        explainer = _MirrorExplainer(mirror_state, application, cluster, inventory)
+        service = service_of_application(mirror_state.item, application)
         shown = sorted(explainer.explain_instances(listed), key=lambda one: (one.use.rank, one.instance_id))
         found.append(MirrorExplanation(mirror_state, application, service, tuple(shown)))
     return found
@@ -156,17 +154,12 @@ class _MirrorExplainer:
     """Explains, for one application in one mirror, how the Service treats each instance."""
 
     def __init__(
-        self,
-        item: Object,
-        mirror_state: MirrorState,
-        application: str,
-        cluster: Cluster,
-        inventory: MirrorInventory,
+        self, mirror_state: MirrorState, application: str, cluster: Cluster, inventory: MirrorInventory
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
         self._cluster = cluster
         self._policy = AddressPolicy(_ALL_NETWORKS, (), inventory.cluster_addresses)
-        self._conditions: Mapping[str, Object] = conditions_of(item)
+        self._conditions: Mapping[str, Object] = conditions_of(mirror_state.item)
         self._endpoints = endpoints_in_slices(
             one for one in inventory.slices if _is_endpoint_slice_of_mirror(one, mirror_state, application)
         )

@@ -26,13 +26,15 @@ MAX_NAMED_SERVICES = 20
 class MirrorState:
     """The state of one mirror, as its operator reported it.
 
-    :ivar mirror: the mirror's spec; None where that cannot be read.
+    :ivar item: the EurekaMirror.
+    :ivar mirror: its spec; None where that cannot be read.
     :ivar application: the application in upper case; a pattern where the mirror shows several.
     :ivar state: the conditions Ready and Synced as one word.
     :ivar eureka_read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is
         not known.
     """
 
+    item: Object
     namespace: str
     name: str
     mirror: Mirror | None
@@ -140,6 +142,7 @@ def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
         services = (MirroredServiceCounts(application, name),)
     reported = reported_state_of_object(item)
     found = MirrorState(
+        item=item,
         namespace=str(item["metadata"]["namespace"]),
         name=str(item["metadata"]["name"]),
         mirror=try_parse_mirror(item),

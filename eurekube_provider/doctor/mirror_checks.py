@@ -58,16 +58,14 @@ def mirror_findings(
     :param now_seconds: Unix time.
     """
     services = list(services)
-    by_name = {namespace_and_name(one): one for one in items}
     for mirror_state in mirror_states(items, now_seconds):
-        item = by_name[mirror_state.namespace, mirror_state.name]
-        yield from _mirror_status_findings(item, mirror_state, now_seconds)
+        yield from _mirror_status_findings(mirror_state, now_seconds)
     yield from _name_conflict_findings(items, services, instances, cluster)
-    yield from _leftover_findings(by_name.keys(), [*services, *slices])
+    yield from _leftover_findings(map(namespace_and_name, items), [*services, *slices])
 
 
-def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
-    conditions = conditions_of(item)
+def _mirror_status_findings(mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
+    conditions = conditions_of(mirror_state.item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
         yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _NOT_SERVED_REMEDY)
