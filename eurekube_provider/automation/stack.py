@@ -91,7 +91,7 @@ class StackRunner:
         log, outcome, message = self.log, RunOutcome.FAILED, ""
         try:
             with self._records.claim_stack() if action in _STATE_WRITING_OPERATIONS else nullcontext():
-                released = self._run_despite_dead_lock(action, log)
+                released = self._run_despite_dead_lock(action)
             is_changed = any(
                 count for name, count in log.changes.items() if name not in UNCHANGING_OPERATIONS
             )
@@ -114,7 +114,7 @@ class StackRunner:
         changing = tuple(step for step in log.steps if step.is_change)
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
-    def _run_despite_dead_lock(self, action: StackOperation, log: StepLog) -> str:
+    def _run_despite_dead_lock(self, action: StackOperation) -> str:
         """Run an operation; first remove the lock of a dead run of ours, and return a sentence on that."""
         # A refresh or a check for drift must fail where Eureka cannot be read.
         variables = {FAIL_UNREADABLE_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
@@ -123,7 +123,7 @@ class StackRunner:
         )
         released = ""
         try:
-            _call_pulumi(stack, action, log)
+            _call_pulumi(stack, action, self.log)
         except ConcurrentUpdateError as error:
             found = parse_holders(str(error))
             if not self._records.were_locks_left_by_dead_runs(found):
@@ -131,7 +131,7 @@ class StackRunner:
             self._records.kill_orphaned_providers()
             if not all(remove_lock(holder) for holder in found):
                 raise
-            _call_pulumi(stack, action, log)
+            _call_pulumi(stack, action, self.log)
             released = "; the lock of an earlier run of ours that had died was released"
         if action in _STATE_WRITING_OPERATIONS:
             self._records.remove_dead_records()  # this run held the stack, so that no dead run can hold it

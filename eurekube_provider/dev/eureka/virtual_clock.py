@@ -33,12 +33,9 @@ class Clock:
         self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
         self._count = 0
 
-    def run_at(self, at_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` at this moment; actions of the same moment run in the order of these calls."""
-        return self._schedule(at_ms, Timer(action))
-
     def run_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        return self.run_at(self.now_ms + delay_ms, action)
+        """Run ``action`` after so long; actions of one moment run in the order in which they were given."""
+        return self._schedule(self.now_ms + delay_ms, Timer(action))
 
     def run_every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run ``action`` at ``first_ms`` and then at each interval; return a function that ends this."""
