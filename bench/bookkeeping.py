@@ -23,9 +23,9 @@ from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.checks import check_snapshot
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, match_pods_to_workloads
-from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.doctor.workload_checks import Workload, WorkloadRequirements
 from eurekube_provider.eureka.table import InstanceTable
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.brake_memory import BrakeMemory

@@ -1,6 +1,4 @@
-"""Entry point ``python -m eurekube_provider.automation``: runs
-:mod:`~eurekube_provider.automation.worker`.
-"""
+"""Entry point ``python -m eurekube_provider.automation``."""
 
 from __future__ import annotations
 

@@ -36,10 +36,7 @@ recorded before it begins, or never begins.
 
 
 class CancellableCommand(PulumiCommand):
-    """The Pulumi CLI, which runs one command at a time and can be cancelled.
-
-    :ivar cancel_reason: the reason of the cancellation; empty without one.
-    """
+    """The Pulumi CLI, which runs one command at a time and can be cancelled."""
 
     def __init__(self, records: ProcessRecords) -> None:
         super().__init__()
@@ -100,9 +97,7 @@ class CancellableCommand(PulumiCommand):
         return result
 
     def _record_and_start(self, process: subprocess.Popen[str], started: datetime) -> Path:
-        """Record the waiting command, then let it begin; a command that cannot be recorded ends without
-        having begun.
-        """
+        """Record the waiting command, then let it begin; one that cannot be recorded never begins."""
         try:
             record = self._records.add(process.pid, started)
         except OSError as error:

@@ -49,10 +49,7 @@ class DiscoveryChange:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationChange:
-    """The changes of one application at one Eureka.
-
-    :ivar before, after: the number of this stack's instances; None where that is not reported.
-    """
+    """The changes of one application at one Eureka; ``before`` and ``after`` are counts of instances."""
 
     application: str
     service_url: str
@@ -61,16 +58,12 @@ class ApplicationChange:
     after: int | None
 
     def changes_of_kind(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
-        """Return the changes of one kind."""
         return tuple(change for change in self.changes if change.kind is kind)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change of a stack's run that is refused, and the reason.
-
-    :ivar name: the resource's name, or the key of an instance within it.
-    """
+    """A refused change of a stack's run: the resource's name, or an instance's key within it, and why."""
 
     name: str
     reason: str
@@ -78,11 +71,7 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryWarning:
-    """A warning to a person about one resource, instance or application.
-
-    :ivar about: the name of the resource, instance or application.
-    :ivar text: the sentence for the person.
-    """
+    """A warning to a person about one resource, instance or application."""
 
     concern: WarningConcern
     about: str
@@ -107,5 +96,4 @@ class DiscoverySummary:
     has_failed: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
         return asdict(self)

@@ -23,10 +23,7 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def read_event_log(text: str) -> StepLog:
-    """Return the steps in a preview's document or in an event log.
-
-    :raises ConfigurationError: the text is neither.
-    """
+    """Return the steps in a preview's document or an event log; raise ConfigurationError for other text."""
     log = StepLog()
     try:
         document = json.loads(text)
@@ -49,7 +46,6 @@ def read_event_log(text: str) -> StepLog:
 
 
 def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
-    """Add the steps and errors of a preview's document to ``log``."""
     for step in document.get("steps") or ():
         old, new = step.get("oldState"), step.get("newState")
         kind = (new or old)["type"]
@@ -63,8 +59,6 @@ def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
 
 
 def _state_from_document(document: Mapping[str, Any] | None) -> ResourceState | None:
-    return (
-        None
-        if document is None
-        else ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))
-    )
+    if document is None:
+        return None
+    return ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))

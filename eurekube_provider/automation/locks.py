@@ -39,7 +39,6 @@ _HOLDER_PATTERN = re.compile(
 class LockHolder:
     """The process that a lock names as its holder.
 
-    :ivar since: when the lock was taken.
     :ivar lock_url: the URL of the lock; empty where the backend does not give it.
     """
 
@@ -95,9 +94,7 @@ def remove_lock(holder: LockHolder) -> bool:
 
 
 class StackBusy(Exception):
-    """Raised where another run of ours works on the stack. The text is its worker's process id, where that is
-    known.
-    """
+    """Raised where another run of ours works on the stack. The text is its process id, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,6 @@ class ProcessRecord:
     birth: str
 
     def wrote_lock_of(self, holder: LockHolder) -> bool:
-        """Return whether this process wrote the lock of ``holder``."""
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
     def died_holding_lock_of(self, holder: LockHolder) -> bool:
@@ -212,13 +208,11 @@ class ProcessRecords:
         )
 
     def kill_orphaned_providers(self) -> None:
-        """Kill the provider processes that dead runs have left."""
         for record in self._read_records().values():
             if record.is_certainly_dead:
                 kill_orphaned_session(record.pid)
 
     def remove_dead_records(self) -> None:
-        """Remove the records of dead runs."""
         for path, record in self._read_records().items():
             if record.is_certainly_dead:
                 path.unlink(missing_ok=True)

@@ -94,7 +94,6 @@ def _as_one_line(text: str) -> str:
 
 
 def _fit_comment(summary: DiscoverySummary, title: str, headline: str, *, is_drift: bool) -> str:
-    """Return the comment, with as many details as fit into it."""
     for max_listed in (MAX_LISTED_CHANGES, 5, 0):
         text = _join_until_too_long(_comment_lines(summary, title, headline, max_listed, is_drift=is_drift))
         if len(text) <= MAX_COMMENT_CHARACTERS:
@@ -107,7 +106,6 @@ def _fit_comment(summary: DiscoverySummary, title: str, headline: str, *, is_dri
 
 
 def _join_until_too_long(lines: Iterable[str]) -> str:
-    """Join lines, and stop once they are too long for a comment."""
     taken, length = [], 0
     for line in lines:
         taken.append(line)

@@ -1,5 +1,4 @@
-"""Processes of this machine: their existence, their start times, and the end of processes that a dead one
-left.
+"""Processes of this machine: their existence, start times, and the end of those that a dead one left.
 
 Linux gives all of this under /proc. On other systems any process with the same id counts as the recorded one,
 and so keeps its lock.
@@ -34,9 +33,7 @@ def start_ticks(pid: int) -> str:
 
 
 def start_time(pid: int) -> float | None:
-    """Return when a process began, in seconds since the epoch, to a second or two; None where that is not
-    known.
-    """
+    """Return when a process began, as Unix time to a second or two; None where that is not known."""
     try:
         booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
         ticks = int(start_ticks(pid))

@@ -50,7 +50,6 @@ _UNCOMPARED_PROPERTIES = frozenset(
     }
     | {"instance_id", ABSENT_MARK, ASKED_STATUS_PROPERTY, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
 ) - {"renewer", "drain_seconds"}
-"""Properties that are not compared as an instance's contents."""
 
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
@@ -95,11 +94,9 @@ class RegisteredInstance:
 
     @property
     def place(self) -> ApplicationPlace:
-        """The application and the service URL under which the instance is registered."""
         return self.application, self.service_url
 
     def shares_no_url_with(self, other: RegisteredInstance) -> bool:
-        """Return whether the service URLs of two instances have none in common."""
         return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
 
     @property
@@ -131,15 +128,11 @@ class RegisteredInstance:
 
 
 def lists_all_instances(properties: Mapping[str, Any]) -> bool:
-    """Return whether a state lists all instances of a resource."""
     return find_unknown_values(properties).keys().isdisjoint(("application", "instances"))
 
 
 def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties whose values a preview does not know: maps, and perhaps the application.
-
-    :returns: the placeholders that Pulumi gives instead, by dotted names such as ``instances.a.metadata``.
-    """
+    """Return the placeholders of what a preview does not know, by names such as ``instances.a.metadata``."""
     instances = properties.get("instances")
     maps = {"instances": instances, "metadata": properties.get("metadata")}
     for key, own in map_or_empty(instances).items():
@@ -150,12 +143,10 @@ def find_unknown_values(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def application_place(properties: Mapping[str, Any]) -> ApplicationPlace:
-    """Return the application and the service URL of one resource."""
     return as_text(properties.get("application")), _sorted_urls(properties)
 
 
 def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[RegisteredInstance]:
-    """Yield the instances of one resource."""
     if kind == DYNAMIC_INSTANCE_TYPE:
         full = with_defaults(properties)
         found = {mark: full.get(mark) for mark in _OWNER_MARK_PROPERTIES}
@@ -163,10 +154,8 @@ def iterate_instances(kind: str, name: str, properties: Mapping[str, Any]) -> It
         return
     if not lists_all_instances(properties):
         return
-    statuses, others = (
-        map_or_empty(properties.get("statuses")),
-        map_or_empty(properties.get("held_by_others")),
-    )
+    statuses = map_or_empty(properties.get("statuses"))
+    others = map_or_empty(properties.get("held_by_others"))
     for key, member in map_or_empty(properties.get("instances")).items():
         own = member if isinstance(member, Mapping) else dict.fromkeys(_PER_INSTANCE_PROPERTIES, member)
         full = {**properties, **own}
@@ -225,9 +214,7 @@ def _make_instance(
 ) -> RegisteredInstance:
     """Return the instance with the key ``key``.
 
-    :param resource: the properties of the resource.
     :param full: the same properties, with the instance's own ones in place of the shared ones.
-    :param foreign: the owner in Eureka if that is somebody else; else empty.
     :param found: the values of :data:`_OWNER_MARK_PROPERTIES`.
     """
     own = {
@@ -265,9 +252,7 @@ def _make_instance(
 
 
 def _merge_metadata(shared: Any, own: Any) -> Any:
-    """Return the metadata of an application and of one instance merged key by key; if one of the two maps is
-    not reported, return that value.
-    """
+    """Return both metadata merged key by key; if one of the maps is not reported, return that value."""
     for metadata in (shared, own):
         if metadata and not isinstance(metadata, Mapping):
             return metadata

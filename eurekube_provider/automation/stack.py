@@ -42,7 +42,6 @@ class StackTarget:
     """One stack of a project.
 
     :ivar stack: the stack's name, or ``organization/project/stack``.
-    :ivar work_dir: the directory of its Pulumi.yaml.
     :ivar timeout_seconds: the seconds after which a run is cancelled, default 600.
     """
 
@@ -52,11 +51,7 @@ class StackTarget:
 
 
 class StackRunner:
-    """A runner of one operation on one stack, which can be cancelled.
-
-    :ivar log: the steps and errors that the engine reported.
-    :raises ConfigurationError: there is no project, or no usable Pulumi CLI.
-    """
+    """A runner of one operation, which can be cancelled; raises ConfigurationError without project or CLI."""
 
     def __init__(self, target: StackTarget) -> None:
         self.target = target
@@ -96,12 +91,13 @@ class StackRunner:
         log, outcome, message = self.log, RunOutcome.FAILED, ""
         try:
             with self._records.claim_stack() if action in _STATE_WRITING_OPERATIONS else nullcontext():
-                released = self._run_despite_dead_lock(action, log)
+                released = self._run_despite_dead_lock(action)
             is_changed = any(
                 count for name, count in log.changes.items() if name not in UNCHANGING_OPERATIONS
             )
             outcome = RunOutcome.CHANGED if is_changed else RunOutcome.UNCHANGED
-            message = _success_message(action, self.target.stack, log) + released
+            counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
+            message = f"{action} of {self.target.stack}: {counted or 'it has no resources'}{released}"
         except ConcurrentUpdateError as error:
             outcome, message = RunOutcome.LOCKED, self._locked_message(str(error))
         except StackBusy as error:
@@ -118,10 +114,8 @@ class StackRunner:
         changing = tuple(step for step in log.steps if step.is_change)
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
-    def _run_despite_dead_lock(self, action: StackOperation, log: StepLog) -> str:
-        """Run an operation; if a dead run of ours locks the stack, remove its lock first, and return a
-        sentence on that.
-        """
+    def _run_despite_dead_lock(self, action: StackOperation) -> str:
+        """Run an operation; first remove the lock of a dead run of ours, and return a sentence on that."""
         # A refresh or a check for drift must fail where Eureka cannot be read.
         variables = {FAIL_UNREADABLE_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
         stack = Stack.select(
@@ -129,7 +123,7 @@ class StackRunner:
         )
         released = ""
         try:
-            _call_pulumi(stack, action, log)
+            _call_pulumi(stack, action, self.log)
         except ConcurrentUpdateError as error:
             found = parse_holders(str(error))
             if not self._records.were_locks_left_by_dead_runs(found):
@@ -137,7 +131,7 @@ class StackRunner:
             self._records.kill_orphaned_providers()
             if not all(remove_lock(holder) for holder in found):
                 raise
-            _call_pulumi(stack, action, log)
+            _call_pulumi(stack, action, self.log)
             released = "; the lock of an earlier run of ours that had died was released"
         if action in _STATE_WRITING_OPERATIONS:
             self._records.remove_dead_records()  # this run held the stack, so that no dead run can hold it
@@ -157,9 +151,7 @@ class StackRunner:
 
 
 class _ProjectWorkspace(LocalWorkspace):
-    """The project's folder as a workspace. Every command names its stack, so that the selected stack stays
-    as it is.
-    """
+    """The project's folder. Every command names its stack, so that the selected stack stays as it is."""
 
     def __init__(self, work_dir: Path, command: CancellableCommand, variables: Mapping[str, str]) -> None:
         super().__init__(work_dir=str(work_dir), pulumi_command=command, env_vars=variables)
@@ -189,7 +181,6 @@ def drift(target: StackTarget) -> StackRun:
 
 
 def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
-    """Run one operation by Pulumi's Automation API, and add the engine's events to ``log``."""
     if action is StackOperation.UP:
         stack.up(on_event=log.add, color="never", show_secrets=False)
     elif action is StackOperation.REFRESH:
@@ -201,7 +192,6 @@ def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 
 def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
-    """Return the contents of the project's file, which must exist."""
     for name in PROJECT_FILE_NAMES:
         if (work_dir / name).is_file():
             try:
@@ -212,11 +202,6 @@ def _read_project_file(work_dir: Path) -> Mapping[str, Any]:
     raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
 
 
-def _success_message(action: StackOperation, stack: str, log: StepLog) -> str:
-    counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
-    return f"{action} of {stack}: {counted or 'it has no resources'}"
-
-
 def _failure_message(log: StepLog, error: str) -> str:
     """Return why a run failed: the first meaningful error, and the number of others."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
@@ -225,10 +210,5 @@ def _failure_message(log: StepLog, error: str) -> str:
         lines = [strip_colour_marks(line) for line in error.splitlines()]
         reasons = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{_important_line(reasons[0])}{more}"
-
-
-def _important_line(error: str) -> str:
-    """Return the important line of a message: the last one of a traceback, else the first."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[-1] if "Traceback" in error else lines[0]
+    lines = [line.strip() for line in reasons[0].splitlines() if line.strip()]
+    return f"{lines[-1] if 'Traceback' in reasons[0] else lines[0]}{more}"

@@ -37,7 +37,6 @@ MASKED_VALUE = "[secret]"
 class ResourceState:
     """The state of a resource before or after a step.
 
-    :ivar inputs: the program's inputs.
     :ivar outputs: the provider's outputs; in a preview, of a new resource, its inputs.
     """
 
@@ -46,9 +45,7 @@ class ResourceState:
 
     @classmethod
     def from_pulumi(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
-        """Make a state of Pulumi's inputs and outputs, with :data:`MASKED_VALUE` for each secret in either
-        of its forms.
-        """
+        """Make a state of Pulumi's, with :data:`MASKED_VALUE` for each secret in either of its forms."""
         return cls(_mask_secrets(inputs or {}), _mask_secrets(outputs or {}))
 
 
@@ -75,7 +72,6 @@ class Step:
 
     @property
     def is_change(self) -> bool:
-        """True if the step changes the resource."""
         return self.operation not in UNCHANGING_OPERATIONS
 
 
@@ -92,11 +88,7 @@ class EngineErrorReport:
 
 
 class StepLog:
-    """The steps and errors that the engine reports while it works.
-
-    :ivar problems: the engine's errors, without colour marks.
-    :ivar changes: the number of resources by operation, once the run has ended.
-    """
+    """The steps, errors and, once the run has ended, numbers by operation that the engine reports."""
 
     def __init__(self) -> None:
         self.problems: list[EngineErrorReport] = []
@@ -125,9 +117,7 @@ class StepLog:
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
 
     def add_step(self, step: Step) -> None:
-        """Add a step, a native resource's in the form of the dynamic provider; ignore the halves of a
-        replacement.
-        """
+        """Add a step, in the form of the dynamic provider; ignore the halves of a replacement."""
         if step.operation not in REPLACEMENT_HALF_OPERATIONS:
             self._steps[step.urn] = _as_dynamic_step(step)
 

@@ -39,16 +39,19 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.core.wording import format_list
 
 _STATE_ONLY_TYPE_PREFIXES = ("pulumi:", "eurekube:index:", DYNAMIC_OPERATOR_GUARD_TYPE)
-"""Beginnings of the types of resources that exist in the state only."""
 
 ChangeDetails = Mapping[str, tuple[str, str]]
 """Old and new value by property."""
 
 
 class _SummaryBuilder:
-    """The changes of each application, collected step by step."""
+    """The changes of each application, collected step by step.
 
-    def __init__(self) -> None:
+    :ivar is_drift: True for a check for drift: old states are the stack's, new ones those that were found.
+    """
+
+    def __init__(self, *, is_drift: bool) -> None:
+        self.is_drift = is_drift
         self.changes: dict[ApplicationPlace, list[DiscoveryChange]] = {}
         self.instances_before: dict[ApplicationPlace, list[RegisteredInstance]] = {}
         self.instances_after: dict[ApplicationPlace, list[RegisteredInstance]] = {}
@@ -63,7 +66,6 @@ class _SummaryBuilder:
 
     @property
     def change_count(self) -> int:
-        """The number of changes that were reported so far."""
         return sum(map(len, self.changes.values()))
 
     def add_change(
@@ -82,25 +84,16 @@ class _SummaryBuilder:
         self.warnings.append(DiscoveryWarning(concern, about, text))
 
 
-def summarise(log: StepLog) -> DiscoverySummary:
-    """Summarise the effect of a preview, or of an update, on discovery."""
-    return _summarise_steps(log, is_drift=False)
-
-
-def summarise_drift(log: StepLog) -> DiscoverySummary:
-    """Summarise a check for drift: old states are the stack's, new ones Eureka's and the cluster's."""
-    return _summarise_steps(log, is_drift=True)
-
-
-def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
-    builder = _SummaryBuilder()
+def summarise(log: StepLog, *, is_drift: bool = False) -> DiscoverySummary:
+    """Summarise the effect of a preview or an update on discovery, or the findings of a check for drift."""
+    builder = _SummaryBuilder(is_drift=is_drift)
     syncers: list[DiscoveryChange] = []
     others: Counter[str] = Counter()
     same_steps = sum(step.operation == "same" for step in log.steps)
     is_complete = same_steps >= log.changes.get("same", 0)
     for step in log.steps:
         if step.type in (DYNAMIC_INSTANCE_TYPE, DYNAMIC_APPLICATION_TYPE):
-            _add_registration_changes(step, builder, is_drift=is_drift)
+            _add_registration_changes(step, builder)
             if step.type == DYNAMIC_INSTANCE_TYPE and not is_complete:
                 both = (
                     *_state_instances(step, step.old, use_outputs=True),
@@ -133,13 +126,12 @@ def _summarise_steps(log: StepLog, *, is_drift: bool) -> DiscoverySummary:
     )
 
 
-def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift: bool) -> None:
+def _add_registration_changes(step: Step, builder: _SummaryBuilder) -> None:
+    is_drift = builder.is_drift
     old = {each.key: each for each in _state_instances(step, step.old, use_outputs=True)}
     new = {each.key: each for each in _state_instances(step, step.new, use_outputs=is_drift)}
-    before, after = (
-        _state_properties(step.old, use_outputs=True),
-        _state_properties(step.new, use_outputs=is_drift),
-    )
+    before = _state_properties(step.old, use_outputs=True)
+    after = _state_properties(step.new, use_outputs=is_drift)
     are_instances_known = lists_all_instances(before) and lists_all_instances(after)
     if not are_instances_known:
         builder.uncounted_places |= {application_place(before), application_place(after)}
@@ -163,7 +155,7 @@ def _add_registration_changes(step: Step, builder: _SummaryBuilder, *, is_drift:
         return
     count_before = builder.change_count
     for key in sorted({*old, *new}):
-        _add_instance_change(old.get(key), new.get(key), builder, is_drift=is_drift)
+        _add_instance_change(old.get(key), new.get(key), builder)
     if is_drift and builder.change_count == count_before:
         difference = _describe_non_instance_difference(before, after)
         builder.add_warning(WarningConcern.UNKNOWN, step.name, difference)
@@ -176,11 +168,9 @@ def _describe_non_instance_difference(before: Mapping[str, Any], after: Mapping[
     """Return a sentence that names the properties that differ although no instance does."""
     old, new = flatten(before), flatten(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    return (
-        f"its state differs in {format_list(names, 3)}"
-        if names
-        else "Pulumi finds a difference, and names none"
-    )
+    if not names:
+        return "Pulumi finds a difference, and names none"
+    return f"its state differs in {format_list(names, 3)}"
 
 
 def _describe_unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
@@ -195,16 +185,12 @@ def _describe_unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _add_instance_change(
-    old: RegisteredInstance | None,
-    new: RegisteredInstance | None,
-    builder: _SummaryBuilder,
-    *,
-    is_drift: bool,
+    old: RegisteredInstance | None, new: RegisteredInstance | None, builder: _SummaryBuilder
 ) -> None:
     if old is not None and new is not None and old.application == new.application:
         has_known_properties = old.has_known_properties and new.has_known_properties
         details = _changed_properties(old.contents, new.contents) if has_known_properties else {}
-        if is_drift:
+        if builder.is_drift:
             details |= _changed_properties(old.owner_marks, new.owner_marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
@@ -284,9 +270,7 @@ def _application_change(place: ApplicationPlace, builder: _SummaryBuilder) -> Ap
 
 
 def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
-    """Return a warning if an operator's brake would hold the removals of an application; a stack has no
-    brake.
-    """
+    """Return a warning if an operator's brake would hold these removals; a stack has no brake."""
     place = (change.application, change.service_url)
     lost, arriving = builder.lost_up_counts[place], len(change.changes_of_kind(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.instances_before.get(place, ()))
@@ -300,9 +284,7 @@ def _brake_warning(change: ApplicationChange, builder: _SummaryBuilder) -> Disco
 
 
 def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
-    """Yield a warning for registrations at another URL, since only Eureka knows if that is another
-    registry.
-    """
+    """Yield warnings of registrations at another URL: only Eureka knows if that is another registry."""
     for ((application, before), after), moved in sorted(builder.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
@@ -319,10 +301,7 @@ def _changed_url_warnings(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning
 
 
 def _syncer_change(step: Step, *, is_drift: bool) -> DiscoveryChange:
-    old, new = (
-        _state_properties(step.old, use_outputs=is_drift),
-        _state_properties(step.new, use_outputs=is_drift),
-    )
+    old, new = (_state_properties(state, use_outputs=is_drift) for state in (step.old, step.new))
     object_metadata = (new or old).get("metadata") or {}
     metadata = object_metadata if isinstance(object_metadata, Mapping) else {"namespace": object_metadata}
     namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
@@ -352,11 +331,9 @@ def _state_instances(
     step: Step, state: ResourceState | None, *, use_outputs: bool
 ) -> Iterable[RegisteredInstance]:
     """Return the instances of one state, by its outputs if ``use_outputs``, else by the program's inputs."""
-    return (
-        ()
-        if state is None
-        else iterate_instances(step.type, step.name, _state_properties(state, use_outputs=use_outputs))
-    )
+    if state is None:
+        return ()
+    return iterate_instances(step.type, step.name, _state_properties(state, use_outputs=use_outputs))
 
 
 def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapping[str, Any]:
@@ -366,7 +343,6 @@ def _state_properties(state: ResourceState | None, *, use_outputs: bool) -> Mapp
 
 
 def _changed_properties(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the properties that differ, each with its old and new value."""
     old, new = _join_maps_masked_in_other(old, new), _join_maps_masked_in_other(new, old)
     # A status that the program does not set is Eureka's own, or was set by a person.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))

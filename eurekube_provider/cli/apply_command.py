@@ -14,7 +14,6 @@ from eurekube_provider.stateless.apply_stack import apply_rendered, preview_rend
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
         " register its registrations, and remove what it made before and no longer makes: objects by their"
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Apply the stack, or with ``--dry-run`` show the changes."""
     rendered = render_stack_from_options(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
     carry_out(rendered, connect_cluster(rendered), print_line)

@@ -21,9 +21,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that lists its parameters; options cannot be abbreviated, since a new option could make an
-    abbreviation ambiguous.
-    """
+    """A parser that lists its parameters; none can be abbreviated: a new one could make that ambiguous."""
 
     def __init__(self, prog: str, **more: Any) -> None:
         super().__init__(prog=prog, formatter_class=_HelpFormatter, allow_abbrev=False, **more)

@@ -34,5 +34,4 @@ COMMAND_SUMMARIES = {
 
 
 def load_command_module(command: str) -> ModuleType:
-    """Import the module of a command, and return it."""
     return import_module(f"eurekube_provider.cli.{command}_command")

@@ -40,11 +40,7 @@ _TONE_BY_SEVERITY = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, S
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """The result of ``eurekube status``.
-
-    :ivar comparisons: the comparisons of the applications to show, worst first.
-    :ivar now_seconds: Unix time of the read.
-    """
+    """The result of ``eurekube status``, at a Unix time."""
 
     inventory: Inventory
     comparisons: Sequence[Comparison]
@@ -58,7 +54,6 @@ class StatusReport:
         return any(one.severity is not Severity.NOTE for one in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
         kubernetes = self.inventory.kubernetes
         return {
             "headline": headline(self.comparisons, self.mirrors),
@@ -210,11 +205,7 @@ def _reason_cell(problem: Problem | None, problems: Collection[Problem]) -> Cell
 
 
 def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: Collection[Problem]) -> Table:
-    """Return the table of mirrors, worst first.
-
-    :param now_seconds: Unix time.
-    :param problems: as for :func:`comparison_table`.
-    """
+    """Return the table of mirrors at a Unix time, worst first."""
     rows = [
         (
             Cell(one.application, Tone.STRONG if one.state.needs_attention else Tone.PLAIN),

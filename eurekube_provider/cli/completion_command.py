@@ -39,7 +39,6 @@ COMPLETION_SCRIPTS = {"bash": _BASH_SCRIPT, "zsh": _ZSH_SCRIPT, "fish": _FISH_SC
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = """\
 Print the script that has a shell complete commands and options. It asks no server.
 
@@ -53,16 +52,11 @@ kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_comp
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the completion script of a shell."""
     print_text(COMPLETION_SCRIPTS[options.shell])
 
 
 def complete_for_kubectl() -> int:
-    """Print completions for ``kubectl_complete-eurekube WORD... INCOMPLETE``, which kubectl or a shell's
-    script calls.
-
-    :returns: the exit code.
-    """
+    """Print what may follow ``kubectl_complete-eurekube WORD... INCOMPLETE``; return the exit code."""
     *words, incomplete = sys.argv[1:] or [""]
     for value, description in completions(words, incomplete):
         print_text(f"{value}\t{description}\n" if description else f"{value}\n")
@@ -71,10 +65,7 @@ def complete_for_kubectl() -> int:
 
 
 def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
-    """Return the completions of a word, each with a description.
-
-    :param words: the words before it, without the program's name.
-    """
+    """Return the completions of a word after other words, each with a description."""
     start = incomplete.lower()
     return [one for one in _possible_completions(words, start) if one[0].lower().startswith(start)]
 
@@ -101,5 +92,4 @@ def _possible_completions(words: Sequence[str], start: str) -> Iterator[tuple[st
 
 
 def _choice_completions(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
-    """Yield the parameter's allowed values, each with an empty description."""
     return ((str(one), "") for one in parameter.choices or ())

@@ -1,6 +1,4 @@
-"""The command ``eurekube crds``, which prints the CustomResourceDefinitions of this version. It asks no
-server.
-"""
+"""The command ``eurekube crds``, which prints the CustomResourceDefinitions of this version."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from eurekube_provider.resources.files import read_yaml_texts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Set the command's description: it has no options."""
     parser.description = """\
 Print the CustomResourceDefinitions of this version, for kubectl. It asks no server.
 
@@ -26,5 +23,4 @@ Apply them before the operator, and again at each upgrade of it:
 
 
 def run(_: argparse.Namespace) -> None:
-    """Print the CustomResourceDefinitions."""
     print_text("---\n".join(read_yaml_texts("crds", "crds")))

@@ -24,7 +24,6 @@ changes nothing of yours, and leaves nothing behind.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "--keep", action="store_true", help="Leave everything up until Ctrl-C, for a look around."
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the demo's story; return the exit code."""
     for module in _REQUIRED_MODULES:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(name=module)

@@ -1,6 +1,4 @@
-"""The command ``eurekube dev eureka``, which runs Eureka servers in memory until Ctrl-C; not for
-production.
-"""
+"""The command ``eurekube dev eureka``, which runs Eureka servers in memory; not for production."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ _MAX_PORT = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to its parser."""
     parser.description = (
         "Run Eureka servers for development and tests, in memory and without passwords, until Ctrl-C. They"
         " answer as Spring Cloud's do, and show at / what is registered."
@@ -48,10 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run Eureka servers until SIGTERM or SIGINT.
-
-    :raises ConfigurationError: a port is taken, or an option cannot be used.
-    """
+    """Run Eureka servers until SIGTERM or SIGINT; raise ConfigurationError, as where a port is taken."""
     ports = range(options.port, options.port + options.peers) if options.port else ()
     if options.peers < 1 or not 0 <= options.port <= _MAX_PORT - options.peers + 1:
         raise ConfigurationError(

@@ -1,6 +1,4 @@
-"""The command ``eurekube doctor``, which finds faults that make callers' requests fail, and prints their
-fixes.
-"""
+"""The command ``eurekube doctor``, which finds faults that make callers' requests fail, and their fixes."""
 
 from __future__ import annotations
 
@@ -12,27 +10,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_drain_duration_options, drain_from_options
+from eurekube_provider.cli.inventory_options import INVENTORY_SETTING_NAMES
 from eurekube_provider.cli.terminal import print_error_line, print_text
 from eurekube_provider.comparison.operators import describe_operators, operators_to_dict
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK_CACHES_DRAIN, Drain
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.checks import check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding, Severity, merge_patches
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
+from eurekube_provider.doctor.workload_checks import WorkloadRequirements
 from eurekube_provider.operator.settings import add_setting_flags, load_settings
 
 WELL_EXIT_CODE, FINDINGS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes: all well, faults found, parts not read. A part that was not read outweighs a fault."""
 
-_SETTING_NAMES = frozenset(
-    {"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"}
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
         " would cost callers an answer, with the exact change that fixes it. Changes nothing. Whatever else"
@@ -41,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " warning, 2 something could not be looked at."
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
-    add_setting_flags(parser, _SETTING_NAMES)
+    add_setting_flags(parser, frozenset(INVENTORY_SETTING_NAMES))
     add_drain_duration_options(parser)
     parser.add_argument(
         "--shutdown-seconds",
@@ -65,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the doctor's checks, print the findings, and return the exit code."""
     try:
         ignored = _parse_ignored_faults(options.ignore)
         requirements = WorkloadRequirements(
@@ -80,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         return COULD_NOT_READ_EXIT_CODE
     everything = check_snapshot(snapshot, requirements, time.time(), settings.watch_namespaces)
     found = (one for one in everything if one.fault not in ignored)
-    findings = sorted(found, key=lambda one: list(Severity).index(one.severity))
+    findings = sorted(found, key=lambda one: one.severity.rank)
     if options.output == "json":
         print_text(json.dumps(report_to_dict(snapshot, findings), indent=2) + "\n")
     else:
@@ -111,10 +105,7 @@ def _parse_ignored_faults(text: str) -> set[Fault]:
 
 
 def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note: str = "") -> str:
-    """Return the findings as text for a person.
-
-    :param closing_note: a paragraph after the findings; empty for none.
-    """
+    """Return the findings, and a paragraph after them, as text for a person."""
     operators = snapshot.operators
     lines = list(map(printable, describe_operators(operators, time.time()))) if operators else []
     if lines:
@@ -141,9 +132,7 @@ def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note:
 
 
 def advise_quicker_caches(drain: Drain) -> str:
-    """Return which settings let callers learn of changes sooner, and their costs; empty if these are quick
-    enough.
-    """
+    """Return which settings let callers learn sooner, and their costs; empty if these are quick enough."""
     before, after = drain.total_cache_seconds, QUICK_CACHES_DRAIN.total_cache_seconds
     if before <= 2 * after:
         return ""
@@ -167,7 +156,6 @@ def advise_quicker_caches(drain: Drain) -> str:
 
 
 def count_by_severity(findings: Sequence[Finding]) -> dict[str, int]:
-    """Count the findings by their severity."""
     counts = Counter(one.severity for one in findings)
     return {str(severity): counts[severity] for severity in Severity}
 

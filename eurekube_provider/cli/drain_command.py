@@ -34,7 +34,6 @@ _DELAYING_CACHES_PER_SERVER = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every "
         "Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It "
@@ -69,10 +68,7 @@ def add_instance_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def configured_peers(options: argparse.Namespace) -> Peers:
-    """Return the servers of the connection that the options name.
-
-    :raises ConfigurationError: there is no URL, or no connection of that name.
-    """
+    """Return the servers of the named connection; raise ConfigurationError without it, or without a URL."""
     connections = load_settings({"config": options.config, "eureka_url": options.eureka_url}).connections
     if options.connection not in connections:
         raise ConfigurationError(
@@ -82,10 +78,7 @@ def configured_peers(options: argparse.Namespace) -> Peers:
 
 
 def select_instances(peers: Peers, options: argparse.Namespace) -> NamedInstances:
-    """Return the instances that the options name.
-
-    :raises RegistryRejected: there is no instance of that name.
-    """
+    """Return the instances that the options name, or raise RegistryRejected where there are none."""
     found = find_named_instances(peers, options.target)
     if not options.self_registered:
         return found
@@ -97,10 +90,7 @@ def select_instances(peers: Peers, options: argparse.Namespace) -> NamedInstance
 
 
 def describe_unaddressable(instances: Sequence[Instance], missed_outcome: str) -> list[str]:
-    """Return a sentence for each instance that no request can name; other instances are drained all the same.
-
-    :param missed_outcome: the outcome that these instances miss, such as ``drained``.
-    """
+    """Return a sentence for each instance that no request can name, and so is not e.g. ``drained``."""
     return [
         f"{one.application} {one.instance_id!r} is {one.status} and not {missed_outcome}: {one.unreadable}; "
         "end its process, and Eureka forgets it once its Eureka lease has lapsed"
@@ -186,10 +176,7 @@ def describe_listed_not_held(instances: Sequence[Instance], why: str) -> list[st
 
 
 def describe_status_at_servers(result: StatusByServer, duplicate_urls: Mapping[str, str]) -> str:
-    """Return one line on an instance and its status at the servers.
-
-    :param duplicate_urls: the URLs that lead to a server which an earlier URL leads to.
-    """
+    """Return one line on an instance and its status at the servers, each of which counts once."""
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
     servers = format_count(len(result.statuses.keys() - duplicate_urls.keys()), "server")
@@ -198,9 +185,7 @@ def describe_status_at_servers(result: StatusByServer, duplicate_urls: Mapping[s
 
 
 def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> None:
-    """Warn of each application that has no other instance UP in the list; an instance that registered just
-    now is in no list yet.
-    """
+    """Warn of each application without another instance UP in the list, which lacks the newest ones."""
     drained = {one.instance.key for one in results}
     for application in dict.fromkeys(one.instance.application for one in results):
         if not is_another_instance_up_everywhere(peers, application, drained):
@@ -214,9 +199,7 @@ def _warn_if_none_left_up(peers: Peers, results: Sequence[StatusByServer]) -> No
 def describe_missed_instances(
     peers: Peers, options: argparse.Namespace, drained: Iterable[Instance], began: float
 ) -> list[str]:
-    """Return a sentence for each instance that was UP when the drain began but in no list yet; instances
-    registered after the drain began are left out.
-    """
+    """Return a sentence for each instance that was UP, and in no list yet, when the drain began."""
     try:
         now = select_instances(peers, options)
     except RegistryError:

@@ -10,7 +10,7 @@ import sys
 from eurekube_provider.automation.markdown import format_drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
-from eurekube_provider.automation.summary import summarise_drift
+from eurekube_provider.automation.summary import summarise
 from eurekube_provider.cli.stack_arguments import add_project_option
 from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import EurekubeError
@@ -24,7 +24,6 @@ class DriftUnknown(EurekubeError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Compare a stack's state with what Eureka and the cluster hold, past Eureka's caches. Changes "
         "nothing, not even the state. Exit code 0 without drift, 2 with drift, 1 where it could not be "
@@ -39,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare a stack with Eureka and the cluster, and print the differences.
+    """Compare a stack with Eureka and the cluster, print the differences, and return the exit code.
 
-    :returns: the exit code.
     :raises ConfigurationError: there is no project, or no Pulumi CLI.
     :raises DriftUnknown: the stack could not be compared.
     """
@@ -51,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     result = runner.run(StackOperation.DRIFT)
     if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
         raise DriftUnknown(result.message)
-    found = summarise_drift(runner.log)
+    found = summarise(runner.log, is_drift=True)
     drifted = result.outcome is RunOutcome.CHANGED or bool(found.applications)
     document = {"drifted": drifted, **result.to_json(), **found.to_json()}
     written = options.format or ("markdown" if sys.stdout.isatty() else "json")

@@ -1,13 +1,11 @@
-"""The command ``eurekube explain``: an instance's owner, its renewer, why it is not UP, and possible
-events.
-"""
+"""The command ``eurekube explain``: an instance's owner, renewer and status, and possible events."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from eurekube_provider.cli.comparison_blocks import remedy_blocks
 from eurekube_provider.cli.inventory_options import (
@@ -71,7 +69,6 @@ shown where a cluster is at hand.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "target", metavar="APPLICATION|INSTANCE|SYNCER", help="A name, an id, or NAMESPACE/NAME of a syncer."
@@ -83,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read Kubernetes and Eureka, print the explanation, and return the exit code."""
     target, connection = options.target, options.connection
     with open_inventory_reader("explain", options) as reader:
         with show_progress() as progress:
@@ -107,9 +103,7 @@ def run(options: argparse.Namespace) -> int:
             found = list(find_named_instances(peers, target))
         except RegistryError as error:
             shown = find_mirrored_applications(inventory.mirrors, target) or {target.upper()}
-            mirror_explanations = _explain_mirrors(inventory, connection, shown)
-            if target.upper() not in shown:
-                mirror_explanations = [one.limited_to_instances([target]) for one in mirror_explanations]
+            mirror_explanations = _explain_mirrors(inventory, connection, shown, target, [target])
             is_called = isinstance(error, RegistryRejected) and any(
                 one.instances for one in mirror_explanations
             )
@@ -134,11 +128,9 @@ def run(options: argparse.Namespace) -> int:
             explained = _explain_instances(
                 reader, inventory, peers, chosen, comparisons, shown_in_full=application_comparisons
             )
-    mirror_explanations = _explain_mirrors(inventory, connection, {one.application for one in found})
-    if target.upper() not in {one.application for one in found}:
-        mirror_explanations = [
-            one.limited_to_instances(each.instance_id for each in found) for one in mirror_explanations
-        ]
+    mirror_explanations = _explain_mirrors(
+        inventory, connection, {one.application for one in found}, target, [one.instance_id for one in found]
+    )
     _print_explanation(
         options, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
     )
@@ -166,9 +158,7 @@ def _print_explanation(
 
 
 def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
-    """Return the application of the syncer that ``target`` names, with or without a namespace; ``target``
-    itself where it names no syncer, or syncers of several applications.
-    """
+    """Return the application of the syncer that ``target`` names, if it names one, else ``target``."""
     if any(one.application == target.upper() for one in comparisons):
         return target
     named = [one for one in comparisons if target in (one.manager.name, one.manager.name.partition("/")[2])]
@@ -176,14 +166,17 @@ def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
 
 
 def _explain_mirrors(
-    inventory: Inventory, connection: str, applications: Iterable[str]
+    inventory: Inventory, connection: str, applications: Collection[str], target: str, ids: Sequence[str]
 ) -> list[MirrorExplanation]:
-    """Explain how the mirrors of one Eureka show each of the applications."""
+    """Explain how the mirrors of one Eureka show each of the applications, or only these instances of them
+    if ``target`` names no application.
+    """
     if inventory.kubernetes is None:
         return []
     listed = inventory.instances.get(connection, ())
+    is_about_all = target.upper() in applications
     return [
-        explanation
+        explanation if is_about_all else explanation.limited_to_instances(ids)
         for application in sorted(applications)
         for explanation in explain_mirrors(
             inventory.mirrors,
@@ -205,8 +198,7 @@ def _explain_instances(
     *,
     shown_in_full: Sequence[Comparison],
 ) -> list[InstanceExplanation]:
-    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if there is a
-    cluster.
+    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if known.
 
     :param shown_in_full: the comparisons that the output shows with their remedies; an instance of another
         comparison gets that comparison's remedy in its own explanation.
@@ -281,9 +273,7 @@ def _explanation_blocks(
 
 
 def _group_blocks(group: Sequence[InstanceExplanation]) -> Iterable[Block]:
-    """Yield the explanation of instances of one application and manager; facts that all share are given
-    once.
-    """
+    """Yield the explanation of instances of one application and manager; shared facts are given once."""
     first, indent = group[0], 2
     common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
     if len(group) > 1:

@@ -34,7 +34,6 @@ _API_RESOURCE_BY_KIND = {kind.lower(): resource for kind, resource in WORKLOADS_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         f"Open the readiness gate {READINESS_GATE} of all pods of a workload that wait for it, whatever "
         "callers know: the roll-out goes on at once, and takes away pods that callers may still need. For "
@@ -121,10 +120,7 @@ def format_label_selector(selector: Mapping[str, Any]) -> str:
 
 
 def open_gate(access: KubeAccess, pod: Object) -> None:
-    """Set the condition of a pod's gate to True.
-
-    :raises KubernetesError: the condition cannot be written.
-    """
+    """Set the condition of a pod's gate to True; raise KubernetesError where it cannot be written."""
     step = GateDecision(GateReason.OPENED_BY_HAND, "a person opened it with eurekube gate open")
     condition = build_gate_condition(
         step, step.message, conditions_of(pod).get(READINESS_GATE, {}), time.time()

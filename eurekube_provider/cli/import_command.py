@@ -1,6 +1,4 @@
-"""The command ``eurekube import``, which prints a program that takes over an application's instances in
-Eureka.
-"""
+"""The command ``eurekube import``, which prints a program that takes over an application's instances."""
 
 from __future__ import annotations
 
@@ -50,7 +48,6 @@ _DYNAMIC_INSTRUCTIONS_TEMPLATE = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Print a program that asks for everything an application has in Eureka and no Eurekube owns, so that"
         " a stack can adopt it; with --file also write what `pulumi import --file` reads. Changes nothing."

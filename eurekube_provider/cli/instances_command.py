@@ -20,7 +20,6 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.wording import format_count
 
 NONE_FOUND_EXIT_CODE = 1
-"""The exit code if no instance fits the filters."""
 
 _TONE_BY_STATUS = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.WARNING, Status.STARTING: Tone.WARNING}
 
@@ -39,7 +38,6 @@ It reads the list that every client gets, up to 30 s old, once from each server.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="List these only. [all]")
     parser.add_argument(
@@ -65,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the instances that fit the filters; return the exit code."""
     inventory = read_inventory("instances", options)
     if not inventory.instances:
         return COULD_NOT_READ_EXIT_CODE
@@ -129,11 +126,7 @@ def _instance_to_dict(eureka: str, instance: Instance, manager: Manager) -> dict
 def _instance_blocks(
     found: Sequence[tuple[str, Instance, Manager]], eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Block]:
-    """Yield the table of the instances that were found.
-
-    :param found: each instance with the connection's name and its manager.
-    :param eurekas: all instances by the connection's name.
-    """
+    """Yield the table of the instances that were found."""
     has_several = len(eurekas) > 1
     rows = [
         (

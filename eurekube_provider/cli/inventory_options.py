@@ -13,12 +13,12 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader, ReportProgress
 from eurekube_provider.operator.options import help_of
-from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, Settings, load_settings
+from eurekube_provider.operator.settings import ALL_OPTIONS, CONFIG_OPTION, load_settings
 
 WELL_EXIT_CODE, DIFFERS_EXIT_CODE, COULD_NOT_READ_EXIT_CODE = 0, 1, 2
 """Exit codes, those of ``eurekube doctor``: a part that could not be read outweighs a difference."""
 
-_SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
+INVENTORY_SETTING_NAMES = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
 
 def add_inventory_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
         "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
     )
     named = {one.name: one for one in (CONFIG_OPTION, *ALL_OPTIONS)}
-    for name in _SETTING_NAMES:
+    for name in INVENTORY_SETTING_NAMES:
         sentence = help_of(named[name])
         sentence = f"{sentence[0].upper()}{sentence[1:]}"
         parser.add_argument(f"--{name}", metavar=named[name].metavar, help=sentence)
@@ -37,22 +37,9 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_from_options(options: argparse.Namespace) -> Settings:
-    """Return the settings that the options give; without a connection if no Eureka is given.
-
-    :param options: the options of :func:`add_inventory_options`.
-    :raises ConfigurationError: an option cannot be used.
-    """
-    said = vars(options)
-    flags = {key: said[key] for name in _SETTING_NAMES if (key := name.replace("-", "_"))}
-    return load_settings({**flags, "watch_namespace": options.namespace}, needs_eureka=False)
-
-
 @contextmanager
 def show_progress() -> Iterator[ReportProgress]:
-    """Provide a function that shows a sentence about the current read on standard error, if that is a
-    terminal.
-    """
+    """Provide a function that shows a sentence on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -62,13 +49,11 @@ def show_progress() -> Iterator[ReportProgress]:
 
 @contextmanager
 def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
-    """Provide a reader of Kubernetes and Eureka, within the context; an error ends the command with one
-    sentence.
-
-    :raises SystemExit: with :data:`COULD_NOT_READ_EXIT_CODE`.
-    """
+    """Provide a reader of Kubernetes and Eureka; an error becomes one sentence and SystemExit."""
+    keys = (name.replace("-", "_") for name in INVENTORY_SETTING_NAMES)
+    said = {**{key: getattr(options, key) for key in keys}, "watch_namespace": options.namespace}
     try:
-        with InventoryReader(settings_from_options(options)) as reader:
+        with InventoryReader(load_settings(said, needs_eureka=False)) as reader:
             yield reader
     except EurekubeError as error:
         print_error_line(f"eurekube {command}: could not look: {error}")
@@ -76,10 +61,7 @@ def open_inventory_reader(command: str, options: argparse.Namespace) -> Iterator
 
 
 def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
-    """Read Kubernetes and Eureka once.
-
-    :raises SystemExit: neither can be read.
-    """
+    """Read Kubernetes and Eureka once, or raise SystemExit if neither can be read."""
     with open_inventory_reader(command, options) as reader, show_progress() as progress:
         inventory = reader.read(progress, asks_operators=command == "status")
     exit_if_nothing_read(command, inventory)
@@ -87,10 +69,7 @@ def read_inventory(command: str, options: argparse.Namespace) -> Inventory:
 
 
 def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
-    """Report parts that are not configured or could not be read; exit if nothing was read.
-
-    :raises SystemExit: neither Kubernetes nor Eureka was read.
-    """
+    """Report parts that are not configured or were not read; raise SystemExit if nothing was read."""
     for sentence in inventory.missing_sources:
         print_error_line(f"eurekube {command}: {sentence}")
     for sentence in inventory.unread_parts:
@@ -100,9 +79,7 @@ def exit_if_nothing_read(command: str, inventory: Inventory) -> None:
 
 
 def exit_code(inventory: Inventory, *, differs: bool) -> int:
-    """Return the exit code; :data:`COULD_NOT_READ_EXIT_CODE` unless both Kubernetes and Eureka were read in
-    full.
-    """
+    """Return the exit code: that Kubernetes or Eureka was not read in full outweighs a difference."""
     if not inventory.is_complete:
         return COULD_NOT_READ_EXIT_CODE
     return DIFFERS_EXIT_CODE if differs else WELL_EXIT_CODE

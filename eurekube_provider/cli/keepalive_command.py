@@ -30,13 +30,10 @@ CONNECT_TIMEOUT_SECONDS = 1.0
 """The longest time, in seconds, to wait for a connection to a leftover instance's address."""
 
 IDLE_CHECK_SECONDS, IDLE_CHECKS_BEFORE_WARNING = 5.0, 2
-"""Seconds between two checks that any registration is renewed, and the number of empty checks before a
-warning.
-"""
+"""Seconds between two checks that anything is renewed, and the number of empty checks before a warning."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to its parser."""
     parser.description = (
         "Renew every registration of a stack that names this renewer, until SIGTERM; nothing is"
         " removed then. Needs no Kubernetes. Several may run at once. Whatever else the operator knows about"
@@ -63,10 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Renew registrations until SIGTERM or SIGINT.
-
-    :raises ConfigurationError: there is no URL, or a setting cannot be used.
-    """
+    """Renew registrations until SIGTERM or SIGINT; raise ConfigurationError for an unusable setting."""
     if (options.remove or options.cluster_name) and not options.zookeeper:
         raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
     if options.remove and not options.cluster_name:
@@ -110,7 +104,6 @@ def list_or_remove_leftovers(servers: ZooKeeperServers, cluster: str | None, *, 
     answers.
 
     :param cluster: the name of the cluster whose instances are listed; None for all.
-    :param removes: True to remove instances; False to list them only.
     :raises RegistryError: the ZooKeeper cannot be read.
     """
     left = servers.nodes_of_ended_operators()
@@ -141,12 +134,7 @@ def accepts_connection(instance: Instance) -> bool:
         return False
 
 
-def warn_when_idle(
-    registry: EurekaRegistry,
-    wait: Callable[[float], bool],
-    renewer: str,
-    check_seconds: float = IDLE_CHECK_SECONDS,
-) -> None:
+def warn_when_idle(registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str) -> None:
     """Warn if Eureka was read and none of its instances names this renewer, or none does any more.
 
     Another Eureka may answer at the URL than before: instances at the former one then lapse.
@@ -154,7 +142,7 @@ def warn_when_idle(
     :param wait: waits the given number of seconds, and returns True to end.
     """
     renewed, is_reported, looks = 0, False, 0
-    while not wait(check_seconds):
+    while not wait(IDLE_CHECK_SECONDS):
         figures = registry.figures()
         if figures.renewed_here:
             renewed, is_reported, looks = figures.renewed_here, False, 0

@@ -20,10 +20,9 @@ _EXTRA_BY_COMMAND: Mapping[str, ExtraName] = {"demo": "demo", "operator": "opera
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, and return the exit code.
 
     :param arguments: the arguments without the program's name; default those of the process.
-    :returns: the exit code.
     :raises SystemExit: after ``--help``, or wrong usage.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)

@@ -1,6 +1,4 @@
-"""The command ``eurekube operator``: runs the operator outside of a cluster, with the current kubeconfig
-context.
-"""
+"""The command ``eurekube operator``: runs the operator outside of a cluster."""
 
 from __future__ import annotations
 

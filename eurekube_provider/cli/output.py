@@ -63,10 +63,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of its own, or a paragraph.
-
-    :ivar indent: the columns of space to its left.
-    """
+    """A line of its own, or a paragraph, with columns of space to its left."""
 
     cells: Sequence[Cell]
     indent: int = 0
@@ -84,10 +81,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    :ivar truncates_last_column: True if the last column is cut where a terminal is too narrow, not folded.
-    """
+    """A table, of which a narrow terminal may cut the last column in place of folding it."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -98,11 +92,7 @@ Block = Line | Table
 
 
 def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
-    """Print a command's output on standard output.
-
-    :param document: the output as plain values, for JSON and YAML.
-    :param blocks: the blocks of tables and Markdown.
-    """
+    """Print output: of plain values as JSON or YAML, of blocks as a table or Markdown."""
     if output is OutputFormat.JSON:
         print_text(json.dumps(document, indent=2) + "\n")
     elif output is OutputFormat.YAML:
@@ -113,15 +103,14 @@ def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -
         print_text(format_blocks(blocks))
 
 
-def format_blocks(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
-    """Return blocks as text for a terminal, or for a pipe, without colours and folded lines.
+def format_blocks(blocks: Iterable[Block], *, plain: bool = False) -> str:
+    """Return blocks as text for standard output; on a pipe it has no colours and folded lines.
 
-    :param stream: the stream on which the text will be printed; default standard output.
     :param plain: True for the form for a pipe, whatever the environment says.
     """
     from rich.console import Console
 
-    shown = create_console(stream or sys.stdout)
+    shown = create_console(sys.stdout)
     if plain:
         shown = Console(width=_UNFOLDED_WIDTH, force_terminal=False, color_system=None, highlight=False)
     with shown.capture() as captured:
@@ -132,21 +121,15 @@ def format_blocks(blocks: Iterable[Block], stream: TextIO | None = None, *, plai
 
 
 def create_console(stream: TextIO) -> Console:
-    """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
-
-    The package rich is loaded only here, when output is shown.
-    """
+    """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded."""
     from rich.console import Console
 
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _UNFOLDED_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def to_renderable(block: Block, width: int = _UNFOLDED_WIDTH) -> RenderableType:
-    """Convert a block to an object that rich prints.
-
-    :param width: columns of the terminal.
-    """
+def to_renderable(block: Block, width: int) -> RenderableType:
+    """Convert a block to an object that rich prints in this number of columns."""
     from rich.cells import cell_len
     from rich.padding import Padding
     from rich.table import Table
@@ -194,7 +177,6 @@ def format_markdown(blocks: Iterable[Block]) -> str:
 
 
 def _escape_markdown(sentence: str) -> str:
-    """Return a foreign text with its Markdown characters escaped."""
     for sign in "\\`*_[]<>|#":
         sentence = sentence.replace(sign, f"\\{sign}")
     return sentence

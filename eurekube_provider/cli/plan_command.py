@@ -16,6 +16,7 @@ from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, 
 from eurekube_provider.cli.terminal import print_error_line
 from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
 from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plan_syncers
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.core.syncer import connection_name
 from eurekube_provider.core.wording import format_count
 
@@ -37,14 +38,12 @@ Eureka's list may be 30 s old: what changed within the last half a minute may be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("syncers", nargs="*", metavar="SYNCER", help="Plan these only. [all]")
     add_inventory_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the plans; return the exit code."""
     syncers = options.syncers
     inventory = read_inventory("plan", options)
     if inventory.kubernetes is None or not inventory.instances:
@@ -81,7 +80,7 @@ def _reasons_not_planned(
             else f"its Eureka {connection_name(item)!r} was not read: name its servers in --config"
         )
         for item in kubernetes.syncers
-        if (key := (item["metadata"]["namespace"], item["metadata"]["name"])) not in planned
+        if (key := namespace_and_name(item)) not in planned
     }
 
 

@@ -14,7 +14,6 @@ from eurekube_provider.stateless.apply_stack import DEFAULT_REMOVAL_WAIT_SECONDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Remove a stack's syncers, then its registrations, then its other objects, namespaces"
         " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers."
@@ -30,6 +29,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Remove a stack's objects and registrations."""
     rendered = render_stack_from_options(options)
     remove_rendered(rendered, connect_cluster(rendered), print_line, options.patience)

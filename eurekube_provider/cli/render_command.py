@@ -14,7 +14,6 @@ _REGISTRATIONS_HEADER = "---\n# Registrations in Eureka, as JSON, which YAML can
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
         " objects as YAML documents, then its registrations as JSON. Asks no server but by"
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the objects, the registrations, or both."""
     rendered = render_stack_from_options(options)
     if not options.registrations:
         sys.stdout.write(rendered.objects_yaml(show_secrets=options.show_secrets))

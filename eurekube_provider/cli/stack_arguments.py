@@ -13,7 +13,6 @@ from eurekube_provider.stateless.render import RenderedStack, render
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the project's folder."""
     parser.add_argument(
         "--project",
         type=Path,
@@ -57,7 +56,6 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 
 
 def render_stack_from_options(options: argparse.Namespace) -> RenderedStack:
-    """Render the stack that the options name."""
     overrides: dict[str, str] = {}
     for text in options.config:
         key, separator, value = text.partition("=")
@@ -76,10 +74,7 @@ def render_stack_from_options(options: argparse.Namespace) -> RenderedStack:
 
 
 def connect_cluster(rendered: RenderedStack) -> KubeAccess | None:
-    """Connect to the cluster that the options of :func:`render_stack_from_options`, or else the stack, name.
-
-    :returns: None if the stack makes no objects and this machine has no kubeconfig.
-    """
+    """Connect to the cluster of options or stack; None where nothing is to be made and none can be found."""
     try:
         return KubeAccess.load(rendered.kubeconfig, rendered.context)
     except ConfigurationError:

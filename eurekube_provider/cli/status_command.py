@@ -28,7 +28,6 @@ dead. `eurekube doctor` reads pods.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     add_application_filters(parser)
     add_inventory_options(parser)
@@ -41,7 +40,6 @@ def add_application_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare Kubernetes with Eureka, print the result, and return the exit code."""
     inventory = read_inventory("status", options)
     status = build_status_report(inventory, options.applications, only_differing=options.differences)
     print_output(OutputFormat(options.output), status.to_dict(), status_blocks(status))

@@ -15,7 +15,6 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Tell which applications gain, lose or change which instances, what is refused, and what deserves a"
         " second look: 'pulumi preview --json --show-sames | eurekube summary'. Asks no server."
@@ -31,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the summary.
-
-    :raises ConfigurationError: the file cannot be read, or is neither a preview's document nor an event log.
-    """
+    """Print the summary; raise ConfigurationError for a file that is no preview's document or event log."""
     try:
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

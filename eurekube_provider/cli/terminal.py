@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TextIO
 
 from eurekube_provider.core.quoting import printable
 
@@ -15,48 +14,33 @@ _REDRAW_INTERVAL_SECONDS = 0.5
 
 def print_text(text: str) -> None:
     """Print a text unchanged, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    print(text, end="", flush=True)
 
 
 def print_line(line: str) -> None:
     """Print one line at once."""
-    print_text(f"{printable(line)}\n")
+    print(printable(line), flush=True)
 
 
 def print_error_line(line: str) -> None:
-    """Print one line to standard error, at once."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def wait_with_progress(
-    seconds: float, total_seconds: float, label: str, stream: TextIO | None = None
-) -> None:
-    """Wait ``seconds``, the rest of ``total_seconds``, and show a progress bar.
-
-    :param stream: the stream for the bar; default standard error. Without a terminal no bar is shown.
-    """
-    stream = stream or sys.stderr
+def wait_with_progress(seconds: float, total_seconds: float, label: str) -> None:
+    """Wait ``seconds``, the rest of ``total_seconds``; a terminal as standard error shows a progress bar."""
     end = time.monotonic() + seconds
-    shows = stream.isatty()
+    shows = sys.stderr.isatty()
     while (left := end - time.monotonic()) > 0:
         if shows:
-            stream.write(
-                f"\r{format_progress_bar(total_seconds - left, total_seconds)} {label} for "
-                f"{math.ceil(left)} s  "
-            )
-            stream.flush()
+            bar = format_progress_bar(total_seconds - left, total_seconds)
+            print(f"\r{bar} {label} for {math.ceil(left)} s  ", end="", file=sys.stderr, flush=True)
         time.sleep(min(_REDRAW_INTERVAL_SECONDS, left))
     if shows:
-        stream.write(f"\r{format_progress_bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
-        stream.flush()
+        print(f"\r{format_progress_bar(1, 1)}{' ' * (len(label) + 20)}", file=sys.stderr, flush=True)
 
 
 def format_progress_bar(done: float, total: float) -> str:
     """Return a progress bar, e.g. ``[######....]``."""
-    filled = (
-        PROGRESS_BAR_WIDTH
-        if total <= 0
-        else min(PROGRESS_BAR_WIDTH, max(0, round(PROGRESS_BAR_WIDTH * done / total)))
-    )
+    share = 1.0 if total <= 0 else min(1.0, max(0.0, done / total))
+    filled = round(PROGRESS_BAR_WIDTH * share)
     return f"[{'#' * filled}{'.' * (PROGRESS_BAR_WIDTH - filled)}]"

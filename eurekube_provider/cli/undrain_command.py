@@ -19,7 +19,6 @@ from eurekube_provider.eureka.overrides import clear_overrides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = (
         "Clear the status that a person set over what an application, or one instance of any, says of"
         " itself, on every Eureka server. What says that it is DOWN stays so; the rest is UP at once, and"
@@ -31,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Put instances back into service, and return the exit code.
-
-    :returns: 1 if an instance is still out of service, or a server did not answer.
-    """
+    """Put instances back into service; return 1 if one is still out of it, or a server did not answer."""
     with closing(configured_peers(options)) as peers:
         named = select_instances(peers, options)
         is_by_id = all(one.instance_id == options.target for one in named)

@@ -46,7 +46,6 @@ each look that shows something new is printed. `--output json` prints one docume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.description = DESCRIPTION
     add_application_filters(parser)
     parser.add_argument(
@@ -76,7 +75,6 @@ def _parse_number(convert: Callable[[str], _Number], minimum: _Number, text: str
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and print the status until Ctrl-C; return the exit code."""
     interval, count, output = options.interval, options.count, OutputFormat(options.output)
     with open_inventory_reader("watch", options) as reader:
 

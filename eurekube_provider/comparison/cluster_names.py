@@ -6,13 +6,12 @@ its own syncers, under names of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
 
 NamespacedSyncerName = tuple[str, str]
-"""Namespace and name of a syncer."""
 
 
 def find_cluster_name(
@@ -23,27 +22,24 @@ def find_cluster_name(
     :param uid: the UID of the cluster's kube-system namespace.
     :param namespaces: the namespaces whose syncers are compared; empty for all.
     """
-    owners = _owners_in_cluster(uid, instances)
+    owners = (owner for one in instances if (owner := owner_in_cluster(one, uid)))
     return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)
 
 
 def cluster_names_by_syncer(
     cluster: Cluster, instances: Iterable[Instance]
 ) -> dict[NamespacedSyncerName, str]:
-    """Return the cluster's name by syncer, for syncers whose instances all have another name for the cluster.
-
-    :param cluster: the cluster, with the name that counts where instances have several.
-    """
+    """Return the cluster's other name by syncer, where no instance of the syncer has the name that counts."""
     found: dict[NamespacedSyncerName, str] = {}
-    for owner in _owners_in_cluster(cluster.uid, instances):
-        key = (owner.namespace, owner.syncer)
-        found[key] = cluster.name if owner.cluster == cluster.name else found.get(key, owner.cluster)
+    for one in instances:
+        if owner := owner_in_cluster(one, cluster.uid):
+            key = (owner.namespace, owner.syncer)
+            found[key] = cluster.name if owner.cluster == cluster.name else found.get(key, owner.cluster)
     return {key: name for key, name in found.items() if name != cluster.name}
 
 
-def _owners_in_cluster(uid: str, instances: Iterable[Instance]) -> Iterator[ClusterOwner]:
-    """Yield the owners of the instances that have the cluster's UID; none where the UID is not known."""
-    for one in instances:
-        owner = parse_owner(one.owner)
-        if uid and isinstance(owner, ClusterOwner) and one.metadata.get(CLUSTER_UID_KEY) == uid:
-            yield owner
+def owner_in_cluster(instance: Instance, uid: str) -> ClusterOwner | None:
+    """Return the owner of an instance that has the cluster's UID; None where the UID is not known."""
+    owner = parse_owner(instance.owner)
+    is_of_cluster = uid and instance.metadata.get(CLUSTER_UID_KEY) == uid
+    return owner if is_of_cluster and isinstance(owner, ClusterOwner) else None

@@ -24,7 +24,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, namespace_and_name
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -49,7 +49,6 @@ class InstanceCount:
         return str(self.total) if self.up is None else f"{self.up}/{self.total}"
 
     def to_dict(self) -> dict[str, int | None]:
-        """Return the count as JSON values."""
         return {"up": self.up, "total": self.total}
 
 
@@ -57,8 +56,6 @@ class InstanceCount:
 class Comparison:
     """The comparison of one application: the instances that its manager wants, and those in Eureka.
 
-    :ivar eureka_name: the connection at which the application is registered.
-    :ivar problem: the problem of the application; None without one.
     :ivar kubernetes: the count of endpoints; None where Kubernetes was not read, or has no part in it.
     :ivar eureka: the count of instances; None where Eureka was not read.
     :ivar differing_count: the number of instances that differ; ``differences`` are the first of them.
@@ -75,12 +72,17 @@ class Comparison:
     differences: Sequence[Difference] = ()
 
     @property
+    def subject(self) -> str:
+        """The manager's name; the application's where there is nothing to compare."""
+        is_compared = self.state is not SyncState.NOT_COMPARED
+        return (is_compared and self.manager.name) or self.application
+
+    @property
     def sort_key(self) -> tuple[object, ...]:
         """The sort key: worst first, then by name."""
-        return (self.state.rank, self.manager.sort_key[0], self.application, self.manager.name)
+        return (self.state.rank, self.manager.kind.rank, self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "application": self.application,
             "keeper": {"kind": str(self.manager.kind), "name": self.manager.name},
@@ -102,10 +104,8 @@ class Comparison:
 class KubernetesInventory:
     """The syncers of one cluster, as they were read.
 
-    :ivar syncers: the EurekaSyncers.
     :ivar desired: the desired instances of each syncer, as far as they can be mapped.
     :ivar namespaces: the namespaces that were read; empty for all.
-    :ivar unread_namespaces: the namespaces that could not be read.
     :ivar cluster_names: the cluster's name for each syncer whose operator gives it another one.
     """
 
@@ -121,7 +121,6 @@ class KubernetesInventory:
         return replace(self.cluster, name=self.cluster_names.get(key, self.cluster.name))
 
     def owner_of_syncer(self, key: NamespacedSyncerName) -> str:
-        """Return the owner of a syncer's instances."""
         return str(ClusterOwner(self.cluster_of_syncer(key).name, *key))
 
     def parse_syncer_of_this_cluster(self, owner: str) -> NamespacedSyncerName | None:
@@ -140,7 +139,6 @@ class KubernetesInventory:
 class SyncerPlan:
     """The operator's next steps for one syncer.
 
-    :ivar owner: the owner of the syncer's instances.
     :ivar steps: the changes that would remove all differences.
     :ivar hold_reason: the problem for which the operator holds back some or all steps; None where it holds
         back none.
@@ -165,9 +163,9 @@ def plan_syncers(
     """
     found: dict[NamespacedSyncerName, SyncerPlan] = {}
     owned, named = _index_instances(eurekas)
-    known = set(map(_namespace_and_name, kubernetes.syncers))
+    known = set(map(namespace_and_name, kubernetes.syncers))
     for item in kubernetes.syncers:
-        key = _namespace_and_name(item)
+        key = namespace_and_name(item)
         owner, eureka = kubernetes.owner_of_syncer(key), connection_name(item)
         if eureka not in eurekas:
             continue
@@ -219,43 +217,33 @@ def _hold_back_steps(
     elif desired.may_be_incomplete:
         messages = "; ".join(problem.message for problem in desired.problems)
         held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
-        steps = _without_removals(steps, spared=desired.terminating_ids)
+        kept = (
+            one
+            for one in steps.changes
+            if one.action is not Action.DEREGISTER or one.instance.instance_id in desired.terminating_ids
+        )
+        steps = replace(steps, changes=tuple(kept))
     elif said.reason == SyncerCondition.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
-    problems = () if held else tuple(desired.problems)
-    return SyncerPlan(planned.key, planned.owner, planned.eureka_name, steps, held, problems)
-
-
-def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
-    kept = (
-        one
-        for one in steps.changes
-        if one.action is not Action.DEREGISTER or one.instance.instance_id in spared
-    )
-    return Plan(tuple(kept), steps.refusals, steps.duplicates)
+    return replace(planned, steps=steps, hold_reason=held, problems=() if held else tuple(desired.problems))
 
 
 def compare(
     kubernetes: KubernetesInventory | None, eurekas: Mapping[str, Sequence[Instance]]
 ) -> list[Comparison]:
-    """Return the comparisons of all applications that were read, worst first.
-
-    :param kubernetes: None where no cluster was read.
-    :param eurekas: the instances of each Eureka that was read, by the connection's name.
-    """
+    """Return the comparisons, worst first, of a cluster, if it was read, and of Eurekas by connection."""
     found = list(_compare_syncers(kubernetes, eurekas)) if kubernetes else []
     manager = kubernetes.manager_of if kubernetes else partial(manager_of, cluster=None)
     known = {(one.eureka_name, one.manager) for one in found}
     beside = compare_without_kubernetes(eurekas, manager, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
-        beside = [one for one in beside if not _is_syncer_outside_namespaces(one.manager, asked)]
+        beside = [
+            one
+            for one in beside
+            if one.manager.kind is not ManagerKind.SYNCER or one.manager.name.partition("/")[0] in asked
+        ]
     return sorted([*found, *beside], key=lambda one: one.sort_key)
-
-
-def _is_syncer_outside_namespaces(manager: Manager, namespaces: Collection[str]) -> bool:
-    """Return whether a manager is a syncer of this cluster outside of ``namespaces``."""
-    return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
 
 def compare_without_kubernetes(
@@ -263,11 +251,7 @@ def compare_without_kubernetes(
     manager: Callable[[Instance], Manager],
     left_out: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
-    """Return a comparison, without a Kubernetes side, for each application and manager of instances.
-
-    :param manager: returns the manager of an instance.
-    :param left_out: pairs of connection and manager to leave out, such as syncers that are compared already.
-    """
+    """Return a comparison, without a Kubernetes side, for each application and manager not left out."""
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
         for instance in instances:
@@ -283,10 +267,10 @@ def _compare_syncers(
     owned, _ = _index_instances(eurekas)
     plans = plan_syncers(kubernetes, eurekas)
     for item in filter(has_own_status_row, kubernetes.syncers):
-        key, eureka = _namespace_and_name(item), connection_name(item)
+        key, eureka = namespace_and_name(item), connection_name(item)
         registered = owned[eureka, kubernetes.owner_of_syncer(key)] if eureka in eurekas else None
         yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
-    known = set(map(_namespace_and_name, kubernetes.syncers))
+    known = set(map(namespace_and_name, kubernetes.syncers))
     for key, planned in plans.items():
         if key not in known:
             registered = owned[planned.eureka_name, planned.owner]
@@ -326,7 +310,6 @@ def compare_syncer(
 ) -> Comparison:
     """Compare one syncer with Eureka; its operator's conditions count first, then the differences seen now.
 
-    :param item: the EurekaSyncer.
     :param desired: the desired instances; None where they are not known.
     :param registered: the syncer's instances in Eureka; None where they were not read.
     """
@@ -355,7 +338,7 @@ def compare_syncer(
         eureka = InstanceCount(int(status["registered"]))
     return Comparison(
         _syncer_application(spec, status),
-        Manager(ManagerKind.SYNCER, "/".join(_namespace_and_name(item))),
+        Manager(ManagerKind.SYNCER, "/".join(namespace_and_name(item))),
         state,
         connection_name(item),
         problem,
@@ -394,14 +377,9 @@ def count_instances(instances: Iterable[Instance]) -> InstanceCount:
     return InstanceCount(len(statuses), statuses.count(Status.UP))
 
 
-def _namespace_and_name(item: Object) -> NamespacedSyncerName:
-    return (item["metadata"]["namespace"], item["metadata"]["name"])
-
-
 def _index_instances(
     eurekas: Mapping[str, Sequence[Instance]],
 ) -> tuple[dict[tuple[str, str], list[Instance]], dict[tuple[str, str], list[Instance]]]:
-    """Return the instances by Eureka and owner, and by Eureka and application."""
     owned: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     named: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():

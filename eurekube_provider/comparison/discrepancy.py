@@ -29,7 +29,6 @@ class Difference:
 
     :param kubernetes: the desired status and address; empty for an instance that should not exist.
     :param eureka: the status and address in Eureka; empty for a missing instance.
-    :param why: the reason why the instance still differs.
     :param cause: the reason without this instance's id and address, equal for all instances with one cause.
     """
 
@@ -41,7 +40,6 @@ class Difference:
     cause: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the difference as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,
@@ -52,10 +50,7 @@ class Difference:
 
 
 def difference_of_change(change: Change, why: str = "") -> Difference:
-    """Return the difference that a change would remove.
-
-    :param why: the reason why the change has not been made; empty where none is known.
-    """
+    """Return the difference that a change would remove, with why it was not made; empty if not known."""
     instance, actual = change.instance, change.actual
     changed = ""
     if actual is not None and change.action in (Action.UPDATE, Action.SET_STATUS):
@@ -87,10 +82,7 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
 
 
 def differences_in_plan(plan: Plan, why: str = "") -> list[Difference]:
-    """Return the differences of a plan, one for each instance.
-
-    :param why: the reason why the changes have not been made.
-    """
+    """Return the differences of a plan, one for each instance."""
     found = {one.instance.key: difference_of_refusal(one) for one in plan.refusals}
     for change in plan.changes:
         found.setdefault(change.instance.key, difference_of_change(change, why))
@@ -115,9 +107,7 @@ def _default_cause(change: Change) -> str:
 
 
 def mask_instance_names(instance: Instance, sentence: str) -> str:
-    """Return a sentence without an instance's id and address, so that it fits other instances with the
-    same cause.
-    """
+    """Return a sentence without an instance's id and address, to fit others with the same cause."""
     for word in (instance.instance_id, instance.address):
         sentence = sentence.replace(word, "…")
     return sentence

@@ -1,6 +1,4 @@
-"""The explanation of an instance: its owner, its renewer, why it is not UP, and the effect of possible
-events.
-"""
+"""The explanation of an instance: owner, renewer, why it is not UP, and the effect of possible events."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from eurekube_provider.comparison.impact import LifecycleEvent, predict_effects
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, is_ready, is_terminating
+from eurekube_provider.core.objects import Object, endpoint_state, is_ready, is_terminating
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 from eurekube_provider.core.syncer import Mode, Syncer
 
@@ -26,7 +24,6 @@ class InstanceObservation:
     :ivar by_server: the instance at each server that answered, by URL; None where a server does not hold it.
     :ivar failures: the reason why each other server did not answer, by URL.
     :ivar was_cluster_read: True if the Kubernetes cluster was read, from which all further fields come.
-    :ivar syncer: the syncer that keeps the instance.
     :ivar operator_message: the operator's sentence about the syncer, where something is wrong.
     :ivar endpoint: the endpoint that has the instance's address; None where none has.
     :ivar pod: the instance's pod; None where it was not read.
@@ -45,11 +42,7 @@ class InstanceObservation:
 
 @dataclass(frozen=True, slots=True)
 class InstanceExplanation:
-    """The explanation of one instance.
-
-    :ivar facts: pairs of a topic and a sentence.
-    :ivar impact: possible events, each with its effect.
-    """
+    """The explanation of one instance: facts, each a topic and a sentence, and effects of events."""
 
     application: str
     instance_id: str
@@ -58,7 +51,6 @@ class InstanceExplanation:
     impact: tuple[tuple[LifecycleEvent, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,
@@ -69,16 +61,15 @@ class InstanceExplanation:
 
 
 def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceExplanation:
-    """Explain one instance.
-
-    :param now_ms: Unix time in milliseconds.
-    """
+    """Explain one instance at a Unix time in milliseconds."""
     instance, manager = observed.instance, observed.manager
+    has_renewals = registry_kind_of_instance(instance).renewals
     facts = [
         ("not safe", _why_unreliable(observed)),
         ("kept by", _describe_manager(instance, manager)),
         ("callers", _describe_address_for_callers(instance)),
-        *(_renewal_facts(observed, now_ms) if registry_kind_of_instance(instance).renewals else ()),
+        ("renewed by", _describe_renewer(instance, manager) if has_renewals else ""),
+        ("last renewed", _describe_last_renewals(observed, now_ms) if has_renewals else ""),
         ("in Kubernetes", _describe_endpoint(observed)),
         ("its operator says", observed.operator_message),
         ("servers", _describe_server_differences(observed)),
@@ -88,14 +79,6 @@ def explain_instance(observed: InstanceObservation, now_ms: float) -> InstanceEx
     known_facts = tuple((topic, sentence) for topic, sentence in facts if sentence)
     outcomes = tuple(predict_effects(instance, manager, observed.syncer))
     return InstanceExplanation(*instance.key, str(instance.status), known_facts, outcomes)
-
-
-def _renewal_facts(observed: InstanceObservation, now_ms: float) -> list[tuple[str, str]]:
-    """Return topics and sentences on the instance's renewals."""
-    return [
-        ("renewed by", _describe_renewer(observed.instance, observed.manager)),
-        ("last renewed", _describe_last_renewals(observed, now_ms)),
-    ]
 
 
 def _why_unreliable(observed: InstanceObservation) -> str:
@@ -238,11 +221,9 @@ def _describe_endpoint(observed: InstanceObservation) -> str:
         return f"it is a whole Service of namespace {observed.syncer.selector.namespace}"
     if observed.endpoint is None:
         return "no endpoint has its address"
-    terminating = "terminating" if is_terminating(observed.endpoint) else ""
-    ready = "ready" if is_ready(observed.endpoint) else "not ready"
     target = observed.endpoint.get("targetRef") or {}
     pod = f"pod {observed.syncer.selector.namespace}/{target['name']}, " if target.get("name") else ""
-    return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {terminating or ready}"
+    return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {endpoint_state(observed.endpoint)}"
 
 
 def _describe_server_differences(observed: InstanceObservation) -> str:

@@ -1,12 +1,10 @@
-"""Findings about both Kubernetes and Eureka, worst first; one finding names all objects with the same
-fault.
-"""
+"""Findings about Kubernetes and Eureka, worst first; one finding names all objects with the same fault."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.ranked import RankedEnum
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MAX_NAMED_SUBJECTS = 5
-"""The number of objects with a finding that are named."""
 
 
 class Severity(RankedEnum):
@@ -36,11 +33,7 @@ class Severity(RankedEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusFinding:
-    """One fault, of one or several objects.
-
-    :ivar problem: the problem, of the first object where there are several.
-    :ivar subjects: the objects that have it.
-    """
+    """One fault, of one or several objects, with the problem of the first."""
 
     severity: Severity
     problem: Problem
@@ -54,7 +47,6 @@ class StatusFinding:
         return f"{names} and {more} more" if more > 0 else names
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON values."""
         return {
             "severity": str(self.severity),
             "name": self.problem.reason,
@@ -75,31 +67,25 @@ def status_findings(
     others: Iterable[StatusFinding] = (),
     mirrors: Iterable[MirrorState] = (),
 ) -> list[StatusFinding]:
-    """Return all findings, worst first; comparisons with the same reason share one finding, and mirrors do,
-    too.
+    """Return all findings, worst first, of which comparisons, and mirrors, with one reason share one.
 
     :param others: other findings, which come first among those of equal severity: most likely they are the
         cause.
     """
     found = [
-        *_findings_by_reason(comparisons, _subject_of_comparison),
-        *_findings_by_reason(mirrors, lambda one: one.subject),
+        *_findings_by_reason(comparisons),
+        *_findings_by_reason(mirrors),
     ]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 
-_ComparisonOrMirror = TypeVar("_ComparisonOrMirror", Comparison, "MirrorState")
-
-
-def _findings_by_reason(
-    rows: Iterable[_ComparisonOrMirror], name_of: Callable[[_ComparisonOrMirror], str]
-) -> list[StatusFinding]:
+def _findings_by_reason(rows: Iterable[Comparison | MirrorState]) -> list[StatusFinding]:
     """Return one finding for each severity and reason, those with the most objects first."""
     by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
     for one in rows:
         if one.problem is not None:
             key = (_SEVERITY_BY_STATE[one.state], one.problem.reason)
-            by_reason.setdefault(key, []).append((one.problem, name_of(one)))
+            by_reason.setdefault(key, []).append((one.problem, one.subject))
     found = []
     for (severity, _), those in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         problem, name = those[0]
@@ -107,11 +93,6 @@ def _findings_by_reason(
             problem = replace(problem, message=f"e.g. {name}: {problem.message}")
         found.append(StatusFinding(severity, problem, tuple(name for _, name in those)))
     return found
-
-
-def _subject_of_comparison(comparison: Comparison) -> str:
-    name = comparison.manager.name
-    return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 
 
 def build_finding(
@@ -162,9 +143,7 @@ def eureka_findings(
 
 
 def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] = ()) -> str:
-    """Return the number of applications in each state, e.g. ``2 not ready, 1 not synced, 7 synced;
-    mirrors: 1 synced``.
-    """
+    """Return how many are in each state, e.g. ``2 not ready, 7 synced; mirrors: 1 synced``."""
     applications = _format_state_counts(one.state for one in comparisons)
     of_mirrors = _format_state_counts(one.state for one in mirrors)
     parts = [applications, f"mirrors: {of_mirrors}" if of_mirrors else ""]

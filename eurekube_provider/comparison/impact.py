@@ -32,17 +32,23 @@ Effect = tuple[LifecycleEvent, str]
 
 
 def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[Effect]:
-    """Return each event that concerns an instance, with its effect.
-
-    :param syncer: the syncer that keeps the instance, where it is known.
-    """
-    return list(_EFFECTS_FUNCTION_BY_MANAGER_KIND[manager.kind](instance, manager, syncer))
+    """Return each event that concerns an instance, with its effect."""
+    match manager.kind:
+        case ManagerKind.SYNCER:
+            return list(_effects_on_syncer_instance(instance, syncer))
+        case ManagerKind.OTHER_CLUSTER:
+            return list(_effects_on_other_cluster_instance(instance, manager))
+        case ManagerKind.STACK:
+            return list(_effects_on_stack_instance(instance))
+        case ManagerKind.ITSELF:
+            return list(_effects_on_self_registered(instance))
+        case ManagerKind.OTHER:
+            effect = f"{manager.name} decides; when nobody renews it, it {describe_lapse(instance)}"
+            return [(LifecycleEvent.RENEWER_STOPS, effect)]
 
 
 def describe_lapse(instance: Instance) -> str:
-    """Return, as the end of a sentence, when the registry forgets an instance that nobody renews, or that
-    it never does.
-    """
+    """Return, as the end of a sentence, when, if ever, a registry forgets an instance that nobody renews."""
     if not (kind := registry_kind_of_instance(instance)).renewals:
         return (
             f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own "
@@ -55,9 +61,7 @@ def describe_lapse(instance: Instance) -> str:
     )
 
 
-def _effects_on_syncer_instance(
-    instance: Instance, _manager: Manager, syncer: Syncer | None
-) -> Iterator[Effect]:
+def _effects_on_syncer_instance(instance: Instance, syncer: Syncer | None) -> Iterator[Effect]:
     if syncer is not None:
         yield LifecycleEvent.POD_DELETED, _describe_pod_deletion(instance, syncer)
     yield (
@@ -99,9 +103,7 @@ def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
     )
 
 
-def _effects_on_stack_instance(
-    instance: Instance, _manager: Manager, _syncer: Syncer | None
-) -> Iterator[Effect]:
+def _effects_on_stack_instance(instance: Instance) -> Iterator[Effect]:
     yield (
         LifecycleEvent.POD_DELETED,
         "nothing by itself: it stays and is renewed until the stack runs, which a StackRefresh can begin",
@@ -130,9 +132,7 @@ def _effects_on_stack_instance(
     )
 
 
-def _effects_on_other_cluster_instance(
-    instance: Instance, manager: Manager, _syncer: Syncer | None
-) -> Iterator[Effect]:
+def _effects_on_other_cluster_instance(instance: Instance, manager: Manager) -> Iterator[Effect]:
     cluster = manager.name.partition("/")[0]
     yield LifecycleEvent.POD_DELETED, f"the operator of cluster {cluster} does what its syncer says"
     yield LifecycleEvent.OPERATOR_STOPS, "nothing, unless it is the operator of that cluster"
@@ -142,9 +142,7 @@ def _effects_on_other_cluster_instance(
     )
 
 
-def _effects_on_self_registered(
-    instance: Instance, _manager: Manager, _syncer: Syncer | None
-) -> Iterator[Effect]:
+def _effects_on_self_registered(instance: Instance) -> Iterator[Effect]:
     yield (
         LifecycleEvent.POD_DELETED,
         (
@@ -157,21 +155,3 @@ def _effects_on_self_registered(
         LifecycleEvent.RENEWER_STOPS,
         f"it renews itself; when it ends without a word, it {describe_lapse(instance)}",
     )
-
-
-def _effects_on_unknown_owner(
-    instance: Instance, manager: Manager, _syncer: Syncer | None
-) -> Iterator[Effect]:
-    yield (
-        LifecycleEvent.RENEWER_STOPS,
-        f"{manager.name} decides; when nobody renews it, it {describe_lapse(instance)}",
-    )
-
-
-_EFFECTS_FUNCTION_BY_MANAGER_KIND = {
-    ManagerKind.SYNCER: _effects_on_syncer_instance,
-    ManagerKind.OTHER_CLUSTER: _effects_on_other_cluster_instance,
-    ManagerKind.STACK: _effects_on_stack_instance,
-    ManagerKind.OTHER: _effects_on_unknown_owner,
-    ManagerKind.ITSELF: _effects_on_self_registered,
-}

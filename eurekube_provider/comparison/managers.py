@@ -1,20 +1,20 @@
 """Managers of instances in Eureka, read from the owner in an instance's metadata.
 
-To add a kind of owner, add a member of :class:`ManagerKind`, a branch of :func:`manager_of` and an entry in
-:mod:`~eurekube_provider.comparison.impact`; status, instances and explain then show it. An owner of an
-unknown form is shown as it is written.
+To add a kind of owner, add a member of :class:`ManagerKind`, a branch of :func:`manager_of` and one of
+:func:`~eurekube_provider.comparison.impact.predict_effects`; status, instances and explain then show it. An
+owner of an unknown form is shown as it is written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 
 
-class ManagerKind(StrEnum):
+class ManagerKind(RankedEnum):
     """The kinds of managers, in the order in which they are shown."""
 
     SYNCER = "syncer"
@@ -44,11 +44,6 @@ class Manager:
     kind: ManagerKind
     name: str = ""
 
-    @property
-    def sort_key(self) -> tuple[int, str]:
-        """The sort key of this manager."""
-        return list(ManagerKind).index(self.kind), self.name
-
     def __str__(self) -> str:
         if self.kind is ManagerKind.OTHER_CLUSTER:
             cluster, _, syncer = self.name.partition("/")
@@ -59,10 +54,7 @@ class Manager:
 
 
 def manager_of(instance: Instance, cluster: str | None) -> Manager:
-    """Return the manager of an instance.
-
-    :param cluster: the name of the cluster that was read; None without a cluster.
-    """
+    """Return the manager of an instance as seen from the cluster that was read; None without a cluster."""
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):
         if owner.cluster == cluster:

@@ -39,7 +39,6 @@ _CONDITIONS_NAMING_INSTANCES = (
     MirrorCondition.NO_PORT,
     MirrorCondition.UNREADABLE,
 )
-"""Conditions whose messages name instances."""
 
 _NOT_SHOWN_YET_TEXT = (
     "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
@@ -66,7 +65,6 @@ class MirrorInventory:
     """A cluster's mirrors as they were read.
 
     :ivar mirror_objects: the EurekaMirrors; empty where the cluster does not know the kind.
-    :ivar slices: the EndpointSlices of all mirrors.
     :ivar cluster_addresses: the addresses of the cluster's Services and pods, as far as they were read.
     """
 
@@ -77,10 +75,7 @@ class MirrorInventory:
 
 @dataclass(frozen=True, slots=True)
 class MirroredInstance:
-    """One instance, and its use by a mirrored Service.
-
-    :ivar why: the reason why it is not called; empty where it is called.
-    """
+    """One instance, and its use by a mirrored Service."""
 
     instance_id: str
     use: ServiceUse
@@ -88,7 +83,6 @@ class MirroredInstance:
     why: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """Return the instance as JSON values."""
         return {
             "instanceId": self.instance_id,
             "shown": str(self.use),
@@ -116,7 +110,6 @@ class MirrorExplanation:
         return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
         return {
             "mirror": f"{self.mirror_state.namespace}/{self.mirror_state.name}",
             "application": self.application,
@@ -134,21 +127,14 @@ def explain_mirrors(
     instances: Iterable[Instance],
     now_seconds: float,
 ) -> list[MirrorExplanation]:
-    """Return an explanation for each mirror that shows an application, worst first.
-
-    :param application: the application's name in upper case.
-    :param instances: the instances that its Eureka lists.
-    :param now_seconds: Unix time.
-    """
+    """Explain at a Unix time how each mirror shows an application (in upper case), worst first."""
     listed = list(instances)
-    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in inventory.mirror_objects}
     found = []
     for mirror_state in mirror_states(inventory.mirror_objects, now_seconds):
-        item = items[mirror_state.namespace, mirror_state.name]
         if not mirror_state.shows_application(application):
             continue
-        explainer = _MirrorExplainer(item, mirror_state, application, cluster, inventory)
-        service = service_of_application(item, application)
+        explainer = _MirrorExplainer(mirror_state, application, cluster, inventory)
+        service = service_of_application(mirror_state.item, application)
         shown = sorted(explainer.explain_instances(listed), key=lambda one: (one.use.rank, one.instance_id))
         found.append(MirrorExplanation(mirror_state, application, service, tuple(shown)))
     return found
@@ -157,9 +143,9 @@ def explain_mirrors(
 def find_mirrored_applications(inventory: MirrorInventory, name_or_id: str) -> set[str]:
     """Return the mirrored applications that have this name, in any case, or an instance with this id."""
     return {
-        str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
+        application
         for item in inventory.slices
-        if (item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) == name_or_id.upper()
+        if (application := _application_of_slice(item)) == name_or_id.upper()
         or any(one.instance_id == name_or_id for one in endpoints_in_slices([item]))
     }
 
@@ -168,17 +154,12 @@ class _MirrorExplainer:
     """Explains, for one application in one mirror, how the Service treats each instance."""
 
     def __init__(
-        self,
-        item: Object,
-        mirror_state: MirrorState,
-        application: str,
-        cluster: Cluster,
-        inventory: MirrorInventory,
+        self, mirror_state: MirrorState, application: str, cluster: Cluster, inventory: MirrorInventory
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
         self._cluster = cluster
         self._policy = AddressPolicy(_ALL_NETWORKS, (), inventory.cluster_addresses)
-        self._conditions: Mapping[str, Object] = conditions_of(item)
+        self._conditions: Mapping[str, Object] = conditions_of(mirror_state.item)
         self._endpoints = endpoints_in_slices(
             one for one in inventory.slices if _is_endpoint_slice_of_mirror(one, mirror_state, application)
         )
@@ -273,5 +254,9 @@ def _is_endpoint_slice_of_mirror(item: Object, mirror_state: MirrorState, applic
     return (
         metadata["namespace"] == mirror_state.namespace
         and (metadata.get("labels") or {}).get(MIRROR_LABEL) == mirror_state.name
-        and (metadata.get("annotations") or {}).get(APPLICATION_ANNOTATION) == application
+        and _application_of_slice(item) == application
     )
+
+
+def _application_of_slice(item: Object) -> str:
+    return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of_object
@@ -13,33 +12,29 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_names import mirrored_service_name
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 
 STALE_STATUS_SECONDS = 900.0
-"""Seconds after which a mirror's status is stale: an operator that serves the mirror writes the status every
-five minutes, even without changes.
-"""
+"""Seconds after which a mirror's status is stale: its operator writes it every five minutes."""
 
 MAX_NAMED_SERVICES = 20
-"""The number of Services of one mirror that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorState:
     """The state of one mirror, as its operator reported it.
 
-    :ivar mirror: the mirror's spec; None where that cannot be read.
+    :ivar item: the EurekaMirror.
+    :ivar mirror: its spec; None where that cannot be read.
     :ivar application: the application in upper case; a pattern where the mirror shows several.
-    :ivar services: the state of each Service in the mirror's status.
-    :ivar service_count: the number of the mirror's Services.
     :ivar state: the conditions Ready and Synced as one word.
-    :ivar problem: the problem of the mirror; None without one.
     :ivar eureka_read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is
         not known.
     """
 
+    item: Object
     namespace: str
     name: str
     mirror: Mirror | None
@@ -89,17 +84,11 @@ class MirrorState:
         )
 
     def seconds_since_eureka_read(self, now_seconds: float) -> float | None:
-        """Return the seconds since Eureka was last read for the mirror; None where that is not known.
-
-        :param now_seconds: Unix time.
-        """
-        try:
-            return now_seconds - datetime.fromisoformat(self.eureka_read_at).timestamp()
-        except ValueError:
-            return None
+        """Return the seconds since Eureka was read for the mirror, at a Unix time; None if not known."""
+        read_at = parse_api_time(self.eureka_read_at)
+        return now_seconds - read_at.timestamp() if read_at else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -119,11 +108,7 @@ class MirrorState:
 
 
 def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
-    """Return the state of each mirror, worst first.
-
-    :param items: the EurekaMirrors.
-    :param now_seconds: Unix time.
-    """
+    """Return the state of each mirror at a Unix time, worst first."""
     return sorted(
         (_mirror_state_of_object(item, now_seconds) for item in items), key=lambda one: one.sort_key
     )
@@ -138,9 +123,7 @@ def try_parse_mirror(item: Object) -> Mirror | None:
 
 
 def service_of_application(item: Object, application: str) -> str:
-    """Return the name of the Service with which a mirror shows, or would show, an application; empty for
-    none.
-    """
+    """Return the name of the Service with which a mirror shows, or would show, an application, or nothing."""
     for one in _services_in_status(item):
         if one.application == application:
             return one.service
@@ -159,6 +142,7 @@ def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
         services = (MirroredServiceCounts(application, name),)
     reported = reported_state_of_object(item)
     found = MirrorState(
+        item=item,
         namespace=str(item["metadata"]["namespace"]),
         name=str(item["metadata"]["name"]),
         mirror=try_parse_mirror(item),

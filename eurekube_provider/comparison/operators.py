@@ -1,20 +1,16 @@
-"""The operators of a cluster, as their Leases and Eureka show them: who leads, and faults such as no leader,
-two operators for one namespace, or syncers that no operator watches. Pure.
-"""
+"""The operators of a cluster, as their Leases and Eureka show them, and faults such as no leader. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import combinations
 from typing import Any
 
 from eurekube_provider.comparison.findings import Severity, StatusFinding, build_finding
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, parse_lease_notes
-from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.objects import Object, parse_api_time, qualified_name
 from eurekube_provider.core.served import UNRENEWED_LIMIT_SECONDS
 from eurekube_provider.core.wording import format_count
 
@@ -29,8 +25,6 @@ EUREKA_UNREAD_AFTER_SECONDS = 90.0
 class OperatorState:
     """One operator, as its Lease shows it.
 
-    :ivar lease_name: the namespace and name of the Lease.
-    :ivar holder: the identity of the holder; empty for none.
     :ivar renewed_at: the time of the Lease's last renewal, as Unix time.
     :ivar was_seen_renewed: True if the Lease was renewed between two reads, whatever the clocks say.
     """
@@ -87,14 +81,9 @@ class OperatorsSnapshot:
 
 
 def operator_state_from_lease(lease: Object, before: OperatorState | None = None) -> OperatorState:
-    """Return the state of the operator that has a Lease.
-
-    :param before: the state some seconds ago, from the same Lease.
-    """
+    """Return the state of the operator that has a Lease, given its state some seconds ago, if known."""
     spec, metadata = lease.get("spec") or {}, lease["metadata"]
-    renewed_at = None
-    with suppress(ValueError):  # it was never renewed, or by somebody who writes no time
-        renewed_at = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
+    renewed_at = _parse_time(spec.get("renewTime"))  # None: never, or by somebody who writes no time
     return OperatorState(
         qualified_name(lease),
         str(spec.get("holderIdentity") or ""),
@@ -106,10 +95,7 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
 
 
 def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]:
-    """Yield lines for a person: each operator's leader, and when each server was read.
-
-    :param now: Unix time.
-    """
+    """Yield lines on each operator's leader, and when each server was read, at a Unix time."""
     for one in snapshot.leaders_or_last_leader(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
@@ -130,9 +116,9 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
             said = (
                 f"failed: {server.error}"
                 if server.error
-                else f"answered {_format_time_since(server.answered_at, now)}"
+                else f"answered {_format_age(_parse_time(server.answered_at), now)}"
             )
-            since = _format_time_since(server.read_at, now)
+            since = _format_age(_parse_time(server.read_at), now)
             yield f"  Eureka {server.eureka} was read {since}; {server.url} {said}"
     if not snapshot.states:
         error = snapshot.lease_error
@@ -143,7 +129,6 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
 
 
 def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
-    """Return the operators as JSON values."""
     return [
         {
             "lease": one.lease_name,
@@ -171,11 +156,7 @@ def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str,
 def findings_about_operators(
     snapshot: OperatorsSnapshot, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
-    """Yield findings about operators that do not serve syncers or mirrors.
-
-    :param objects: the cluster's syncers and mirrors.
-    :param now: Unix time.
-    """
+    """Yield findings, at a Unix time, about operators that do not serve these syncers or mirrors."""
     alive = [one for one in snapshot.states if one.is_leading(now)]
     if not alive and objects:
         yield from _findings_without_leader(snapshot, now)
@@ -195,9 +176,9 @@ def findings_about_operators(
             yield build_finding(Severity.WARNING, FindingName.TWO_OPERATORS, message)
     for one in alive:
         for server in one.notes.server_notes:
-            seconds = _seconds_since(server.read_at, now)
-            if seconds is None or seconds > EUREKA_UNREAD_AFTER_SECONDS:
-                when = _format_time_since(server.read_at, now)
+            read_at = _parse_time(server.read_at)
+            if read_at is None or now - read_at > EUREKA_UNREAD_AFTER_SECONDS:
+                when = _format_age(read_at, now)
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.watched_namespaces for one in alive):
@@ -208,11 +189,8 @@ def _findings_without_leader(snapshot: OperatorsSnapshot, now: float) -> Iterato
     last = snapshot.last_leader
     led_at = last.renewed_at or 0.0 if last is not None else 0.0
     # What was renewed just before the leader ended does not show that somebody goes on.
-    if (
-        snapshot.instances_renewed_at is not None
-        and snapshot.are_instances_renewed(now)
-        and snapshot.instances_renewed_at > led_at + UNRENEWED_LIMIT_SECONDS
-    ):
+    renewed_at = snapshot.instances_renewed_at or 0.0
+    if snapshot.are_instances_renewed(now) and renewed_at > led_at + UNRENEWED_LIMIT_SECONDS:
         message = (
             "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
         )
@@ -246,7 +224,6 @@ def _findings_about_unwatched_objects(
 
 
 def _describe_shared_namespaces(one: LeaseNotes, other: LeaseNotes) -> str:
-    """Return the namespaces that two operators both watch, as text."""
     if not one.watched_namespaces or not other.watched_namespaces:
         return "perhaps the same namespaces"
     for all_of, some in ((one, other), (other, one)):
@@ -260,13 +237,6 @@ def _format_age(at: float | None, now: float) -> str:
     return "never" if at is None else f"{max(0.0, now - at):.0f} s ago"
 
 
-def _seconds_since(stamp: str, now: float) -> float | None:
-    try:
-        return now - datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
-
-
-def _format_time_since(stamp: str, now: float) -> str:
-    seconds = _seconds_since(stamp, now)
-    return "never" if seconds is None else f"{max(0.0, seconds):.0f} s ago"
+def _parse_time(stamp: object) -> float | None:
+    found = parse_api_time(stamp)
+    return found.timestamp() if found else None

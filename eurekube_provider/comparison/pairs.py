@@ -8,7 +8,7 @@ from typing import Any
 
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, endpoint_name, is_ready, is_terminating
+from eurekube_provider.core.objects import Object, endpoint_name, endpoint_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class EndpointInstancePair:
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pair as JSON values."""
         return {
             "address": self.address,
             "endpoint": self.endpoint,
@@ -52,7 +51,6 @@ def pair_endpoints_with_instances(
 ) -> list[EndpointInstancePair]:
     """Pair endpoints and instances by names and addresses; pairs that do not agree come first.
 
-    :param instances: the instances of one manager.
     :param others: by address, an instance of the same application that another manager keeps, and that
         manager: shown where the first manager has none.
     """
@@ -70,7 +68,7 @@ def pair_endpoints_with_instances(
         found[place] = EndpointInstancePair(
             address,
             str(target.get("name") or address),
-            "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready",
+            endpoint_state(endpoint),
             instance.instance_id if instance else "",
             str(instance.status) if instance else "",
             manager,

@@ -28,13 +28,10 @@ class SyncState(RankedEnum):
     SYNCED = "synced"
 
     NOT_COMPARED = "not compared"
-    """Kubernetes has no counterpart: a stack, another cluster or the application itself keeps the
-    instances.
-    """
+    """Kubernetes has no counterpart: a stack, another cluster or the application itself keeps them."""
 
     @property
     def needs_attention(self) -> bool:
-        """Return whether the state needs a person's attention."""
         return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
 
 
@@ -43,10 +40,8 @@ class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
     :ivar is_ready: True if callers find the syncer's instances; None where that is not known.
-    :ivar ready: the reason and the message of the condition Ready.
     :ivar is_synced: True if Eureka holds the instances that the syncer wants; None before the first
         reconcile.
-    :ivar synced: the reason and the message of the condition Synced.
     """
 
     is_ready: bool | None
@@ -71,7 +66,6 @@ class ReportedState:
         return self.synced if self.state is SyncState.NOT_SYNCED else self.ready
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
         return {
             "ready": self.is_ready,
             "reason": self.ready.reason,
@@ -91,10 +85,7 @@ NEVER_RECONCILED_STATE = ReportedState(
 
 
 def reported_state_of_object(item: Mapping[str, Any]) -> ReportedState:
-    """Return the state that a syncer's operator last wrote in its status.
-
-    :param item: the EurekaSyncer.
-    """
+    """Return the state that a syncer's operator last wrote in its status."""
     conditions = conditions_of(item)
     ready, synced = conditions.get(SyncerCondition.READY), conditions.get(SyncerCondition.SYNCED) or {}
     if ready is None:

@@ -14,9 +14,7 @@ from eurekube_provider.core.remedies import SYNCER_REMEDIES
 
 
 class ObservedReason(StrEnum):
-    """Reasons of problems that only a comparison of Kubernetes with Eureka shows: no operator reports
-    them.
-    """
+    """Reasons of problems that only a comparison of Kubernetes with Eureka shows, and no operator."""
 
     NOT_LOOKED_AT = "NotLookedAt"
     """No operator has reconciled the object yet."""
@@ -102,7 +100,6 @@ REMEDY_BY_OBSERVED_REASON: Mapping[str, str] = {
     ObservedReason.UNREADABLE_INSTANCE: SYNCER_REMEDIES[SyncerCondition.UNREADABLE_INSTANCE],
     ObservedReason.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
-"""The remedy for each reason of an application or a mirror."""
 
 REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
     FindingName.EUREKA_UNREACHABLE: (
@@ -137,7 +134,6 @@ REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
         "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
     ),
 }
-"""The remedy for each finding that is about no application."""
 
 
 def observed_problem(reason: ObservedReason, message: str) -> Problem:

@@ -109,6 +109,11 @@ def is_terminating(endpoint: Object) -> bool:
     return bool((endpoint.get("conditions") or {}).get("terminating"))
 
 
+def endpoint_state(endpoint: Object) -> str:
+    """Return ``terminating``, ``ready`` or ``not ready``."""
+    return "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready"
+
+
 def pod_name_of_endpoint(endpoint: Object) -> str:
     """Return the name of an endpoint's pod; empty where it has none, as in hand-written EndpointSlices."""
     target = endpoint.get("targetRef") or {}
@@ -150,6 +155,12 @@ def is_headless(service: Object) -> bool:
 def publishes_not_ready_addresses(service: Object) -> bool:
     """Return whether a Service publishes its pods as ready before they are."""
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
+
+
+def namespace_and_name(item: Object) -> tuple[str, str]:
+    """Return namespace and name of an object; an empty namespace for one of the whole cluster."""
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
 
 
 def qualified_name(thing: Object) -> str:

@@ -1,5 +1,4 @@
-"""The demo's table of endpoints in Kubernetes and in Eureka, with the milliseconds from a change to its
-registration.
+"""The demo's table of endpoints in Kubernetes and Eureka, with the milliseconds that each change takes.
 
 A terminal shows a live table, any other output plain lines, from the same observations. Kubernetes is
 watched; Eureka is polled for each instance, past its caches.
@@ -7,7 +6,6 @@ watched; Eureka is polled for each instance, past its caches.
 
 import io
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +26,7 @@ from eurekube_provider.kube.reflector import Reflector
 _POLL_SECONDS = 0.004
 _SETTLED_POLL_SECONDS = 0.25
 _GONE_ROW_DISPLAY_SECONDS = 8.0
+_SETTLE_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -46,11 +45,6 @@ class Row:
     changed_at: float = 0.0
     settled_at: float | None = None
     note: str = ""
-
-    @property
-    def registration_milliseconds(self) -> float | None:
-        """Milliseconds from the change in Kubernetes until Eureka showed it; None before."""
-        return None if self.settled_at is None else (self.settled_at - self.changed_at) * 1000
 
 
 _EXPECTED_STATUS_BY_STATE = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
@@ -103,15 +97,11 @@ class EndpointTable:
         if self._live:
             self._live.console.print(line, highlight=False)
         else:
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+            print(line, flush=True)
 
-    def wait_until_settled(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
-        """Wait until Kubernetes and Eureka show the same of every endpoint.
-
-        :param pause: waits the given number of seconds.
-        """
-        deadline = time.monotonic() + timeout_seconds
+    def wait_until_settled(self, pause: Callable[[float], None]) -> None:
+        """Wait until Kubernetes and Eureka show the same of every endpoint, or for ten seconds."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             with self._lock:
                 if all(
@@ -163,7 +153,6 @@ class EndpointTable:
                     row.kubernetes_state, row.changed_at, row.settled_at = state, now, None
 
     def _endpoint_states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
-        """Return state and address of each pod in one of the application's EndpointSlices."""
         labels = ((item or {}).get("metadata") or {}).get("labels") or {}
         if item is None or labels.get("kubernetes.io/service-name") != self._app:
             return {}
@@ -199,10 +188,11 @@ class EndpointTable:
             expected = _EXPECTED_STATUS_BY_STATE.get(row.kubernetes_state)
             if expected == status and row.settled_at is None:
                 row.settled_at = now
-                self.measured_milliseconds.append((now - row.changed_at) * 1000)
+                took = (now - row.changed_at) * 1000
+                self.measured_milliseconds.append(took)
                 line = f"    {row.name:<28} {row.address:<12} {row.kubernetes_state:<10} Eureka {status:<6}"
                 if not self._live:
-                    self.print_line(f"{line} {row.registration_milliseconds:6.1f} ms")
+                    self.print_line(f"{line} {took:6.1f} ms")
             if (
                 row.kubernetes_state == "gone"
                 and row.settled_at is not None
@@ -221,8 +211,8 @@ class EndpointTable:
             ):
                 style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka_status, "dim")
                 took = row.note
-                if row.kubernetes_state != "(stack)" and row.registration_milliseconds is not None:
-                    took = f"{row.registration_milliseconds:.1f}"
+                if row.kubernetes_state != "(stack)" and row.settled_at is not None:
+                    took = f"{(row.settled_at - row.changed_at) * 1000:.1f}"
                 cells = (row.name, row.address, row.kubernetes_state, row.eureka_status, took)
                 table.add_row(*cells, style=style)
         return table

@@ -60,11 +60,7 @@ def program_directory() -> Path:
 
 
 class EmbeddedStage:
-    """A Eureka and a Kubernetes API in this process, which run within the context.
-
-    :param directory: the directory for files of the demo.
-    :param interruption: ends every wait of the demo.
-    """
+    """A Stage in this process: a Eureka and a Kubernetes API, which run within the context."""
 
     deploy_tool = "eurekube apply"
     renewal_proof_seconds = RENEWAL_PROOF_SECONDS
@@ -97,15 +93,12 @@ class EmbeddedStage:
         self._eureka.stop()
 
     def deploy(self) -> None:
-        """Run ``eurekube apply``; see :meth:`~eurekube_provider.demo.stage.Stage.deploy`."""
         self._run_eurekube("apply")
 
     def take_down(self) -> None:
-        """Run ``eurekube remove``; see :meth:`~eurekube_provider.demo.stage.Stage.take_down`."""
         self._run_eurekube("remove")
 
     def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
-        """Start an operator as a process of its own."""
         command = [sys.executable, "-m", "eurekube_provider.operator"]
         return ChildProcess(
             command,
@@ -114,20 +107,13 @@ class EmbeddedStage:
         )
 
     def instances(self, application: str) -> list[Instance]:
-        """Return Eureka's instances of an application, from the list, which a quick server always renders
-        anew.
-        """
+        """Return an application's instances, from the list, which a quick server always renders anew."""
         return [one for one in self._peers.list_instances() if one.application == application]
 
     def pause(self, seconds: float) -> None:
-        """Wait ``seconds``; a signal raises an exception here and ends the demo."""
         self._interruption.pause(seconds)
 
     def _run_eurekube(self, subcommand: str) -> None:
-        """Run a command of ``eurekube`` on the program, and wait for its end.
-
-        :raises StoryFailed: the command failed, or took too long.
-        """
         directory = program_directory()
         configuration = {
             "eurekube:url": ",".join(self.eureka_urls),
@@ -170,7 +156,6 @@ class _SimulatedPod:
     is_terminating: bool = False
 
     def endpoint(self) -> Object:
-        """Return the pod's endpoint for the EndpointSlice."""
         return {
             "addresses": [self.address],
             "conditions": {
@@ -183,9 +168,7 @@ class _SimulatedPod:
 
 
 class SimulatedWorkload:
-    """The Service of the story, its pods and EndpointSlice, written by the demo in place of Kubernetes'
-    controllers.
-    """
+    """The Service of the story, its pods and EndpointSlice, written in place of Kubernetes' controllers."""
 
     def __init__(self, access: KubeAccess, interruption: InterruptionHandler) -> None:
         self._access = access
@@ -194,7 +177,6 @@ class SimulatedWorkload:
         self._made_pod_count = 0
 
     def start(self, replicas: int) -> None:
-        """Make the Service and ``replicas`` pods."""
         port = {"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}
         metadata = {"namespace": NAMESPACE, "name": APP, "labels": {"app": APP}}
         service = {"metadata": metadata, "spec": {"selector": {"app": APP}, "ports": [port]}}
@@ -202,22 +184,18 @@ class SimulatedWorkload:
         self.scale(replicas)
 
     def scale(self, replicas: int) -> None:
-        """Add pods until there are ``replicas``, and publish their endpoints."""
         while len(self._pods) < replicas:
             self._create_pod()
         self._write_endpoint_slice()
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """Make a pod ready or unready."""
         (meant,) = (one for one in self._pods if one.name == pod["metadata"]["name"])
         meant.is_ready = ready
         self._write_status(meant)
         self._write_endpoint_slice()
 
     def roll(self) -> None:
-        """Replace all pods one after the other; each new pod is ready before an old one begins to
-        terminate.
-        """
+        """Replace all pods in turn; each new pod is ready before an old one begins to terminate."""
         for old in [*self._pods]:
             self._create_pod()
             old.is_terminating = True

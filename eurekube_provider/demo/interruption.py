@@ -35,10 +35,7 @@ class InterruptionHandler:
             signal.signal(number, handler)
 
     def pause(self, seconds: float = 0.0) -> None:
-        """Wait ``seconds``.
-
-        :raises Interrupted: a signal has come.
-        """
+        """Wait ``seconds``, or raise :class:`Interrupted` where a signal has come."""
         end = time.monotonic() + seconds
         while not self._is_asked and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))

@@ -49,9 +49,7 @@ class OperatorProcess(Protocol):
 
 
 class Stage(Protocol):
-    """The environment of the demo: Kubernetes with the workload, Eureka, and the commands that deploy the
-    stack and start an operator.
-    """
+    """The surroundings of the demo: Kubernetes with the workload, Eureka, and commands on them."""
 
     @property
     def intro_lines(self) -> Sequence[str]:
@@ -78,16 +76,10 @@ class Stage(Protocol):
         """The Service of the story, with its pods."""
 
     def deploy(self) -> None:
-        """Deploy the program's stack ``dev``.
-
-        :raises StoryFailed: the stack cannot be deployed; the message has the output.
-        """
+        """Deploy the program's stack ``dev``, or raise StoryFailed with the output."""
 
     def take_down(self) -> None:
-        """Remove the stack that :meth:`deploy` made.
-
-        :raises StoryFailed: the stack cannot be removed; the message has the output.
-        """
+        """Remove the stack that :meth:`deploy` made, or raise StoryFailed with the output."""
 
     def start_operator(self, environment: Mapping[str, str]) -> OperatorProcess:
         """Start an operator as a process, with further environment variables."""

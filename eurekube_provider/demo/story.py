@@ -49,9 +49,7 @@ ABSENCE_PROOF_SECONDS = 2.0
 """Seconds for which removed instances must stay away from Eureka while the operator runs."""
 
 STEP_DISPLAY_SECONDS = 0.5
-"""Seconds for which the table shows each step. They do not make the demo longer, since it waits for a
-lease anyway.
-"""
+"""Seconds for which the table shows each step, while a lease is waited for anyway."""
 
 _FOREIGN_SERVER_VARIABLE_PATTERN = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
 """Environment variables that lead to other servers than the demo's, or around these."""
@@ -65,11 +63,7 @@ def environment_without_foreign_servers() -> dict[str, str]:
 
 
 class Story:
-    """The demo's steps on one stage.
-
-    :param picture: the file for the table of the third step, as an SVG; None for none.
-    :ivar check_count: the number of checks that have held so far.
-    """
+    """The demo's steps on one stage, with the table of the third step as an SVG where a file is given."""
 
     def __init__(self, stage: Stage, picture: Path | None = None) -> None:
         self.check_count = 0
@@ -115,10 +109,7 @@ class Story:
         )
 
     def play_steps(self, *, keep: bool) -> None:
-        """Play the steps from the first pod to the deleted syncer.
-
-        :param keep: stop before the syncer is deleted, with all pods registered.
-        """
+        """Play the steps from the first pod to the deleted syncer; to ``keep`` all pods, stop before that."""
         live = Console() if sys.stdout.isatty() else None
         uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
         with EndpointTable(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
@@ -215,10 +206,7 @@ class Story:
         return path
 
     def _is_operator_ready_else_renew_billing(self) -> bool:
-        """Return whether the operator is ready; as long as it is not, renew the stack's registration BILLING.
-
-        :raises StoryFailed: the operator has ended.
-        """
+        """Return whether the operator, which must not end, is ready; renew the stack's BILLING meanwhile."""
         if self._operator is None or self._operator.exit_code is not None:
             raise StoryFailed(f"the operator has ended\n{self._operator_log_end()}")
         if "operator is ready" in self._operator.read_output():
@@ -235,9 +223,7 @@ class Story:
         return sorted(staying, key=lambda item: str(item["status"].get("podIP", "")))
 
     def _wait_for_ready_endpoints(self, count: int) -> dict[str, str]:
-        """Wait for ``count`` ready endpoints in Kubernetes; return the statuses that Eureka must show by
-        address.
-        """
+        """Wait for ``count`` ready endpoints; return the statuses that Eureka must show, by address."""
         query = {"labelSelector": f"kubernetes.io/service-name={APP}"}
         addresses: list[str] = []
 
@@ -281,7 +267,6 @@ class Story:
             self._stage.pause(_POLL_SECONDS)
 
     def _operator_log_end(self) -> str:
-        """Return the end of the operator's log."""
         lines = self._operator.read_output().splitlines()[-_MAX_LOG_LINES:] if self._operator else []
         return (
             "\n".join(["the end of the operator's log:", *(f"  {line}" for line in lines)]) if lines else ""
@@ -296,7 +281,6 @@ class Story:
             raise
 
     def _find_and_remember_billing(self) -> bool:
-        """Find the stack's registration BILLING, and remember it."""
         self._billing = next(iter(self._stage.instances("BILLING")), None)
         self._renewed_at = time.monotonic()
         return self._billing is not None
@@ -305,10 +289,7 @@ class Story:
         return self._peers.read(*self._billing.key) if self._billing is not None else None
 
     def _count_renewals(self, board: EndpointTable) -> int:
-        """Read the registration BILLING twice a second, and return how often it was renewed.
-
-        :raises StoryFailed: the registration was missing in a read.
-        """
+        """Read BILLING, which must not lapse, twice a second, and return how often it was renewed."""
         renewals: set[int] = set()
         while True:
             held, seconds = self._read_billing(), time.monotonic() - self._renewed_at
@@ -324,5 +305,4 @@ class Story:
         if self._board is not None:
             self._board.print_line(line)
         else:
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+            print(line, flush=True)

@@ -29,7 +29,6 @@ def run_demo(*, keep: bool, picture: Path | None) -> int:
     """Play the demo's story on servers in this process.
 
     :param keep: leave out the end, and keep all servers running until somebody interrupts.
-    :param picture: the file for the table, as an SVG; None for none.
     :returns: 0 when every check held, 1 when one failed, 130 after an interruption.
     """
     began = time.monotonic()
@@ -47,9 +46,7 @@ def run_demo(*, keep: bool, picture: Path | None) -> int:
             if error.errno != errno.EIO:
                 raise
             return 130  # the terminal is closed
-    sys.stdout.write(
-        f"\ndemo passed: {check_count} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING_TEXT}\n"
-    )
+    print(f"\ndemo passed: {check_count} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING_TEXT}")
     return 0
 
 
@@ -80,10 +77,9 @@ def _keep_running_until_interrupted(
 ) -> None:
     """Print the URLs of the running servers, and wait until somebody interrupts."""
     for url in stage.eureka_urls:
-        sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/\n")
-    sys.stdout.write(f"Operator    http://127.0.0.1:{story.operator_port()}/  (status page)\n\n")
-    sys.stdout.write(f"export KUBECONFIG={stage.kubeconfig} EUREKA_URL={','.join(stage.eureka_urls)}\n")
-    sys.stdout.write("eurekube status     in another terminal; Ctrl-C here ends all of it\n")
-    sys.stdout.flush()
+        print(f"\nEureka      {url.removesuffix('/eureka')}/")
+    print(f"Operator    http://127.0.0.1:{story.operator_port()}/  (status page)\n")
+    print(f"export KUBECONFIG={stage.kubeconfig} EUREKA_URL={','.join(stage.eureka_urls)}")
+    print("eurekube status     in another terminal; Ctrl-C here ends all of it", flush=True)
     while True:
         interruption.pause(1.0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from eurekube_provider.comparison.comparing import has_own_status_row
 from eurekube_provider.comparison.findings import Severity
 from eurekube_provider.comparison.operators import findings_about_operators
 from eurekube_provider.comparison.reported_state import reported_state_of_object
 from eurekube_provider.core.derived_syncer import is_namespace_syncer, name_and_uid_of_parent_syncer
-from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, qualified_name
@@ -19,31 +18,18 @@ from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor import syncer_checks as syncers
-from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.finding import UNREADABLE_SPEC_REMEDY, Fault, Finding
 from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.workload_checks import (
-    Workload,
+    SelectedService,
+    WorkloadRequirements,
     drain_findings,
     gate_findings,
     readiness_findings,
 )
 from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.operator.index import ServiceIndex
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadRequirements:
-    """The times that workloads must allow for.
-
-    :ivar shutdown_seconds: the time that a process needs after SIGTERM.
-    :ivar prefers_readiness_gate: True if new pods are to wait by the readiness gate, in place of
-        ``minReadySeconds``.
-    """
-
-    drain: Drain = field(default_factory=Drain)
-    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
-    prefers_readiness_gate: bool = False
 
 
 def check_snapshot(
@@ -75,7 +61,7 @@ def check_snapshot(
         choice = choose_services(syncer, *index.services_and_slices(syncer.selector))
         found += syncers.service_findings(syncer, choice, held)
         selected = [
-            _SelectedService(one, slices, workloads.find_by_service(one)) for one, slices in choice.meant
+            SelectedService(one, slices, workloads.find_by_service(one)) for one, slices in choice.meant
         ]
         of_syncer = _syncer_findings(snapshot, item, syncer, selected, self_registered.get(syncer.eureka, {}))
         found += [_without_derived_syncer_patch(item, one) for one in of_syncer]
@@ -108,15 +94,6 @@ def check_snapshot(
     return list({(one.fault, one.subject, one.problem): one for one in found}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _SelectedService:
-    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
-
-    service: Object
-    slices: Sequence[Object]
-    workloads: Sequence[Workload]
-
-
 def _operator_findings(snapshot: Snapshot, now_seconds: float) -> Iterator[Finding]:
     if snapshot.operators is None:
         return
@@ -140,11 +117,8 @@ def _parse_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]]
         try:
             read.append((item, Syncer.from_object(item)))
         except ConfigurationError as error:
-            subject, remedy = (
-                f"EurekaSyncer {qualified_name(item)}",
-                "install the CRD of this version, and fix it",
-            )
-            found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), remedy))
+            subject = f"EurekaSyncer {qualified_name(item)}"
+            found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), UNREADABLE_SPEC_REMEDY))
     return read, found
 
 
@@ -163,24 +137,22 @@ def _syncer_findings(
     snapshot: Snapshot,
     item: Object,
     syncer: Syncer,
-    selected: Sequence[_SelectedService],
+    selected: Sequence[SelectedService],
     self_registered: Mapping[str, Sequence[Instance]],
 ) -> Iterator[Finding]:
     yield from syncers.condition_findings(item, syncer)
     yield from syncers.lease_findings(syncer)
     yield from syncers.host_name_findings(syncer, [one.service for one in selected], snapshot.cluster.domain)
     for one in selected:
-        yield from syncers.secure_port_findings(syncer, one.service, one.slices, one.workloads)
+        yield from syncers.secure_port_findings(syncer, one)
     for one in selected:
-        yield from registry_checks.self_registered_findings(
-            syncer, one.service, one.slices, one.workloads, self_registered, snapshot.pods
-        )
+        yield from registry_checks.self_registered_findings(syncer, one, self_registered, snapshot.pods)
 
 
 def _workload_findings(
     snapshot: Snapshot,
     syncer: Syncer,
-    selected: Sequence[_SelectedService],
+    selected: Sequence[SelectedService],
     requirements: WorkloadRequirements,
     now_seconds: float,
 ) -> Iterator[Finding]:
@@ -189,13 +161,7 @@ def _workload_findings(
         yield from readiness_findings(workload)
         yield from gate_findings(workload, now_seconds)
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            yield from drain_findings(
-                workload,
-                requirements.drain,
-                hook,
-                requirements.shutdown_seconds,
-                prefers_readiness_gate=requirements.prefers_readiness_gate,
-            )
+            yield from drain_findings(workload, requirements, hook)
 
 
 def _eureka_findings(

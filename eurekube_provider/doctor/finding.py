@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.shortfall import ShortfallKind
 
@@ -16,6 +17,8 @@ PatchBody = Mapping[str, Any]
 
 FALLBACK_REMEDY = "see what docs/reference/conditions.md says of it"
 """The remedy of a condition for which no other remedy is known."""
+
+UNREADABLE_SPEC_REMEDY = "install the CRD of this version, and fix it"
 
 
 class Fault(StrEnum):
@@ -41,9 +44,7 @@ class Fault(StrEnum):
     """Spring calls https on a port that speaks http."""
 
     MIXED_VIP_CASE = "MixedVipCase"
-    """One VIP address is spelled in several ways: servers and most clients take the spellings for several
-    addresses.
-    """
+    """One VIP address has several spellings, which servers and most clients take for several addresses."""
 
     AMBIGUOUS_SERVICE = "AmbiguousService"
     """A syncer selects several Services whose ports or pods are not those of one application."""
@@ -61,9 +62,7 @@ class Fault(StrEnum):
     """No command can drain an instance, since no request can name it or nobody can read it exactly."""
 
     STUCK_OUT_OF_SERVICE = "StuckOutOfService"
-    """An application registered itself as OUT_OF_SERVICE, and Eureka keeps that status whatever it sends
-    since.
-    """
+    """An application registered itself as OUT_OF_SERVICE, which Eureka keeps whatever it sends since."""
 
     SELF_PRESERVATION_NEAR = "SelfPreservationNear"
     """Eureka is in self-preservation, in which it evicts nothing, or close to it."""
@@ -75,19 +74,10 @@ class Fault(StrEnum):
     """A Eureka server does not answer, refuses the credentials, or its clock differs."""
 
     OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
-    """No operator leads: nothing is registered, renewed or removed."""
-
     TWO_OPERATORS = FindingName.TWO_OPERATORS.value
-    """Two operators serve the same syncers."""
-
     INSTANCES_NOT_RENEWED = FindingName.INSTANCES_NOT_RENEWED.value
-    """An operator leads, and the cluster's instances lapse."""
-
     EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
-    """The operator has not read a Eureka for long, and does not know its instances."""
-
     NAMESPACE_NOT_WATCHED = FindingName.NAMESPACE_NOT_WATCHED.value
-    """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
     """The operator cannot serve a syncer, or no operator serves it."""
@@ -108,8 +98,8 @@ class Fault(StrEnum):
     """A deleted mirror left a Service or EndpointSlices, which nobody updates and callers still use."""
 
 
-class Severity(StrEnum):
-    """The severities of a fault."""
+class Severity(RankedEnum):
+    """The severities of a fault, worst first."""
 
     ERROR = "error"
     """Calls fail now, or will fail at the next rollout or restart."""
@@ -146,10 +136,7 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change of one object.
-
-    :ivar resource: kubectl's name of the kind, e.g. ``deployment``.
-    """
+    """A change of one object, whose kind has kubectl's name, e.g. ``deployment``."""
 
     resource: str
     namespace: str
@@ -165,7 +152,6 @@ class Patch:
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the patch as JSON values."""
         return {
             "resource": self.resource,
             "namespace": self.namespace,
@@ -193,11 +179,9 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """The severity of the finding's fault."""
         return Severity.WARNING if self.fault in WARNING_FAULTS else Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON values."""
         patch = self.patch.to_dict() if self.patch else None
         return {"severity": str(self.severity), **asdict(self), "patch": patch}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from functools import cache, partial
 from typing import Self, cast
 
 from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
@@ -28,7 +28,7 @@ from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_name
 from eurekube_provider.doctor.operators_reader import read_operators
-from eurekube_provider.doctor.reader import list_mirrors, list_objects, read_cluster
+from eurekube_provider.doctor.reader import ClusterReader
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -36,7 +36,6 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
-    ApiResource,
     KubeAccess,
     namespace_exists,
 )
@@ -44,11 +43,6 @@ from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
-
-
-def _ignore_progress(_: str) -> None:
-    """Ignore a progress message."""
-
 
 NO_EUREKA_MESSAGE = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
 
@@ -63,7 +57,6 @@ class EurekaListing:
     :ivar instances: the instances that any server lists.
     :ivar server_count: the number of servers; ``failures`` has those that did not answer, by URL.
     :ivar error: the reason why no server could be read; empty where one was.
-    :ivar registry_kind: the kind of the registry.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -82,7 +75,6 @@ class Inventory:
     :ivar missing_sources: a sentence for each of Kubernetes and Eureka that is not configured.
     :ivar unread_parts: a sentence for each part that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
-    :ivar mirrors: the cluster's mirrors, as far as they were read.
     :ivar operators: the cluster's operators, as far as they were read; None where they were not asked for.
     """
 
@@ -121,15 +113,14 @@ class Inventory:
 
 
 class InventoryReader:
-    """A reader of Kubernetes and Eureka, for any number of reads; a context manager that closes its
-    connections.
+    """A reader of Kubernetes and Eureka, for any number of reads within its context.
 
     :raises ConfigurationError: the named kubeconfig, or its context, cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._progress: ReportProgress = _ignore_progress
+        self._progress: ReportProgress = lambda _: None
         self._missing: list[str] = []
         self._kinds_by_connection = {name: one.registry_kind for name, one in settings.connections.items()}
         # An ensemble answers whatever is asked of Peers here.
@@ -150,9 +141,7 @@ class InventoryReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for peers in self.peers.values():
             peers.close()
 
@@ -162,16 +151,15 @@ class InventoryReader:
         :param progress: gets a sentence before each read.
         :param asks_operators: True if the operators' Leases are read as well.
         """
-        self._progress = progress or _ignore_progress
+        self._progress = progress or (lambda _: None)
         unread_parts: list[str] = []
         eurekas = {name: self._read_eureka(name, peers, unread_parts) for name, peers in self.peers.items()}
-        kubernetes, index, mirrors = None, ServiceIndex(), MirrorInventory()
-        operators = None
+        kubernetes, index, mirrors, operators = None, ServiceIndex(), MirrorInventory(), None
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
             try:
-                found = self._read_kubernetes(self.access, everything, unread_parts)
-                kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
+                reader = _ClusterObjectReader(self.access, self._settings, unread_parts)
+                kubernetes, index, mirrors = self._read_kubernetes(reader, everything)
                 if kubernetes is not None and asks_operators:
                     self._progress("reading the operators' Leases")
                     listed = [(self.peers[name], one.instances) for name, one in eurekas.items()]
@@ -196,35 +184,35 @@ class InventoryReader:
         return EurekaListing(tuple(instances), len(peers.peers), silent, registry_kind=kind)
 
     def _read_kubernetes(
-        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
-    ) -> tuple[KubernetesInventory, ServiceIndex, MirrorInventory] | None:
-        """Read a cluster; None where its syncers cannot be read.
+        self, reader: _ClusterObjectReader, instances: Sequence[Instance]
+    ) -> tuple[KubernetesInventory | None, ServiceIndex, MirrorInventory]:
+        """Read a cluster; nothing where its syncers cannot be read.
 
         :raises KubernetesError: the cluster does not answer at all.
         """
-        self._progress(f"reading Kubernetes at {access.server}")
-        access.get("/version")
-        cluster = self._read_cluster(access, instances, unread_parts)
-        read = {
-            one: _list_objects(access, SYNCERS, one, unread_parts)
-            for one in self._settings.watch_namespaces or (None,)
-        }
-        unread_parts += [
+        self._progress(f"reading Kubernetes at {reader.access.server}")
+        reader.access.get("/version")
+        cluster = reader.read_cluster()
+        if self._settings.cluster_name is None:
+            # Its operator may call it otherwise.
+            named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
+            cluster = replace(cluster, name=named or cluster.name)
+        read = {one: reader.list_in(one, SYNCERS) for one in reader.watched}
+        reader.unread_parts += [
             f"Kubernetes: there is no namespace {one}"
             for one, found in read.items()
-            if one is not None and not found and not namespace_exists(access, one)
+            if one is not None and not found and not namespace_exists(reader.access, one)
         ]
         if all(found is None for found in read.values()):
-            return None  # whatever is registered would pass for what a syncer left behind
-        index = ServiceIndex()
-        reader = _ClusterObjectReader(access, self._settings.watch_namespaces, unread_parts)
+            # Whatever is registered would pass for what a syncer left behind.
+            return None, ServiceIndex(), MirrorInventory()
         syncers = [item for found in read.values() for item in found or ()]
-        mirrors = list_mirrors(access, self._settings.watch_namespaces, unread_parts) or []
+        mirrors = reader.list_mirrors() or []
         wanted = [try_parse_syncer(one, self._kinds_by_connection) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
-            reader.read_services(namespace, index)
+            reader.read_services(namespace)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
         mirror_inventory = MirrorInventory(
             mirrors, reader.mirror_slices, collect_cluster_addresses(reader.services, reader.slices)
@@ -233,133 +221,79 @@ class InventoryReader:
         names = cluster_names_by_syncer(cluster, instances)
         kubernetes = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
-            key: _desired_instances_of_syncer(syncer, kubernetes.cluster_of_syncer(key), index, reader)
+            key: reader.desired_instances(syncer, kubernetes.cluster_of_syncer(key))
             for syncer in wanted
             if syncer is not None and reader.has_read_services(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
-        return replace(kubernetes, desired=desired), index, mirror_inventory
-
-    def _read_cluster(
-        self, access: KubeAccess, instances: Sequence[Instance], unread_parts: list[str]
-    ) -> Cluster:
-        cluster = read_cluster(access, self._settings, unread_parts)
-        if self._settings.cluster_name is None:
-            # Its operator may call it otherwise.
-            named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
-            return replace(cluster, name=named or cluster.name)
-        return cluster
+        return replace(kubernetes, desired=desired), reader.index, mirror_inventory
 
 
-def _list_objects(
-    access: KubeAccess, resource: ApiResource, namespace: str | None, unread_parts: list[str]
-) -> list[Object] | None:
-    """Return the objects of a kind in a namespace, or in all; None where they cannot be read."""
-    before = len(unread_parts)
-    found = list_objects(access, (namespace,) if namespace else (), unread_parts, resource)
-    return found if len(unread_parts) == before else None
-
-
-class _ClusterObjectReader:
-    """A reader of the objects that syncers need: Services, EndpointSlices, nodes, routes and pods, each read
-    once; objects that cannot be read are not taken for absent.
+class _ClusterObjectReader(ClusterReader):
+    """A reader of the objects that syncers need; objects that cannot be read are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirror_slices``.
     """
 
-    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]) -> None:
-        self._access = access
-        self._watched = namespaces
-        self._unread = unread_parts
-        self._routes: dict[Advertise, Routes | None] = {}
+    def __init__(self, access: KubeAccess, settings: Settings, unread_parts: list[str]) -> None:
+        super().__init__(access, settings, unread_parts)
         self._namespaces: set[str | None] = set()
-        self._nodes: list[list[Object] | None] = []
-        self._labels: dict[str, dict[str, Mapping[str, str]] | None] = {}
-        self._on_hosts: dict[str, dict[str, PodOnHost] | None] = {}
+        self.index = ServiceIndex()
         self.services: list[Object] = []
         self.slices: list[Object] = []
         self.mirror_slices: list[Object] = []
+        # They read at their first call, and return None for what cannot be read.
+        self._nodes = cache(partial(self.list_in, None, NODES))
+        self._routes = cache(self._read_routes)
+        self._pod_labels = cache(self._read_pod_labels)
+        self._pods_on_hosts = cache(self._read_pods_on_hosts)
 
-    def read_services(self, namespace: str | None, index: ServiceIndex) -> None:
-        """Read the Services and EndpointSlices of a namespace, or of all."""
-        services = _list_objects(self._access, SERVICES, namespace, self._unread)
-        slices = _list_objects(self._access, ENDPOINT_SLICES, namespace, self._unread)
+    def read_services(self, namespace: str | None) -> None:
+        services = self.list_in(namespace, SERVICES)
+        slices = self.list_in(namespace, ENDPOINT_SLICES)
         for service in services or ():
-            index.update_service(None, dict(service))
+            self.index.update_service(None, dict(service))
         for one in slices or ():
-            index.update_slice(None, dict(one))
+            self.index.update_slice(None, dict(one))
             (self.mirror_slices if is_mirrored(one) else self.slices).append(one)
         self.services += services or ()
         if services is not None and slices is not None:
             self._namespaces.add(namespace)
 
     def has_read_services(self, namespace: str) -> bool:
-        """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
-    def nodes(self) -> list[Object] | None:
-        """Return all nodes, listed once; None where they cannot be read."""
-        if not self._nodes:
-            self._nodes.append(_list_objects(self._access, NODES, None, self._unread))
-        return self._nodes[0]
+    def _read_routes(self, advertise: Advertise) -> Routes | None:
+        before = len(self.unread_parts)
+        found = {name: self.list_objects(kind) for name, kind in ROUTE_KINDS[advertise].items()}
+        routes = Routes(**found, read_namespaces=self._settings.watch_namespaces or None)
+        return routes if len(self.unread_parts) == before else None
 
-    def routes(self, advertise: Advertise) -> Routes | None:
-        """Return the objects that give a kind of address, listed once; None where they cannot all be read."""
-        if advertise not in self._routes:
-            before = len(self._unread)
-            found = {
-                name: list_objects(self._access, self._watched, self._unread, kind)
-                for name, kind in ROUTE_KINDS[advertise].items()
-            }
-            routes = Routes(**found, read_namespaces=self._watched or None)
-            self._routes[advertise] = routes if len(self._unread) == before else None
-        return self._routes[advertise]
+    def _read_pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
+        pods = self.list_in(namespace, PODS, only_metadata=True)
+        if pods is None:
+            return None
+        return {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
 
-    def pod_labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
-        """Return the labels of a namespace's pods, by pod name, listed once; None where they cannot be
-        read.
-        """
-        if namespace not in self._labels:
-            pods = _list_objects(self._access.with_metadata_only(), PODS, namespace, self._unread)
-            self._labels[namespace] = (
-                None
-                if pods is None
-                else {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
-            )
-        return self._labels[namespace]
+    def _read_pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
+        pods = self.list_in(namespace, PODS)
+        return None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
 
-    def pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
-        """Return the host ports of a namespace's pods, by pod name, listed once; None where they cannot be
-        read.
-        """
-        if namespace not in self._on_hosts:
-            pods = _list_objects(self._access, PODS, namespace, self._unread)
-            self._on_hosts[namespace] = (
-                None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
-            )
-        return self._on_hosts[namespace]
-
-
-def _desired_instances_of_syncer(
-    syncer: Syncer, cluster: Cluster, index: ServiceIndex, reader: _ClusterObjectReader
-) -> DesiredInstances:
-    services, slices = index.services_and_slices(syncer.selector)
-    labels = reader.pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
-    on_hosts = reader.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
-    return desired_instances(
-        syncer,
-        services,
-        slices,
-        cluster,
-        nodes=reader.nodes() if syncer.needs_nodes else None,
-        routes=reader.routes(syncer.advertise) if syncer.needs_routes else None,
-        labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
-        find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
-    )
+    def desired_instances(self, syncer: Syncer, cluster: Cluster) -> DesiredInstances:
+        labels = self._pod_labels(syncer.selector.namespace) if syncer.needs_pod_labels else None
+        on_hosts = self._pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
+        return desired_instances(
+            syncer,
+            *self.index.services_and_slices(syncer.selector),
+            cluster,
+            nodes=self._nodes() if syncer.needs_nodes else None,
+            routes=self._routes(syncer.advertise) if syncer.needs_routes else None,
+            labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
+            find_pod=_pod_on_host_finder(on_hosts) if on_hosts is not None else None,
+        )
 
 
 def _pod_on_host_finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
-    """Return the function that finds one of these pods by name and address."""
     return lambda name, address: pod.if_at_address(address) if (pod := pods.get(name)) else None
 
 

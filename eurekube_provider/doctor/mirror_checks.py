@@ -14,10 +14,17 @@ from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCond
 from eurekube_provider.core.mirror_endpoints import is_excluded_from_mirror
 from eurekube_provider.core.mirror_names import assign_service_names
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified_name
+from eurekube_provider.core.objects import (
+    MIRROR_LABEL,
+    Object,
+    conditions_of,
+    is_mirrored,
+    namespace_and_name,
+    qualified_name,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import format_list
-from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding
+from eurekube_provider.doctor.finding import FALLBACK_REMEDY, UNREADABLE_SPEC_REMEDY, Fault, Finding
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
     {
@@ -31,9 +38,7 @@ _CONDITIONS_WITHOUT_FINDING = frozenset(
         *PROGRESS_CONDITION_TYPES,
     }
 )
-"""Mirror conditions from which no finding is made: other checks report them, they end by themselves, or a
-person wants them.
-"""
+"""Conditions without a finding: other checks report them, they end by themselves, or a person wants them."""
 
 _MAX_LISTED_NAMES = 5
 _NOT_SERVED_REMEDY = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
@@ -49,22 +54,18 @@ def mirror_findings(
 ) -> Iterator[Finding]:
     """Yield findings about mirrors, and about objects that deleted mirrors left.
 
-    :param items: the mirrors.
     :param instances: the instances that each Eureka lists, by the connection's name.
     :param now_seconds: Unix time.
     """
     services = list(services)
-    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
     for mirror_state in mirror_states(items, now_seconds):
-        item = by_name[mirror_state.namespace, mirror_state.name]
-        yield from _mirror_status_findings(item, mirror_state, now_seconds)
+        yield from _mirror_status_findings(mirror_state, now_seconds)
     yield from _name_conflict_findings(items, services, instances, cluster)
-    yield from _leftover_findings(by_name.keys(), [*services, *slices])
+    yield from _leftover_findings(map(namespace_and_name, items), [*services, *slices])
 
 
-def _mirror_status_findings(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
-    """Yield findings from a mirror's status, or about a missing status."""
-    conditions = conditions_of(item)
+def _mirror_status_findings(mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
+    conditions = conditions_of(mirror_state.item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
         yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _NOT_SERVED_REMEDY)
@@ -103,17 +104,15 @@ def _name_conflict_findings(
     instances: Mapping[str, Sequence[Instance]],
     cluster: Cluster,
 ) -> Iterator[Finding]:
-    """Yield findings about a Service name wanted twice: by a mirror and a person, two mirrors, or two
-    applications.
-    """
-    holders = {_namespace_and_name(one): one for one in services}
+    """Yield findings about names of Services that are wanted twice, by mirrors, applications or a person."""
+    holders = {namespace_and_name(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
         try:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
-            remedy = "install the CRD of this version, and fix it"
-            yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified_name(item)}", str(error), remedy)
+            subject = f"EurekaMirror {qualified_name(item)}"
+            yield Finding(Fault.MIRROR_TROUBLE, subject, str(error), UNREADABLE_SPEC_REMEDY)
             continue
         if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
             continue
@@ -166,9 +165,7 @@ def _applications_to_mirror(
 def _leftover_findings(
     mirror_keys: Iterable[tuple[str, str]], objects: Iterable[Object]
 ) -> Iterator[Finding]:
-    """Yield findings about objects of a mirror that does not exist, such as after a finalizer was removed
-    by hand.
-    """
+    """Yield findings about objects of a mirror that does not exist: its finalizer was removed by hand."""
     mirrors = set(mirror_keys)
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in objects:
@@ -185,7 +182,3 @@ def _leftover_findings(
             "looks after",
             f"kubectl delete --namespace {namespace} {' '.join(names[:_MAX_LISTED_NAMES])}",
         )
-
-
-def _namespace_and_name(item: Object) -> tuple[str, str]:
-    return str(item["metadata"]["namespace"]), str(item["metadata"]["name"])

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
-from eurekube_provider.comparison.operators import OperatorsSnapshot, OperatorState, operator_state_from_lease
+from eurekube_provider.comparison.cluster_names import owner_in_cluster
+from eurekube_provider.comparison.operators import OperatorsSnapshot, operator_state_from_lease
 from eurekube_provider.core.errors import KubernetesError, RegistryError
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, ClusterOwner, parse_owner
 from eurekube_provider.core.lease_notes import OPERATOR_LABEL
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, qualified_name
+from eurekube_provider.core.objects import Object, namespace_and_name, qualified_name
 from eurekube_provider.core.served import last_renewed_unix
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, KubeAccess, list_objects_by_name
@@ -57,19 +57,15 @@ def read_operators(
         if not failed.are_instances_renewed(time.time()):
             unread_parts.append(f"whether an operator leads: {error}")
         return failed
-    states = tuple(sorted(found.values(), key=_sort_key_holders_first))
+    states = tuple(sorted(found.values(), key=lambda one: (not one.holder, one.lease_name)))
     return OperatorsSnapshot(states, instances_renewed_at=at)
-
-
-def _sort_key_holders_first(one: OperatorState) -> tuple[bool, str]:
-    return (not one.holder, one.lease_name)
 
 
 def _list_operator_leases(access: KubeAccess) -> list[Object]:
     """Return all Leases of operators, of any name and version."""
     labelled = access.get(LEASES.path(), {"labelSelector": OPERATOR_LABEL}).get("items") or []
     named = list_objects_by_name(access, LEASES, DEFAULT_LEASE_NAME)
-    every = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (*named, *labelled)}
+    every = {namespace_and_name(one): one for one in (*named, *labelled)}
     return list(every.values())
 
 
@@ -82,7 +78,11 @@ def _read_last_renewal(
     """
     times: list[float] = []
     for peers, listed in eurekas:
-        ours = [one for one in listed if _is_registered_by_cluster(one, uid, namespaces)]
+        ours = [
+            one
+            for one in listed
+            if (owner := owner_in_cluster(one, uid)) and (not namespaces or owner.namespace in namespaces)
+        ]
         ours.sort(key=lambda one: one.lease_ends_ms or 0, reverse=True)
         for one in ours[:MAX_INSTANCES_READ_PAST_CACHES]:
             with suppress(RegistryError):
@@ -90,13 +90,3 @@ def _read_last_renewal(
                 if found is not None and (at := last_renewed_unix(found)) is not None:
                     times.append(at)
     return max(times, default=None)
-
-
-def _is_registered_by_cluster(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
-    """Return whether the cluster with this UID registered an instance for one of the namespaces; False where
-    the UID is not known.
-    """
-    owner = parse_owner(one.owner)
-    if not isinstance(owner, ClusterOwner) or not uid or one.metadata.get(CLUSTER_UID_KEY) != uid:
-        return False
-    return not namespaces or owner.namespace in namespaces

@@ -1,5 +1,4 @@
-"""The reader of a snapshot of the cluster's objects and all Eureka servers for the doctor; it changes
-nothing.
+"""The doctor's reader of a snapshot of cluster and all Eureka servers; it changes nothing.
 
 Parts that cannot be read are named, and the checks go on with the rest.
 """
@@ -107,9 +106,7 @@ class Snapshot:
 
     @property
     def object_counts(self) -> dict[str, int]:
-        """Return the numbers of the objects that were read, by kind; a kind that could not be read is left
-        out.
-        """
+        """Return how many objects were read, by kind; a kind that could not be read is left out."""
         found = {
             "syncers": len(self.syncers),
             "mirrors": len(self.mirrors or ()),
@@ -130,14 +127,14 @@ def read_snapshot(settings: Settings) -> Snapshot:
     :raises EurekubeError: the cluster cannot be asked at all, or a configuration cannot be used; a Eureka
         that does not answer is named among the snapshot's unread parts.
     """
-    access = KubeAccess.load(settings.kubeconfig, settings.context)
     unread_parts: list[str] = []
-    version = access.get("/version")
+    reader = ClusterReader(KubeAccess.load(settings.kubeconfig, settings.context), settings, unread_parts)
+    version = reader.access.get("/version")
     unread_kinds: set[str] = set()
 
     def list_kind(kind: str, resource: ApiResource) -> list[Object]:
         before = len(unread_parts)
-        found = list_objects(access, settings.watch_namespaces, unread_parts, resource)
+        found = reader.list_objects(resource)
         if len(unread_parts) > before:
             unread_kinds.add(kind)
         return found
@@ -149,8 +146,8 @@ def read_snapshot(settings: Settings) -> Snapshot:
     ]
     workloads, pods = match_pods_to_workloads(list_kind("pods", PODS), listed)
     syncers = list_kind("syncers", SYNCERS)
-    mirrors = list_mirrors(access, settings.watch_namespaces, unread_parts)
-    cluster = read_cluster(access, settings, unread_parts)
+    mirrors = reader.list_mirrors()
+    cluster = reader.read_cluster()
     with ExitStack() as stack:
         peers, eurekas = dict[str, Peers](), dict[str, EurekaSnapshot]()
         for name, connection in settings.connections.items():
@@ -161,7 +158,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
                 servers = stack.enter_context(closing(zookeeper_servers(connection)))
                 eurekas[name] = read_zookeeper(name, servers, pods, unread_parts)
         lists = [(one, eurekas[name].instances) for name, one in peers.items()]
-        operators = read_operators(access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
+        operators = read_operators(reader.access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
     return Snapshot(
         cluster=cluster,
         syncers=tuple(syncers),
@@ -183,59 +180,66 @@ def _minor_version(version: Object) -> int:
     return int(found[0]) if found else 0
 
 
-def read_cluster(access: KubeAccess, settings: Settings, unread_parts: list[str]) -> Cluster:
-    """Return the cluster's name and UID.
+class ClusterReader:
+    """A reader of one cluster, which goes on where a part cannot be read.
 
-    :param unread_parts: gets a sentence where they cannot be determined.
+    :param unread_parts: gets a sentence for each part that cannot be read.
     """
-    uid = ""
-    try:
-        uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
-    except KubernetesError as error:
-        if settings.cluster_name is None:
-            unread_parts.append(f"which instances are this cluster's: give --cluster-name ({error})")
-    return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
 
+    def __init__(self, access: KubeAccess, settings: Settings, unread_parts: list[str]) -> None:
+        self.access, self.unread_parts = access, unread_parts
+        self._settings = settings
+        self.watched: Sequence[str | None] = settings.watch_namespaces or (None,)
 
-def list_objects(
-    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str], resource: ApiResource
-) -> list[Object]:
-    """Return the objects of a kind in each namespace, or in all; add a sentence to ``unread_parts`` for a
-    failed read.
-    """
-    found: list[Object] = []
-    for namespace in namespaces or (None,):
+    def read_cluster(self) -> Cluster:
+        """Return the cluster's name and UID."""
+        uid, name = "", self._settings.cluster_name
         try:
-            found += _iterate_objects(access, resource, namespace)
+            uid = str(self.access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
         except KubernetesError as error:
-            unread_parts.append(_describe_read_failure(resource, namespace, error))
-    return found
+            if name is None:
+                self.unread_parts.append(f"which instances are this cluster's: give --cluster-name ({error})")
+        return Cluster(name or default_cluster_name(uid), uid, self._settings.cluster_domain)
 
+    def list_objects(self, resource: ApiResource) -> list[Object]:
+        """Return the objects of a kind in the watched namespaces, as far as they can be read."""
+        found: list[Object] = []
+        for namespace in self.watched:
+            try:
+                found += _iterate_objects(self.access, resource, namespace)
+            except KubernetesError as error:
+                self.unread_parts.append(_describe_read_failure(resource, namespace, error))
+        return found
 
-def list_mirrors(
-    access: KubeAccess, namespaces: Sequence[str], unread_parts: list[str]
-) -> list[Object] | None:
-    """Return the mirrors that may be read; an empty list where the cluster does not know the kind.
-
-    :returns: None where they cannot be read; ``unread_parts`` then gets a sentence.
-    """
-    refused: list[str] = []
-    found: list[Object] = []
-    for namespace in namespaces or (None,):
+    def list_in(
+        self, namespace: str | None, resource: ApiResource, *, only_metadata: bool = False
+    ) -> list[Object] | None:
+        """Return the objects of a kind in a namespace, or in all; None where they cannot all be read."""
+        access = self.access.with_metadata_only() if only_metadata else self.access
         try:
-            found += _iterate_objects(access, MIRRORS, namespace)
+            return list(_iterate_objects(access, resource, namespace))
         except KubernetesError as error:
-            if error.status_code == 404:
-                continue
-            if error.status_code == 403 and not access.serves_kind(MIRRORS):
-                return []
-            refused.append(_describe_read_failure(MIRRORS, namespace, error))
-    unread_parts += refused
-    return None if refused else found
+            self.unread_parts.append(_describe_read_failure(resource, namespace, error))
+            return None
+
+    def list_mirrors(self) -> list[Object] | None:
+        """Return the mirrors, none for an unknown kind; None where they cannot be read."""
+        refused: list[str] = []
+        found: list[Object] = []
+        for namespace in self.watched:
+            try:
+                found += _iterate_objects(self.access, MIRRORS, namespace)
+            except KubernetesError as error:
+                if error.status_code == 404:
+                    continue
+                if error.status_code == 403 and not self.access.serves_kind(MIRRORS):
+                    return []
+                refused.append(_describe_read_failure(MIRRORS, namespace, error))
+        self.unread_parts += refused
+        return None if refused else found
 
 
 def _iterate_objects(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
-    """Yield the objects of a kind, in a namespace or in all, page by page."""
     for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_TIMEOUT_SECONDS):
         yield from page.get("items") or ()
 
@@ -260,17 +264,17 @@ def match_pods_to_workloads(
     """
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.find_by_pod(pod)) for pod in pods]
-    newest: dict[str, Object] = {}
-    for pod, workload in run_by:
-        if workload is not None and not pod["metadata"].get("deletionTimestamp"):
-            before = newest.get(workload.subject)
-            newest[workload.subject] = pod if before is None else max(before, pod, key=_creation_sort_key)
+    # Its newest pod most likely has a workload's current template.
+    newest = {
+        workload.subject: pod
+        for pod, workload in sorted(run_by, key=lambda each: _creation_sort_key(each[0]))
+        if workload is not None and not pod["metadata"].get("deletionTimestamp")
+    }
     with_pods = [replace(one, live_pod=newest.get(one.subject)) for one in workloads]
     return [*with_pods, *_workloads_of_unmatched_pods(run_by)], _pods_by_address(run_by)
 
 
 def _creation_sort_key(pod: Object) -> tuple[str, str]:
-    """Return a sort key by creation time: the newest pod most likely has the current template."""
     return str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"]["name"])
 
 
@@ -295,10 +299,7 @@ def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[s
 
 
 def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnapshot:
-    """Read the list of clients, up to 30 s old, from every server of one Eureka.
-
-    :param unread_parts: gets a sentence where no server answers.
-    """
+    """Read the clients' list, up to 30 s old, from each server; ``unread_parts`` is told if none answers."""
     server_problems = tuple(
         (finding.subject.removeprefix(f"{name} "), finding.detail)
         for finding in check_eureka(name, peers)
@@ -345,9 +346,8 @@ def _find_disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -
     time.sleep(REPLICATION_WAIT_SECONDS)
     compared = differ[:MAX_INSTANCES_REREAD]
     there, _ = peers.ask_all(lambda peer: read_instances(peer, compared, RefusalByKey()))
-    found: list[Disagreement] = []
-    for key in compared:
-        seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}
-        if len(set(seen.values())) > 1:
-            found.append((key, seen))
-    return found
+    seen = {
+        key: {url: one.status if (one := held[key]) else None for url, held in there.items()}
+        for key in compared
+    }
+    return [(key, statuses) for key, statuses in seen.items() if len(set(statuses.values())) > 1]

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, pod_name_of_endpoint
+from eurekube_provider.core.objects import pod_name_of_endpoint, qualified_name
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
 from eurekube_provider.core.self_registered import is_certainly_registered_by_pod
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.syncer_checks import syncer_spec_patch
-from eurekube_provider.doctor.workload_checks import Workload, environment_patch
+from eurekube_provider.doctor.syncer_checks import describe_syncer, syncer_spec_patch
+from eurekube_provider.doctor.workload_checks import SelectedService, Workload, environment_patch
 from eurekube_provider.eureka.self_preservation import RENEWALS_PER_INSTANCE_AND_MINUTE, FrontPage
 
 REGISTER_WITH_EUREKA_VARIABLE = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
@@ -51,18 +51,12 @@ def self_registered_by_address(instances: Iterable[Instance]) -> dict[str, list[
 
 def self_registered_findings(
     syncer: Syncer,
-    service: Object,
-    slices: Iterable[Object],
-    workloads: Sequence[Workload],
+    selected: SelectedService,
     self_registered: Mapping[str, Sequence[Instance]],
     pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
-    """Yield findings about pods that a syncer registers and that register themselves, too, at any port or by
-    name.
+    """Yield findings about pods of a syncer that register themselves, too, at any port or by name.
 
-    :param service: a Service that the syncer selects.
-    :param slices: the Service's EndpointSlices.
-    :param workloads: the workloads that run the Service's pods.
     :param self_registered: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
     :param pods: the cluster's pods by address, without those that share their node's.
     """
@@ -70,7 +64,7 @@ def self_registered_findings(
     beside = [
         one for those in self_registered.values() for one in those if _shares_name_with_syncer(one, syncer)
     ]
-    for each in slices if beside else ():
+    for each in selected.slices if beside else ():
         ports = {port.get("port") for port in each.get("ports") or ()}
         for endpoint in each.get("endpoints") or ():
             address, name = endpoint["addresses"][0], pod_name_of_endpoint(endpoint)
@@ -84,8 +78,8 @@ def self_registered_findings(
     if not twins:
         return
     ids = format_list([one.instance_id for one in twins], _MAX_LISTED_NAMES)
-    for workload in workloads or (None,):
-        subject, patch = f"Service {syncer.selector.namespace}/{service['metadata']['name']}", None
+    for workload in selected.workloads or (None,):
+        subject, patch = f"Service {qualified_name(selected.service)}", None
         if workload:
             subject = workload.subject
             patch = environment_patch(workload, REGISTER_WITH_EUREKA_VARIABLE, "false", twins[0].port.number)
@@ -105,8 +99,8 @@ def _shares_name_with_syncer(instance: Instance, syncer: Syncer) -> bool:
     return bool({name.lower() for name in names} & syncer.names)
 
 
-def _split_vip_addresses(instance: Instance) -> list[str]:
-    return [name.strip() for name in instance.vip_address.split(",") if name.strip()]
+def _split_vip_addresses(registered: Instance | Syncer) -> list[str]:
+    return [name.strip() for name in registered.vip_address.split(",") if name.strip()]
 
 
 def host_name_findings(
@@ -114,7 +108,6 @@ def host_name_findings(
 ) -> Iterator[Finding]:
     """Yield findings about instances whose host name only the cluster can resolve.
 
-    :param pods: the cluster's pods, by address.
     :param syncer_addresses: the addresses that a syncer registers: a self-registered instance there has a
         finding already.
     """
@@ -127,18 +120,13 @@ def host_name_findings(
         inside = host.endswith((".svc", f".svc.{domain}", ".svc.cluster.local", ".pod.cluster.local"))
         if not inside and (pod is None or (host != pod.name and "." in host)):
             continue
-        workload = pod.workload if pod is not None and not one.owner else None
-        yield Finding(
-            Fault.UNRESOLVABLE_HOST_NAME,
-            workload.subject if workload else _instance_name(one),
-            f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve",
-            f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
-            if workload
-            else "register it with its address as host name",
-            environment_patch(workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
-            if workload
-            else None,
-        )
+        problem = f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve"
+        subject, remedy, patch = _instance_name(one), "register it with its address as host name", None
+        if pod is not None and not one.owner:
+            subject = pod.workload.subject
+            remedy = f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
+            patch = environment_patch(pod.workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
+        yield Finding(Fault.UNRESOLVABLE_HOST_NAME, subject, problem, remedy, patch)
 
 
 def _is_ip_address(host: str) -> bool:
@@ -165,10 +153,7 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
 def vip_case_findings(
     instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
 ) -> Iterator[Finding]:
-    """Yield findings about VIP addresses that differ only in upper and lower case.
-
-    :param syncers: the syncers that may have registered the instances.
-    """
+    """Yield findings about VIP addresses, perhaps of these syncers, that differ in upper and lower case."""
     spellings: dict[str, dict[str, list[Instance]]] = defaultdict(lambda: defaultdict(list))
     for one in instances:
         for vip in _split_vip_addresses(one):
@@ -198,21 +183,16 @@ def vip_case_findings(
         }
         changed = [known[key] for key in sorted(keys & known.keys())]
         for syncer in changed or (None,):
-            renamed = ",".join(
-                wanted if vip.lower() == wanted.lower() else vip for vip in _syncer_vip_addresses(syncer)
-            )
+            vips = _split_vip_addresses(syncer) if syncer else ()
+            renamed = ",".join(wanted if vip.lower() == wanted.lower() else vip for vip in vips)
             yield Finding(
                 Fault.MIXED_VIP_CASE,
-                f"EurekaSyncer {syncer.namespace}/{syncer.name}" if syncer else f"VIP address {wanted}",
+                describe_syncer(syncer) if syncer else f"VIP address {wanted}",
                 f"Eureka holds one VIP address in several spellings: {listed_ways}; servers take them for"
                 " several, and callers that ask for one find some of the instances only",
                 f"spell it {wanted} everywhere" + (f": set spec.vipAddress to {renamed}" if syncer else ""),
                 syncer_spec_patch(syncer, vipAddress=renamed) if syncer else None,
             )
-
-
-def _syncer_vip_addresses(syncer: Syncer | None) -> list[str]:
-    return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
 
 
 def self_preservation_findings(
@@ -240,10 +220,7 @@ def self_preservation_findings(
 
 
 def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Yield a finding about instances that can be listed, but neither read nor drained.
-
-    :param name: the connection's name.
-    """
+    """Yield a finding about instances of a connection that can be listed, but neither read nor drained."""
     names = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
     if names:
         yield Finding(
@@ -275,16 +252,11 @@ def stuck_out_of_service_findings(instances: Iterable[Instance]) -> Iterator[Fin
 
 
 Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
-"""Application and id of an instance, and its status at each server, by URL; None where a server does not
-hold it.
-"""
+"""Key of an instance, and its status at each server, by URL; None where a server does not hold it."""
 
 
 def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:
-    """Yield a finding about servers of one Eureka that hold different instances.
-
-    :param name: the connection's name.
-    """
+    """Yield a finding about servers of one connection that hold different instances."""
     if not disagreements:
         return
     parts = [

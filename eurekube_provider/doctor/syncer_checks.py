@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from eurekube_provider.core.condition_types import PROGRESS_CONDITION_TYPES, SyncerCondition
@@ -15,7 +15,7 @@ from eurekube_provider.core.service_choice import ServiceChoice
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.workload_checks import Workload, is_probed_by_http
+from eurekube_provider.doctor.workload_checks import SelectedService, is_probed_by_http
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
     {
@@ -34,7 +34,6 @@ _CONDITIONS_WITHOUT_FINDING = frozenset(
 
 _MAX_LISTED_NAMES = 5
 
-
 SYNCER_RESOURCE = "eurekasyncers.eurekube.io"
 
 
@@ -45,8 +44,7 @@ def describe_syncer(syncer: Syncer) -> str:
 
 def syncer_spec_patch(syncer: Syncer, **spec: Any) -> Patch:
     """Return a patch of a syncer's ``spec``; None removes a field."""
-    kind = PatchKind.MERGE
-    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, kind, {"spec": spec})
+    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, PatchKind.MERGE, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:
@@ -103,7 +101,6 @@ def service_findings(
 
 
 def _endpoint_addresses_and_ports(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
-    """Yield the addresses and ports of the endpoints in EndpointSlices."""
     for one in slices:
         for endpoint in one.get("endpoints") or ():
             for port in one.get("ports") or ():
@@ -112,10 +109,7 @@ def _endpoint_addresses_and_ports(slices: Iterable[Object]) -> Iterator[tuple[st
 
 
 def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
-    """Yield findings if a syncer advertises a host name that callers outside of the cluster cannot resolve.
-
-    :param services: the Services that the syncer selects.
-    """
+    """Yield findings if a syncer advertises a host name that callers outside cannot resolve."""
     if syncer.mode is not Mode.SERVICE or syncer.advertise is not Advertise.CLUSTER_DNS:
         return
     for service in services:
@@ -144,19 +138,12 @@ def _reachable_address_kind(service: Object) -> Advertise | None:
     return Advertise.NODE_PORT if any(one.get("nodePort") for one in spec.get("ports") or ()) else None
 
 
-def secure_port_findings(
-    syncer: Syncer, service: Object, slices: Sequence[Object], workloads: Sequence[Workload]
-) -> Iterator[Finding]:
-    """Yield a finding if a syncer's https port speaks http, as its name, its protocol or a probe shows.
-
-    :param service: a Service that the syncer selects.
-    :param slices: the Service's EndpointSlices.
-    :param workloads: the workloads that run the Service's pods.
-    """
+def secure_port_findings(syncer: Syncer, selected: SelectedService) -> Iterator[Finding]:
+    """Yield a finding if a syncer's https port speaks http, as its name, its protocol or a probe shows."""
     if syncer.secure_port is None:
         return
-    targets = [port for one in slices for port in one.get("ports") or ()]
-    offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
+    targets = [port for one in selected.slices for port in one.get("ports") or ()]
+    offered = targets if syncer.mode is Mode.POD else (selected.service.get("spec") or {}).get("ports") or ()
     ports = choose_ports(offered, syncer.port, syncer.secure_port, "")
     if isinstance(ports, Problem):
         return  # the operator says so in the syncer's conditions
@@ -164,7 +151,7 @@ def secure_port_findings(
     port = next(one for one in offered if one.get("port") == number)
     sign = _describe_http_sign(port)
     target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
-    if not sign and any(is_probed_by_http(one, int(target)) for one in workloads):
+    if not sign and any(is_probed_by_http(one, int(target)) for one in selected.workloads):
         sign = "a probe asks it in plain http"
     if sign:
         yield Finding(
@@ -184,10 +171,7 @@ def _describe_http_sign(port: Object) -> str:
 
 
 def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
-    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer.
-
-    :param item: the EurekaSyncer.
-    """
+    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer."""
     conditions = conditions_of(item)
     if SyncerCondition.READY not in conditions:
         yield Finding(
@@ -200,7 +184,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     reported = [
         one
         for kind, one in conditions.items()
-        if kind not in _CONDITIONS_WITHOUT_FINDING and _is_condition_true(one)
+        if kind not in _CONDITIONS_WITHOUT_FINDING and one["status"] == "True"
     ]
     left_out = [one for one in reported if one["type"] == SyncerCondition.ENDPOINTS_LEFT_OUT]
     reported = [one for one in reported if one not in left_out]
@@ -215,7 +199,3 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         said, remedy = f"its operator says {problem}", problem.remedy or FALLBACK_REMEDY
         fault = Fault.ENDPOINTS_LEFT_OUT if one in left_out else Fault.SYNCER_TROUBLE
         yield Finding(fault, describe_syncer(syncer), said, remedy)
-
-
-def _is_condition_true(condition: Object) -> bool:
-    return str(condition["status"]) == "True"

@@ -5,8 +5,8 @@ Pure, on the objects as the API's JSON has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
@@ -40,7 +40,6 @@ SETTINGS_PLACE_BY_INJECTED_CONTAINER: Mapping[str, str] = {
         " have Linkerd inject a native sidecar, which ends after the others"
     ),
 }
-"""The place where an injected container is configured, by the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ class Workload:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the workload."""
         return str(self.kubernetes_object["metadata"]["namespace"])
 
     @property
@@ -72,13 +70,11 @@ class Workload:
 
     @property
     def pod_spec(self) -> Object:
-        """The ``spec`` of the workload's pods."""
         found: Object = self._pod_template.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels of the workload's pods."""
         found: Mapping[str, str] = (self._pod_template.get("metadata") or {}).get("labels") or {}
         return found
 
@@ -99,9 +95,7 @@ class Workload:
         return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
 
     def build_patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
-        """Return a patch of the spec of the pods, and of the workload; None for a pod, which cannot be
-        changed.
-        """
+        """Return a patch of the pods' spec and the workload's; None for a pod, which cannot be changed."""
         if self.kind == "Pod":
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
@@ -109,22 +103,38 @@ class Workload:
         return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
 
 
+@dataclass(frozen=True, slots=True)
+class SelectedService:
+    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
+
+    service: Object
+    slices: Sequence[Object]
+    workloads: Sequence[Workload]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRequirements:
+    """The times that workloads must allow for.
+
+    :ivar shutdown_seconds: the time that a process needs after SIGTERM.
+    :ivar prefers_readiness_gate: True if new pods are to wait by the readiness gate, in place of
+        ``minReadySeconds``.
+    """
+
+    drain: Drain = field(default_factory=Drain)
+    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+    prefers_readiness_gate: bool = False
+
+
 def drain_findings(
-    workload: Workload,
-    drain: Drain,
-    hook: PreStopHook,
-    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
-    *,
-    prefers_readiness_gate: bool = False,
+    workload: Workload, requirements: WorkloadRequirements, hook: PreStopHook
 ) -> Iterator[Finding]:
     """Yield findings about pods that end before callers forget them, and about rollouts faster than callers
     learn of new pods.
 
     :param hook: the kind of preStop to propose where one is missing.
-    :param shutdown_seconds: the time that the process itself needs after SIGTERM.
-    :param prefers_readiness_gate: True if the readiness gate fixes a short ``minReadySeconds``.
     """
-    needed = drain.prestop_seconds
+    needed, shutdown_seconds = requirements.drain.prestop_seconds, requirements.shutdown_seconds
     written = list(find_shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
     for one in written:
         patch = workload.build_patch(one.pod_spec_patch) if one.pod_spec_patch is not None else None
@@ -138,15 +148,11 @@ def drain_findings(
                 yield from _live_pod_findings(workload, qualified_name(live), one)
     # A policy declares the gate in the pods, and leaves the template as it is.
     if not declares_gate(workload.pod_spec) and not (live and declares_gate(live.get("spec") or {})):
-        yield from _min_ready_findings(
-            workload, drain.min_ready_seconds, prefers_readiness_gate=prefers_readiness_gate
-        )
+        yield from _min_ready_findings(workload, requirements)
 
 
 def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
-    """Yield a finding about a shortfall of a running pod that its template does not have: admission changed
-    the pod.
-    """
+    """Yield a finding about a shortfall that admission, and not its template, has given to a running pod."""
     template = workload.pod_spec
     names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
     if lacking.container not in names:
@@ -161,11 +167,9 @@ def _live_pod_findings(workload: Workload, pod: str, lacking: Shortfall) -> Iter
     yield Finding(Fault(lacking.kind), workload.subject, problem, f"{lacking.remedy}: {where}")
 
 
-def _min_ready_findings(
-    workload: Workload, needed: int, *, prefers_readiness_gate: bool
-) -> Iterator[Finding]:
+def _min_ready_findings(workload: Workload, requirements: WorkloadRequirements) -> Iterator[Finding]:
     spec: Object = workload.kubernetes_object.get("spec") or {}
-    given = int(spec.get("minReadySeconds") or 0)
+    given, needed = int(spec.get("minReadySeconds") or 0), requirements.drain.min_ready_seconds
     if workload.kind == "Pod" or given >= needed:
         return
     change = {"minReadySeconds": needed}
@@ -174,7 +178,7 @@ def _min_ready_findings(
     if workload.kind == "Deployment" and deadline > before:
         change["progressDeadlineSeconds"] = deadline
     remedy, patch = f"set minReadySeconds to {needed}", workload.build_patch({}, **change)
-    if prefers_readiness_gate:
+    if requirements.prefers_readiness_gate:
         del change["minReadySeconds"]
         remedy = (
             f"declare the readiness gate {READINESS_GATE}, which an operator must serve in this namespace"
@@ -192,10 +196,7 @@ def _min_ready_findings(
 
 
 def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
-    """Yield a finding if a pod waits for its readiness gate and no operator has said why.
-
-    :param now_seconds: Unix time.
-    """
+    """Yield a finding if at a Unix time a pod waits for its gate and no operator has said why."""
     pod = workload.live_pod
     if pod is None or not is_held_by_gate(pod) or READINESS_GATE in conditions_of(pod):
         return
@@ -236,9 +237,7 @@ def _container_ports(container: Object, number: int | None) -> list[Object]:
 
 
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
-    """Return a patch that sets an environment variable in the container with the port ``port``, else in the
-    first container with ports.
-    """
+    """Return a patch that sets a variable in the container with this port, else in the first with ports."""
     containers = containers_with_ports_or_all(workload.pod_spec)
     if not containers:
         return None

@@ -29,9 +29,7 @@ class WorkloadIndex:
                 self._by_selector[min(wanted, key=uses.__getitem__)].append((position, one))
 
     def find_by_service(self, service: Object) -> list[Workload]:
-        """Return the workloads whose pods a Service selects; none for a Service with hand-written
-        endpoints.
-        """
+        """Return the workloads whose pods a Service selects; none for one with hand-written endpoints."""
         selector = (service.get("spec") or {}).get("selector") or {}
         wanted = _namespaced_labels(service["metadata"]["namespace"], selector)
         if not wanted:

@@ -23,9 +23,7 @@ from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _TCP_KEEPALIVE_OPTIONS = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
-"""Socket options by which a connection to a host that has vanished ends after 30 s, and not only after the
-longest silence of a watch.
-"""
+"""Socket options that end a connection to a vanished host after 30 s, not after a watch's longest silence."""
 
 _IN_CLUSTER_NAMESPACE_PATH = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -34,9 +32,7 @@ PAGE_SIZE_OF_LARGE_OBJECTS = 50
 """The number of objects in a page of large ones: 50 EndpointSlices of 100 endpoints take 7 MiB parsed."""
 
 _LARGEST_ANSWER_BYTES = 512 * 2**20
-"""The largest answer that is read, in bytes: a page of objects of 1 MiB each, hardly more than etcd
-accepts.
-"""
+"""The most bytes of an answer that are read: a page of objects of 1 MiB, hardly more than etcd accepts."""
 
 MERGE_PATCH_TYPE = "application/merge-patch+json"
 APPLY_PATCH_TYPE = "application/apply-patch+yaml"
@@ -198,8 +194,7 @@ class KubeAccess:
         return self.request("GET", path, query)
 
     def serves_kind(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
-        """Return whether the API server serves a kind; True if the kinds cannot be read. Reading them needs
-        no permission.
+        """Return whether the API server serves a kind, which needs no permission; True if it does not say.
 
         A request for objects of the kind does not answer the question: without permission the API server
         answers 403, whether the kind exists or not.
@@ -382,7 +377,6 @@ def is_api_unavailable(error: KubernetesError) -> bool:
 
 
 def _context_namespace(path: str | None, context: str | None) -> str:
-    """Return the namespace of a kubeconfig's context; empty where the context names none."""
     try:
         contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
     except config.ConfigException:

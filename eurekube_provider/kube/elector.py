@@ -30,12 +30,9 @@ LEASE_WATCH_SECONDS = 240
 """Seconds after which a watch of the Lease is asked to end."""
 
 LONGEST_WATCH_SILENCE_SECONDS = 60.0
-"""The longest silence of the Lease's watch: the holder writes every few seconds, so that a longer one
-means a dead watch, or no holder.
-"""
+"""The longest silence of the Lease's watch: the holder, if there is one, writes every few seconds."""
 
 _RELEASED_LEASE_SECONDS = 1
-"""The duration, in seconds, that a released Lease gets."""
 
 _JITTER_FRACTION = 0.2
 _RBAC_VERB_BY_METHOD = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
@@ -96,6 +93,14 @@ class Elector:
         self.identity = identity
         self.failure: KubernetesError | None = None
         """The error of the last read or write of the Lease; None after a success."""
+        self.term = 0
+        """The number of times that this replica has begun to lead."""
+        self.had_earlier_leader = False
+        """True if some replica led before this term; False only if no Lease existed, and none was seen."""
+        self.lease_loss_count = 0
+        """The number of times that this replica found that another one had taken the Lease from it."""
+        self.is_renewed_by_another = False
+        """True if another replica wrote the Lease after it was first seen, so that the other one is alive."""
         self._access = access
         self._namespace = namespace
         self._name = name
@@ -108,10 +113,6 @@ class Elector:
         self._holds = False
         self._renewed_at = -math.inf
         self._transitions: int | None = None  # of the Lease while we held it last
-        self._term = 0
-        self._had_earlier_leader = False
-        self._losses = 0
-        self._is_renewed_by_another = False
         self._is_late = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -139,40 +140,12 @@ class Elector:
             return self._holds and not self._is_renewal_overdue()
 
     @property
-    def term(self) -> int:
-        """The number of times that this replica has begun to lead; 0 before the first time."""
-        with self._lock:
-            return self._term
-
-    @property
-    def had_earlier_leader(self) -> bool:
-        """True if some replica led before this term; False only if no Lease existed, and none had been
-        seen before.
-        """
-        with self._lock:
-            return self._had_earlier_leader
-
-    @property
     def no_replica_can_lead(self) -> bool:
-        """True if no replica can take the Lease: none was seen or it has expired, and the API server does
-        not answer.
-        """
+        """True if no replica can take the Lease: it is free or unseen, and the API server does not answer."""
         failure = self.failure
         with self._lock:
             is_free = not self._holds and (self._lease is None or self._lease_expires_at() <= self._clock())
         return is_free and failure is not None and is_api_unavailable(failure)
-
-    @property
-    def lease_loss_count(self) -> int:
-        """The number of times that this replica found that another one had taken the Lease from it."""
-        with self._lock:
-            return self._losses
-
-    @property
-    def is_renewed_by_another(self) -> bool:
-        """True if another replica wrote the Lease after it was first seen, so that the other one is alive."""
-        with self._lock:
-            return self._is_renewed_by_another
 
     @property
     def lease_name(self) -> str:
@@ -215,9 +188,7 @@ class Elector:
                     raise
 
     def seconds_until_next_try(self) -> float:
-        """Return the seconds until the next try: the retry period, or less if another holder's Lease
-        expires sooner.
-        """
+        """Return the retry period, or less if another holder's Lease expires sooner."""
         period = self._timing.retry_period_seconds
         wait = period * random.uniform(1 - _JITTER_FRACTION, 1 + _JITTER_FRACTION)  # noqa: S311 - jitter, no secret
         with self._lock:
@@ -246,9 +217,7 @@ class Elector:
             self._wake.wait(self.seconds_until_next_try())
 
     def _watch_until_stopped(self) -> None:
-        """Watch the Lease until stopped, and wake the elector's thread when it must check the Lease at
-        once.
-        """
+        """Watch the Lease, and wake the elector's thread when it must check the Lease at once."""
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(LEASE_WATCH_SECONDS)}
         is_logged = False
         while not self._stopped.is_set():
@@ -285,12 +254,12 @@ class Elector:
             is_ours = holder == self.identity
             if spec != _lease_spec(self._lease):
                 self._seen_at = self._clock()
-                self._is_renewed_by_another |= self._lease is not None and bool(holder) and not is_ours
+                self.is_renewed_by_another |= self._lease is not None and bool(holder) and not is_ours
             self._lease = lease
             has_changed_hands = holder or _int_field(spec, "leaseTransitions") != self._transitions
             if self._transitions is not None and not is_ours and has_changed_hands:
                 self._transitions = None
-                self._losses += 1
+                self.lease_loss_count += 1
                 _log.warning(
                     "lost the Lease to another replica, this one stops writing and stands by",
                     extra={"holder": holder or "released already"},
@@ -365,8 +334,8 @@ class Elector:
             self._transitions = _int_field(_lease_spec(lease), "leaseTransitions")
             self._is_late = False
             if begins:
-                self._term += 1
-                self._had_earlier_leader = had_earlier_leader
+                self.had_earlier_leader = had_earlier_leader
+                self.term += 1  # last: who sees a new term reads of it what is above
         if begins:
             _log.info(
                 "acquired the Lease, this replica leads now",
@@ -374,7 +343,6 @@ class Elector:
             )
 
     def _log_missed_renew_deadline(self) -> None:
-        """Log once that the renew deadline has passed."""
         with self._lock:
             is_news = self._holds and self._is_renewal_overdue() and not self._is_late
             self._is_late = self._is_late or is_news

@@ -82,7 +82,6 @@ class EventRecorder:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that writes Events."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:
@@ -133,10 +132,7 @@ class EventRecorder:
         self._limiter.schedule_turn(key, self._limiter.write_allowed_at(key))
 
     def _queue_due_sums(self, *, include_not_due: bool) -> float | None:
-        """Queue an Event for each sum that is due; return the seconds until the next sum is due.
-
-        :param include_not_due: True if sums are queued before they are due, at the end.
-        """
+        """Queue an Event for each sum that is due; return the seconds until the next sum is due."""
         now = time.monotonic()
         due: list[tuple[tuple[str, str], _EventSum]] = []
         with self._lock:

@@ -34,14 +34,12 @@ class _LastWrite:
 
 
 class RateLimiter(Generic[K]):
-    """A limit on how often one writer writes each key: the interval between two writes of a key doubles as
-    long as the key has more to write each time.
+    """A limit on how often each key is written: its interval doubles while it has more to write each time.
 
     The caller's lock guards the methods about keys; all times are those of ``time.monotonic()``.
 
     :param wait_quiet: waits until no more urgent work is left, for at most a number of seconds.
     :param first_seconds: the shortest interval between two writes of a key.
-    :param longest_seconds: the longest one.
     :param quiet_seconds: a key that rests for this time after its interval begins again with the shortest
         one.
     """
@@ -89,9 +87,7 @@ class RateLimiter(Generic[K]):
         self._not_before[key] = until
 
     def write_allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
-        """Return the time from which the key may be written; an urgent write waits for the shortest
-        interval only.
-        """
+        """Return when the key may be written; an urgent write waits for the shortest interval only."""
         allowed, last = self._not_before.get(key, 0.0), self._written.get(key)
         if last is None:
             return allowed
@@ -120,12 +116,10 @@ class RateLimiter(Generic[K]):
         return max(0.0, self._turns[0][0] - now) if self._turns else None
 
     def forget(self, key: K) -> None:
-        """Forget the writes of a key, and its scheduled write."""
         for table in (self._written, self._not_before, self._turn_at):
             table.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._written.clear()
         self._not_before.clear()
         self._turn_at.clear()

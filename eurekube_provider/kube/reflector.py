@@ -18,25 +18,20 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
 from eurekube_provider.runtime.backoff import backoff_seconds
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WATCH_SILENCE_SECONDS = 100.0
-"""The longest silence of a watch, in seconds: bookmarks come about once a minute, and a watch that is
-silent for longer is considered dead.
-"""
+"""Seconds of silence after which a watch is considered dead: bookmarks come about once a minute."""
 
 WATCH_SECONDS_RANGE = (240, 300)
-"""The range of seconds after which a watch is asked to end; random, so that many operators do not come
-back at once.
-"""
+"""The seconds after which a watch is asked to end: a range, so that many operators do not return at once."""
 
 SHORTEST_GOOD_WATCH_SECONDS = 1.0
-"""The shortest time, in seconds, of a successful watch: one that ends sooner counts as a failure, whatever
-the reason.
-"""
+"""Seconds that a successful watch lasts at least: one that ends sooner counts as a failure."""
 
 _DENIAL_STATUS_CODES = (401, 403, 404)
 
@@ -44,9 +39,7 @@ _TOO_MANY_REQUESTS_STATUS_CODE = 429
 """The status code of an overloaded API server, which a list would load even more."""
 
 WATCH_SETTLE_SECONDS = 1.0
-"""Seconds after the opening of a watch by which missed changes, or the error that it expired, have
-arrived.
-"""
+"""Seconds after which an opened watch has sent missed changes, or the error that it expired."""
 
 STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
@@ -65,9 +58,7 @@ TrimFunction = Callable[[Object, Object | None], Object]
 for a new one), whose parts may be reused.
 """
 ChangeListener = Callable[[Object | None, Object | None], None]
-"""A function that receives each change: the object before (None for a new one) and after (None for a
-removed one).
-"""
+"""A function that gets each change: the object before and after, None for one that is not there."""
 
 
 class Reflector:
@@ -136,9 +127,7 @@ class Reflector:
         self._retries_now.set()
 
     def retry_now(self) -> None:
-        """End the wait after a failure, and try again now; unless the copy is current, list all objects
-        again.
-        """
+        """Try again now, whatever failed before; list all objects again unless the copy is current."""
         self.is_current_since_retry = self.is_current
         self._lists_again = self._asks_again = not self.is_current_since_retry
         self._retries_now.set()
@@ -155,8 +144,7 @@ class Reflector:
 
     @property
     def is_access_denied(self) -> bool:
-        """True if the API server's last answer was that this process may not read these objects, or that
-        there is no such kind.
+        """True if the API server's last answer was that there is no such kind, or no right to read it.
 
         After :meth:`retry_now` the answer must come again, since an older one may no longer be true.
         """
@@ -164,9 +152,7 @@ class Reflector:
 
     @property
     def is_usable_by_new_leader(self) -> bool:
-        """True if a new leader may act on the copy: the copy is new enough, or the API server does not let
-        this process read the objects.
-        """
+        """True if a new leader may act on the copy: it is new enough, or the API server denies it."""
         return self.is_current_since_retry or self.is_current or self.is_access_denied
 
     @property
@@ -176,16 +162,12 @@ class Reflector:
 
     @property
     def is_first_list_forbidden(self) -> bool:
-        """True if the first list is not complete because this process has no permission. The reflector
-        keeps asking.
-        """
+        """True if the first list failed for want of permission, for which the reflector keeps asking."""
         return not self.is_synced and self._denied == 403
 
     @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if the first list is complete, or is that of a single namespace that this process may not
-        read.
-        """
+        """True if the first list is complete, or that of a single namespace that may not be read."""
         return self.is_synced or (self.namespace is not None and self.is_first_list_forbidden)
 
     def liveness(self) -> list[Liveness]:
@@ -195,27 +177,23 @@ class Reflector:
         )
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where it does not exist."""
         with self._lock:
             return self._objects.get((namespace, name))
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """Return all objects, or those of a namespace."""
         with self._lock:
             if namespace is None:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
     def replace_from_list(self, pages: Iterable[Object]) -> None:
-        """Replace the copy by a list, whose pages are read here, and report the differences to the
-        listener.
-        """
+        """Replace the copy by a list, whose pages are read here, and report the differences."""
         was_asked = self._asks_again
         fresh: dict[tuple[str, str], Object] = {}
         for page in pages:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
-                key = _namespace_and_name(item)
+                key = namespace_and_name(item)
                 fresh[key] = self._trim(item, self._objects.get(key))
         with self._turn:
             with self._lock:
@@ -237,16 +215,13 @@ class Reflector:
             self._on_synced()
 
     def apply_event(self, event_type: str, item: Object) -> None:
-        """Apply one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``) to the copy, and report it
-        to the listener.
-        """
+        """Apply an event of a watch, ``ADDED``, ``MODIFIED`` or ``DELETED``, to the copy, and report it."""
         with self._turn:
             self._last_seen_version = _resource_version(item)
             self._store_or_remove(item, exists=event_type != "DELETED")
 
     def store_write_answer(self, item: Object) -> None:
-        """Store the object in the answer to a write of this process, and report it, unless a watch has
-        reported later changes.
+        """Store and report the object in the answer to our own write, unless a watch reported later changes.
 
         After a later change the answer may be old, and the watch would not repeat the change or removal of
         the object since. Resource versions of one kind only grow (Kubernetes, API concepts: resource
@@ -258,16 +233,14 @@ class Reflector:
                 self._store_or_remove(item, exists=True)
 
     def remove_deleted(self, item: Object) -> None:
-        """Remove an object that this process has deleted, and report it, unless another object has its
-        name by now.
-        """
+        """Remove and report an object that this process deleted, unless another has its name by now."""
         with self._turn:
-            stands = self.get(*_namespace_and_name(item))
+            stands = self.get(*namespace_and_name(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
                 self._store_or_remove(item, exists=False)
 
     def _store_or_remove(self, item: Object, *, exists: bool) -> None:
-        key = _namespace_and_name(item)
+        key = namespace_and_name(item)
         old = self._objects.get(key)  # only the thread that holds the turn changes it
         kept = self._trim(item, old) if exists else None
         with self._lock:
@@ -286,7 +259,8 @@ class Reflector:
                 self._version, self._lists_again = None, False
             try:
                 if self._version is None:
-                    self.replace_from_list(self._list_pages())
+                    pages = self._access.pages(self._path, query=self._selector, page_size=self._page_size)
+                    self.replace_from_list(pages)
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_GOOD_WATCH_SECONDS:
@@ -334,11 +308,7 @@ class Reflector:
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
 
-    def _list_pages(self) -> Iterable[Object]:
-        return self._access.pages(self._path, query=self._selector, page_size=self._page_size)
-
     def _watch(self) -> None:
-        """Follow changes until the server ends the watch."""
         query = {
             "resourceVersion": str(self._version),
             **self._selector,
@@ -378,37 +348,28 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where it does not exist."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
                 return item
         return None
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """Return all objects, or those of a namespace."""
         return [item for one in self.reflectors for item in one.objects(namespace)]
 
     @property
     def is_synced(self) -> bool:
-        """True if all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
 
     @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if all first lists are complete, except those of single namespaces that this process may
-        not read.
-        """
         return all(one.is_synced_or_forbidden for one in self.reflectors)
 
     @property
     def is_usable_by_new_leader(self) -> bool:
-        """True if a new leader may act on all copies."""
         return all(one.is_usable_by_new_leader for one in self.reflectors)
 
     def find_unsynced(self, namespace: str) -> Reflector | None:
-        """Return a reflector for the namespace whose first list is not complete yet; None if there is
-        none.
-        """
+        """Return a reflector for the namespace whose first list is not complete yet, if any."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and not one.is_synced:
                 return one
@@ -416,38 +377,30 @@ class ReflectorGroup:
 
     @property
     def failure(self) -> KubernetesError | None:
-        """The failure of the first reflector that has one; None if none has."""
         return next((one.failure for one in self.reflectors if one.failure), None)
 
     @property
     def restarts(self) -> Counter[str]:
-        """The number of restarts of all watches by reason, as :attr:`Reflector.restarts`."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of all threads."""
         return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
-        """Start all reflectors."""
         for one in self.reflectors:
             one.start()
 
     def retry_now(self) -> None:
-        """Have all reflectors try again now."""
         for one in self.reflectors:
             one.retry_now()
 
     def stop(self) -> None:
-        """Stop all reflectors."""
         for one in self.reflectors:
             one.stop()
 
 
 def _must_relist_after(failures: int) -> bool:
-    """Return whether to list again after this many failures in a row: after
-    :data:`RELIST_AFTER_FAILURES`, then after twice, four times, eight times as many.
-    """
+    """Return whether to list again after so many failures in a row: :data:`RELIST_AFTER_FAILURES`."""
     times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
@@ -456,7 +409,3 @@ def _resource_version(item: Object) -> int:
     """Return the resource version of an object or a list; 0 where it cannot be compared."""
     version = str(item["metadata"].get("resourceVersion"))
     return int(version) if version.isdecimal() else 0
-
-
-def _namespace_and_name(item: Object) -> tuple[str, str]:
-    return (item["metadata"].get("namespace", ""), item["metadata"]["name"])

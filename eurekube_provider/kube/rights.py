@@ -1,6 +1,4 @@
-"""RBAC rules: the permissions that the operator needs in Kubernetes, no more, and those of people for
-Eurekube's kinds.
-"""
+"""RBAC rules: the permissions that the operator needs, no more, and people's for Eurekube's kinds."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ NAMESPACE_RULES = (
     Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create",)),
 )
-"""The operator's rules in every namespace that it watches: to read Services, endpoints and pods, and to write
-Events.
-"""
+"""The operator's rules in every namespace that it watches: to read what it registers, and write Events."""
 
 DERIVED_SYNCER_RULE = Rule(("eurekube.io",), ("eurekasyncers",), ("create", "delete"))
 """The operator's rule for the syncers that it derives from a syncer for all Services of a namespace."""
@@ -80,9 +76,7 @@ ROUTE_NAMESPACE_RULE_BY_ADVERTISE: Mapping[Advertise, Rule] = {
     Advertise.INGRESS: Rule(("networking.k8s.io",), ("ingresses",), ("list", "watch")),
     Advertise.GATEWAY: Rule(("gateway.networking.k8s.io",), ("gateways", "httproutes"), ("list", "watch")),
 }
-"""The operator's rule in every namespace that it watches for each kind of address that ``--advertise-from``
-names.
-"""
+"""The operator's rule in every watched namespace for each kind of address that ``--advertise-from`` names."""
 
 _EUREKUBE_RESOURCE_NAMES = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
 
@@ -95,9 +89,7 @@ USER_RULE_BY_ROLE = {
         ("create", "update", "patch", "delete", "deletecollection"),
     ),
 }
-"""Rules for people, by the Kubernetes role to which they are added; edit includes those of view, admin
-both.
-"""
+"""Rules for people, by the Kubernetes role that gets them; edit includes those of view, admin both."""
 
 
 def pulumi_stack_rule(name: str) -> Rule:

@@ -1,5 +1,4 @@
-"""Refusals to remove an operator that others' EurekaSyncers or EurekaMirrors need, or to take over a
-namespace.
+"""Refusals to remove an operator that others' syncers or mirrors need, or to take over a namespace.
 
 Without the operator the syncers' instances leave Eureka within minutes, the mirrors' Services become
 outdated, and finalizers keep both for ever. A stack asks here before it removes the operator that it made;
@@ -18,7 +17,7 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
 from eurekube_provider.core.gate import declares_gate
-from eurekube_provider.core.objects import STACK_LABEL, qualified_name
+from eurekube_provider.core.objects import STACK_LABEL, Object, qualified_name
 from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.kube.access import (
@@ -33,9 +32,7 @@ from eurekube_provider.kube.access import (
 
 FORCE_DESTROY_VARIABLE = "EUREKUBE_FORCE_DESTROY"
 DELETE_UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""The environment variable with which Pulumi's Kubernetes provider forgets objects that it can no longer
-delete.
-"""
+"""With this variable Pulumi's Kubernetes provider forgets objects that it can no longer delete."""
 
 _RESOURCE_BY_KIND = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
 _OUTCOME_WITHOUT_OPERATOR_BY_KIND = {
@@ -77,10 +74,7 @@ class GuardedOperator:
 
 
 def cluster_access(operator: GuardedOperator) -> KubeAccess:
-    """Return the access to an operator's cluster.
-
-    :raises ConfigurationError: there is no way to reach it.
-    """
+    """Return the access to an operator's cluster, or raise ConfigurationError."""
     return KubeAccess.load(_read_kubeconfig(operator), operator.context)
 
 
@@ -89,8 +83,7 @@ def refuse_removal_while_needed(
     access: Callable[[GuardedOperator], KubeAccess] = cluster_access,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that cannot be
-    determined.
+    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that is not known.
 
     An operator whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
@@ -102,12 +95,16 @@ def refuse_removal_while_needed(
         reached = access(operator)
         is_there = _namespace_exists(operator, reached)
         foreign = _foreign_names_by_kind(operator, reached) if is_there or operator.owns_crds else {}
-    except KubernetesError as error:
-        if error.status_code is None and _is_variable_true(environment, DELETE_UNREACHABLE_VARIABLE):
+    except (KubernetesError, ConfigurationError) as error:
+        has_no_answer = isinstance(error, KubernetesError) and error.status_code is None
+        if has_no_answer and _is_variable_true(environment, DELETE_UNREACHABLE_VARIABLE):
             return
-        raise _unknown_need_error(operator, error) from None
-    except ConfigurationError as error:
-        raise _unknown_need_error(operator, error) from None
+        raise OperatorStillNeeded(
+            f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
+            f" EurekaMirrors of others is not known: {error}. Nothing of the operator was removed. Make the"
+            " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for"
+            f" good, set {DELETE_UNREACHABLE_VARIABLE}=true; else {_FORCE_DESTROY_HINT}"
+        ) from None
     if foreign:
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
         details = " ".join(
@@ -148,8 +145,7 @@ def refuse_existing_namespace(
 def uninstall_refusal(
     access: KubeAccess, namespaces: Collection[str], gate_namespaces: Collection[str | None] = ()
 ) -> str | None:
-    """Return why this operator must not be uninstalled; None where it may be. Each request has a time-out of
-    10 s.
+    """Return why this operator must not be uninstalled, or None. Each request has a time-out of 10 s.
 
     :param namespaces: the namespaces that it watches; empty for all.
     :param gate_namespaces: the namespaces where it serves the readiness gate; None among them for all.
@@ -168,8 +164,8 @@ def uninstall_refusal(
             # One that serves no mirrors may not list them: these have no finalizers of this operator.
             kind: sorted(
                 map(
-                    _qualified_name,
-                    _iterate_metadata(access, resource, namespaces, lambda kind: kind is MIRRORS),
+                    qualified_name,
+                    _iterate_objects(access, resource, namespaces, lambda kind: kind is MIRRORS),
                 )
             )
             for kind, resource in _RESOURCE_BY_KIND.items()
@@ -189,8 +185,7 @@ def uninstall_refusal(
 
 
 def _list_objects_declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
-    """Return kind, namespace and name of each template that declares the gate; where no template does, of
-    each pod that does.
+    """Return kind, namespace and name of each template, or else of each pod, that declares the gate.
 
     A pod may declare the gate without a known template: it is of another kind, or a policy changed it.
     """
@@ -209,15 +204,6 @@ def _list_objects_declaring_gate(access: KubeAccess, namespaces: Collection[str 
         templates = [one for kind, names in here.items() if kind != "Pod" for one in names]
         found += sorted(templates) or sorted(here["Pod"])
     return found
-
-
-def _unknown_need_error(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
-    return OperatorStillNeeded(
-        f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
-        f" EurekaMirrors of others is not known: {error}. Nothing of the operator was removed. Make the"
-        " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for good,"
-        f" set {DELETE_UNREACHABLE_VARIABLE}=true; else {_FORCE_DESTROY_HINT}"
-    )
 
 
 def _namespace_exists(operator: GuardedOperator, access: KubeAccess) -> bool:
@@ -245,33 +231,29 @@ def _foreign_names_by_kind(operator: GuardedOperator, access: KubeAccess) -> dic
     """Return, by kind, ``namespace/name`` of each object that the operator serves and its stack does not own,
     also of deleted objects that still have a finalizer; leave out kinds without such objects.
     """
+    namespaces = () if operator.owns_crds else operator.watch_namespaces
+
+    def is_not_served(kind: ApiResource) -> bool:
+        return not access.serves_kind(kind, timeout_seconds=_REQUEST_TIMEOUT_SECONDS)
+
     found = {
-        kind: _list_foreign_names(resource, operator, access) for kind, resource in _RESOURCE_BY_KIND.items()
+        kind: sorted(
+            qualified_name(item)
+            for item in _iterate_objects(access, resource, namespaces, is_not_served)
+            if (item["metadata"].get("labels") or {}).get(STACK_LABEL) != operator.stack_label
+        )
+        for kind, resource in _RESOURCE_BY_KIND.items()
     }
     return {kind: names for kind, names in found.items() if names}
 
 
-def _list_foreign_names(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
-    """Return ``namespace/name`` of each object of one kind that the operator's stack does not own."""
-    return sorted(
-        _qualified_name(metadata)
-        for metadata in _iterate_metadata(
-            access,
-            resource,
-            () if operator.owns_crds else operator.watch_namespaces,
-            lambda kind: not access.serves_kind(kind, timeout_seconds=_REQUEST_TIMEOUT_SECONDS),
-        )
-        if (metadata.get("labels") or {}).get(STACK_LABEL) != operator.stack_label
-    )
-
-
-def _iterate_metadata(
+def _iterate_objects(
     access: KubeAccess,
     resource: ApiResource,
     namespaces: Collection[str],
     forbidden_means_none: Callable[[ApiResource], bool],
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the metadata of all objects of one kind; none where the kind does not exist.
+) -> Iterator[Object]:
+    """Yield all objects of one kind, with no more than their metadata; none where the kind does not exist.
 
     :param namespaces: empty for all.
     :param forbidden_means_none: called where listing is forbidden; returns True if that means that there are
@@ -284,17 +266,11 @@ def _iterate_metadata(
             if error.status_code == 404 or (error.status_code == 403 and forbidden_means_none(resource)):
                 continue
             raise
-        yield from (item["metadata"] for page in pages for item in page.get("items") or ())
-
-
-def _qualified_name(metadata: Mapping[str, Any]) -> str:
-    return f"{metadata['namespace']}/{metadata['name']}"
+        yield from (item for page in pages for item in page.get("items") or ())
 
 
 def _read_kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
-    """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or the content of
-    such a file.
-    """
+    """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or its content."""
     text = operator.kubeconfig
     if not text:
         return None

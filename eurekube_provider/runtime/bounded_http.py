@@ -20,9 +20,7 @@ import urllib3
 import urllib3.connection
 
 BYTES_PER_TIMEOUT_EXTENSION = 512 * 1024
-"""The number of bytes for which an answer's time-out is extended once: 100 kB a second, for a time-out of
-five seconds.
-"""
+"""The bytes for which an answer's time-out is extended once: 100 kB a second, for one of five seconds."""
 
 MAX_TIMEOUTS_PER_ANSWER = 60
 """The number of time-outs after which an answer ends, however much arrives: five minutes, for a time-out of
@@ -58,11 +56,9 @@ class _AnswerReader(io.RawIOBase):
         self._count = 0
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the file from which the answer is read."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Return True: the answer can be read."""
         return True
 
     def close(self) -> None:
@@ -71,11 +67,6 @@ class _AnswerReader(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read the bytes that have arrived.
-
-        :raises AnswerTooSlow: the answer's time is over.
-        :raises AnswerTooLarge: the answer is too large.
-        """
         if self._count and self._timeout_seconds is not None:
             times = min(1 + self._count / BYTES_PER_TIMEOUT_EXTENSION, MAX_TIMEOUTS_PER_ANSWER)
             left = self._began_at + self._timeout_seconds * times - time.monotonic()
@@ -95,19 +86,13 @@ class _AnswerReader(io.RawIOBase):
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """An HTTP response that raises AnswerTooLarge before its body is read if its head gives too large a
-    length.
-    """
+    """An HTTP response that raises AnswerTooLarge at once if its head gives too large a length."""
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
         super().__init__(_AnswerReader(sock, most_bytes), method=method)  # type: ignore[arg-type]
         self._most_bytes = most_bytes
 
     def begin(self) -> None:
-        """Read the head.
-
-        :raises AnswerTooLarge: the body is too large.
-        """
         super().begin()
         if self.length is not None and self.length > self._most_bytes:
             raise AnswerTooLarge
@@ -135,9 +120,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
     _collected: list[bytes] | None = None
 
     def request(self, *arguments: Any, preload_content: bool = True, **options: Any) -> None:
-        """Send one request, and remember whether its answer is to be bounded: one that the caller reads piece
-        by piece is not.
-        """
+        """Send one request, and note if its answer is bounded: one that is read piece by piece is not."""
         self._is_answer_bounded = preload_content
         held = self._collected = []
         try:
@@ -175,10 +158,7 @@ class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnecti
 
 
 def bounded_pool_classes(most_bytes: int) -> dict[str, type[urllib3.HTTPConnectionPool]]:
-    """Return the classes of pools whose connections bound their answers, by the scheme of the URL.
-
-    :param most_bytes: see :class:`BoundedConnection`.
-    """
+    """Return the classes of pools whose connections bound their answers, by the scheme of the URL."""
     bound = {"most_bytes": most_bytes}
     plain = type(BoundedConnection.__name__, (BoundedConnection,), bound)
     tls = type(BoundedHttpsConnection.__name__, (BoundedHttpsConnection,), bound)

@@ -23,9 +23,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def wrap_to_die_with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command whose process Linux kills when its parent's thread ends; unchanged on other
-    systems.
-    """
+    """Return a command whose process Linux, but no other system, kills when its parent's thread ends."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT_SCRIPT, str(os.getpid()), *command]
@@ -56,7 +54,6 @@ class ChildProcess:
         return self._process.poll()
 
     def read_output(self) -> str:
-        """Return the program's output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:

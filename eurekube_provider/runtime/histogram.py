@@ -17,13 +17,11 @@ class Histogram:
         self._total_seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration."""
         place = bisect_left(BUCKET_BOUNDS_SECONDS, seconds)
         with self._lock:
             self._counts[place] += 1
             self._total_seconds += seconds
 
     def snapshot(self) -> Distribution:
-        """Return the distribution of the durations so far."""
         with self._lock:
             return Distribution(tuple(self._counts), self._total_seconds)

@@ -19,8 +19,6 @@ class HttpListener(ThreadingHTTPServer):
 
     :param host: empty for every address of this machine.
     :param port: 0 for any free port.
-    :param name: the server's name, for an error.
-    :param advice: the remedy where the address cannot be listened on.
     :ivar connections: the open connections, and since when each is open by the monotonic clock; oldest first.
     :raises ConfigurationError: the address cannot be listened on.
     """
@@ -69,7 +67,6 @@ class HttpListener(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port on which the server listens."""
         return int(self.server_address[1])
 
     @property
@@ -85,7 +82,6 @@ class HttpListener(ThreadingHTTPServer):
         self.stop()
 
     def start(self) -> None:
-        """Begin to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -99,13 +95,11 @@ class HttpListener(ThreadingHTTPServer):
                 shut_down_connection(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread."""
         with self.lock:
             self.connections[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection that has ended."""
         with self.lock:
             self.connections.pop(request, None)
         super().shutdown_request(request)

@@ -47,12 +47,10 @@ def _log_uncaught(
 
 
 _MULTILINE_FIELDS = frozenset({"plan", "said", "where"})
-"""Keys whose values may have several lines."""
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of records as JSON: keys ``time``, ``level``, ``logger``, ``message``, then those of
-    ``extra``.
+    """A formatter of records as JSON: ``time``, ``level``, ``logger``, ``message``, then those of ``extra``.
 
     An extra key with the name of one of the first four gets an underscore before it.
     """

@@ -40,7 +40,6 @@ class Node:
     :ivar shown_status: its present status, whoever wrote it, as the text that Spring reads.
     :ivar status_written_by_eurekube: the status that Eurekube wrote last.
     :ivar registered_ms: Unix time of the registration, in milliseconds.
-    :ivar data: the node's content as ZooKeeper has it.
     """
 
     path: str

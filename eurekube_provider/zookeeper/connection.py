@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 from urllib.parse import unquote
@@ -81,30 +81,30 @@ class ZooKeeperConnection:
             **ways,
         )
 
-    @classmethod
-    def from_settings(cls, get_setting: Callable[[str], Any]) -> ZooKeeperConnection:
+    @staticmethod
+    def from_settings(get_setting: Callable[[str], Any]) -> ZooKeeperConnection:
         """Build a connection from Eureka's setting names; raise ConfigurationError."""
         for name in ("token", "proxy", "zone", "mode"):
             if str(get_setting(name) or "auto") != "auto":
                 raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
-        hosts, root, scheme, user, password = _parse_url(str(get_setting("url")))
-        user, password = (
-            (get_setting("user"), get_setting("password")) if get_setting("user") else (user, password)
-        )
-        if get_setting("password") and not user:
+        found = _parse_url(str(get_setting("url")))
+        if get_setting("user"):
+            found = replace(found, user=get_setting("user"), password=get_setting("password") or None)
+        if get_setting("password") and not found.user:
             raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
-        is_encrypted = scheme == "zookeepers"
-        files = [Path(one) if (one := get_setting(name)) else None for name in _FILE_SETTINGS]
-        if any(files) and not is_encrypted:
+        files: dict[str, Any] = {
+            name.replace("-", "_"): Path(one) for name in _FILE_SETTINGS if (one := get_setting(name))
+        }
+        if files and not found.is_encrypted:
             raise ConfigurationError("certificates are for TLS: write zookeepers://, or leave them out")
-        for path in files:
-            if path and not path.is_file():
+        for path in files.values():
+            if not path.is_file():
                 raise FileUnreadable(f"the file {path} of a ZooKeeper's certificates does not exist")
-        return cls(hosts, root, user or None, password or None, is_encrypted, *files)
+        return replace(found, **files)
 
 
-def _parse_url(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
-    """Return hosts, root, scheme, user and password of a URL; all hosts or the first have the scheme."""
+def _parse_url(url: str) -> ZooKeeperConnection:
+    """Return the connection that a URL alone describes; all hosts or the first have the scheme."""
     scheme = url.partition("://")[0].strip()
     credentials, at, rest = url.replace(f"{scheme}://", "").rpartition("@")
     port = 2281 if scheme == "zookeepers" else 2181
@@ -117,5 +117,7 @@ def _parse_url(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | N
             " zookeeper://zk-1:2181,zk-2:2181/services, with one root, and a comma, slash or @ in its"
             " credentials must be percent-encoded"
         )
-    user, colon, password = credentials.partition(":")
-    return hosts, roots.pop(), scheme, unquote(user) if at else None, unquote(password) if colon else None
+    user, _, password = credentials.partition(":")
+    return ZooKeeperConnection(
+        hosts, roots.pop(), unquote(user) or None, unquote(password) or None, scheme == "zookeepers"
+    )

@@ -119,6 +119,5 @@ class Ensemble:
         self.client.ensure_path_async(path, acl=acl).get(timeout=CALL_TIMEOUT_SECONDS)
 
     def close(self) -> None:
-        """End the session."""
         self.client.stop()
         self.client.close()

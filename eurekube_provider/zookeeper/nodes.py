@@ -39,8 +39,11 @@ class KnownNodes:
                 self._removed.pop(path, None)
             return {before.instance.owner or ""} if before is not None else set()
 
+    def update_and_return_owners(self, path: str, node: Node | None) -> set[str]:
+        """Store a node as it was read, or remove it where it is gone; return the changed owners."""
+        return self.remove_and_return_owners(path) if node is None else self.store_and_return_owners(node)
+
     def all_nodes(self) -> list[Node]:
-        """Return all nodes."""
         with self._lock:
             return list(self._nodes.values())
 

@@ -43,9 +43,7 @@ FindMisconfiguration = Callable[[], ConfigurationError | None]
 
 
 class Reader:
-    """A thread that reads; ``find_misconfiguration`` is called after the first full read, and returns the
-    error that forbids to use the ensemble.
-    """
+    """A thread that reads; ``find_misconfiguration`` is called once, after the first full read."""
 
     def __init__(
         self, ensemble: Ensemble, nodes: KnownNodes, find_misconfiguration: FindMisconfiguration
@@ -74,17 +72,14 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self._stopped.set()
         self._changed.put(_READ_ALL_MARK)
 
     def liveness(self) -> Liveness:
-        """Return whether the reading thread lives and makes progress."""
         age = time.monotonic() - self._progress_at
         return Liveness("zookeeper-reader", self._thread.is_alive(), age, STUCK_THREAD_SECONDS)
 
     def condition(self) -> RegistryCondition:
-        """Return whether the registry was read, and whether it answers."""
         if self._misconfiguration is not None:
             return Misconfigured(self._misconfiguration)
         since, error = self._failing_since, self._error or self._ensemble.unreachable_error()
@@ -188,11 +183,7 @@ class Reader:
         owners: set[str] = set()
         for path, node in self._ensemble.read_nodes(sorted(paths), self._node_changed).items():
             (self._followed.discard if node is None else self._followed.add)(path)
-            owners |= (
-                self._nodes.remove_and_return_owners(path)
-                if node is None
-                else self._nodes.store_and_return_owners(node)
-            )
+            owners |= self._nodes.update_and_return_owners(path, node)
         self.notify_owners(owners)
 
     def _report_condition(self, condition: RegistryCondition, *, is_news: bool) -> None:

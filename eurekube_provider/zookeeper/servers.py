@@ -60,15 +60,12 @@ class ZooKeeperServers:
         return found
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
-        """Return all instances, and no failures, as a Eureka's servers do."""
         return [one.instance for one in self.read_nodes()], {}
 
     def ask_all_or_raise(self, ask: Callable[[Any], Any]) -> tuple[dict[str, Any], dict[str, RegistryError]]:
-        """Return the ensemble's answer by URL, and no failures, as a Eureka's servers do."""
         return {self.url: ask(self)}, {}
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Return one instance."""
         key = (application.upper(), instance_id)
         if key not in self._paths:
             self.read_nodes()
@@ -76,7 +73,6 @@ class ZooKeeperServers:
         return next((one.instance for one in there.values() if one is not None), None)
 
     def find(self, instance_id: str) -> Instance | None:
-        """Return the instance of an id."""
         return next(
             (one.instance for one in self.read_nodes() if one.instance.instance_id == instance_id), None
         )

@@ -7,6 +7,7 @@ that creates it: so its version differs from that of a node which somebody else 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, Reg
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, describe_owner
+from eurekube_provider.runtime.clock import format_utc_time
 from eurekube_provider.zookeeper.codec import Node, decode_node, encode_node
 from eurekube_provider.zookeeper.ensemble import CALL_TIMEOUT_SECONDS, CONFLICT_ERRORS, Ensemble
 from eurekube_provider.zookeeper.nodes import KnownNodes
@@ -46,7 +48,7 @@ class Writer:
         self._may_write = may_write
         self._pool = ThreadPoolExecutor(WRITE_THREADS, thread_name_prefix="zookeeper-apply")
         self._marking = threading.Lock()
-        self._marked_at: float | None = None
+        self._marked_at = -math.inf
 
     def close(self) -> None:
         """Begin no further change."""
@@ -76,18 +78,13 @@ class Writer:
         """Note in the marker node that this cluster's operator writes here; at most twice a minute."""
         with self._marking:
             self._require_may_write()
-            if (
-                self._marked_at is not None
-                and time.monotonic() - self._marked_at < MARKER_UPDATE_INTERVAL_SECONDS
-            ):
+            if time.monotonic() - self._marked_at < MARKER_UPDATE_INTERVAL_SECONDS:
                 return
             path = marker_path(self._root, self._cluster.name)
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            at = format_utc_time(time.time())
             said = {"uid": self._cluster.uid, "operator": self._operator, "writtenAt": at}
-            with (
-                self._ensemble.translate_errors(f"write the marker {path}"),
-                suppress(NoNodeError),
-            ):  # written next time
+            # Without the node it is written next time.
+            with self._ensemble.translate_errors(f"write the marker {path}"), suppress(NoNodeError):
                 self._ensemble.create_shared_node(path)
                 self._client.set_async(path, json.dumps(said).encode()).get(timeout=CALL_TIMEOUT_SECONDS)
             self._marked_at = time.monotonic()
@@ -163,10 +160,8 @@ class Writer:
         there = self._ensemble.read_nodes([path])[path]
         if there is not None:
             self._require_owner(there, owners)
-            with (
-                self._ensemble.translate_errors(f"remove {path}"),
-                suppress(NoNodeError),
-            ):  # somebody else did
+            # Somebody else may have done so.
+            with self._ensemble.translate_errors(f"remove {path}"), suppress(NoNodeError):
                 self._client.delete_async(path, version=there.version).get(timeout=CALL_TIMEOUT_SECONDS)
             self._nodes.store_and_return_owners(there)
         self._nodes.remove_and_return_owners(path, by_us=True)

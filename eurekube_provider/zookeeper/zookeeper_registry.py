@@ -55,7 +55,6 @@ class ZooKeeperRegistry:
         self._thread = threading.Thread(target=self._run, name="zookeeper-removals", daemon=True)
 
     def start(self, listener: RegistryListener | None = None) -> None:
-        """Begin to read."""
         self._reader.start(listener)
         self._thread.start()
 
@@ -67,7 +66,6 @@ class ZooKeeperRegistry:
         self._ensemble.close()
 
     def get(self, key: InstanceKey) -> Instance | None:
-        """Return one instance as far as it is known; None for an unknown one."""
         return next((one.instance for one in self._nodes.nodes_of_key(key)), None)
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
@@ -75,11 +73,7 @@ class ZooKeeperRegistry:
         unknown ones."""
         paths = [one.path for key in keys for one in self._nodes.nodes_of_key(key)] if include_known else []
         for path, node in self._ensemble.read_nodes(paths).items() if paths else ():
-            self._reader.notify_owners(
-                self._nodes.remove_and_return_owners(path)
-                if node is None
-                else self._nodes.store_and_return_owners(node)
-            )
+            self._reader.notify_owners(self._nodes.update_and_return_owners(path, node))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
         """Read these instances from the ensemble now; one that no watch has reported counts as absent."""
@@ -91,7 +85,6 @@ class ZooKeeperRegistry:
         return UncachedReading({self._ensemble.url: {**wanted, **found}})
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
-        """Carry out a plan on behalf of ``owner``."""
         for change in plan.changes:
             self.keep_registered(change.instance)
         return self._writer.apply(plan, owner)
@@ -137,7 +130,6 @@ class ZooKeeperRegistry:
         return Figures([server], read_at=read_at, registered=len(self._nodes.paths()))
 
     def liveness(self) -> list[Liveness]:
-        """Return whether the registry's threads live and make progress."""
         return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
 
     def _find_cluster_name_conflict(self) -> ConfigurationError | None:

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import PreStopHook
-from eurekube_provider.doctor.workload_checks import Workload, drain_findings, readiness_findings
+from eurekube_provider.doctor.workload_checks import (
+    Workload,
+    WorkloadRequirements,
+    drain_findings,
+    readiness_findings,
+)
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab import Lab
@@ -81,7 +85,8 @@ def test_what_the_chart_renders(helm: Helm) -> None:
     (container,) = pod["spec"]["containers"]
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "120"]
     workload = Workload("Deployment", items["Deployment"])
-    assert [*drain_findings(workload, Drain(), PreStopHook.SLEEP), *readiness_findings(workload)] == []
+    assert list(drain_findings(workload, WorkloadRequirements(), PreStopHook.SLEEP)) == []
+    assert list(readiness_findings(workload)) == []
     assert {"name": "EUREKA_CLIENT_REGISTER_WITH_EUREKA", "value": "false"} in container["env"]
     assert container["readinessProbe"]["httpGet"]["port"] == "http"
     assert items["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()

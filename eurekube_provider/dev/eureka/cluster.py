@@ -8,6 +8,7 @@ from functools import partial
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS, Document, InstanceInfo
+from eurekube_provider.dev.eureka.replication import ReplicationLink
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
@@ -35,18 +36,19 @@ class EurekaCluster:
         self.urls = tuple(urls)
         self.down: set[str] = set()
         self.cut: set[tuple[str, str]] = set()
-        self._self_preservation = self_preservation
-        self._use_read_only_cache = use_read_only_cache
-        self._eviction_interval_ms = eviction_interval_ms
+        self._new_server = partial(
+            EurekaServer,
+            clock=self.clock,
+            self_preservation=self_preservation,
+            use_read_only_cache=use_read_only_cache,
+            eviction_interval_ms=eviction_interval_ms,
+        )
         self.servers: dict[str, EurekaServer] = {}
         for url in self.urls:
             self._start_server(url, ())
 
     def request(self, url: str, request: ServerRequest) -> ServerResponse:
-        """Send a request to one server.
-
-        :raises NoAnswer: the server does not answer.
-        """
+        """Send a request to one server, or raise NoAnswer where it does not answer."""
         if url in self.down:
             raise NoAnswer(url)
         return self.servers[url].handle(request)
@@ -61,18 +63,13 @@ class EurekaCluster:
         self._start_server(url, copied)
 
     def _start_server(self, url: str, copied: Sequence[InstanceInfo]) -> None:
-        server = EurekaServer(
-            url,
-            self.clock,
-            self_preservation=self._self_preservation,
-            use_read_only_cache=self._use_read_only_cache,
-            eviction_interval_ms=self._eviction_interval_ms,
-        )
+        server = self._new_server(url)
         server.started_ms -= self.urls.index(url)  # no two at the same moment: it tells them apart
         self.servers[url] = server
         for other in self.urls:
             if other != url:
-                server.start_replication_to(other, partial(self._deliver_batch, url, other))
+                deliver = partial(self._deliver_batch, url, other)
+                server.links[other] = ReplicationLink(self.clock, server.registry, deliver)
         server.open(copied)
 
     def _deliver_batch(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:

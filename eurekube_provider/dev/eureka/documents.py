@@ -80,10 +80,7 @@ class UnreadableBody(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request to a model server.
-
-    :param path: below the service URL, decoded, in segments.
-    """
+    """One request to a model server; its path is below the service URL, decoded, in segments."""
 
     method: str
     path: tuple[str, ...]
@@ -98,11 +95,7 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """One answer of a model server.
-
-    :param text: JSON or XML, the text of a refusal, or nothing.
-    :param media_type: the media type that is declared for the text.
-    """
+    """One answer of a model server: JSON or XML, the text of a refusal, or nothing."""
 
     status_code: int
     text: str = ""
@@ -110,7 +103,6 @@ class ServerResponse:
 
     @property
     def json(self) -> Any:
-        """Return the body, parsed."""
         return json.loads(self.text)
 
 
@@ -140,10 +132,7 @@ def preferred_media_type(
 
 
 def parse_instance_info(document: Any, now_ms: int) -> InstanceInfo:
-    """Read an instance as it was sent.
-
-    :raises UnreadableBody: the document is no instance.
-    """
+    """Read an instance as it was sent, or raise UnreadableBody."""
     if not isinstance(document, dict) or document.get("app") is None:
         raise UnreadableBody("no instance with an application")
     fields: Document = {
@@ -234,10 +223,7 @@ def application_document(leases: Iterable[Lease]) -> Document:
 
 
 def applications_document(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
-    """Return the document of ``/apps`` or of its delta.
-
-    :param counted: all registered instances, which the hash code counts by status.
-    """
+    """Return the document of ``/apps`` or its delta, whose hash code counts all registered instances."""
     by_app: dict[str, dict[str, Document]] = {}
     for lease in listed:
         # An application is a map by id: what changed twice is there once, as it is now.
@@ -255,9 +241,7 @@ def applications_document(listed: Iterable[Lease], counted: Iterable[Lease], ver
 
 
 def compact_document(document: Document) -> Document:
-    """Return the compact form of ``/apps``, a delta or an application, with only the fields that callers
-    need.
-    """
+    """Return the compact form, with the fields that callers need, of ``/apps``, a delta or an application."""
     ((name, found),) = document.items()
     if name == "application":
         return {name: {**found, "instance": [_compact_instance(one) for one in found["instance"]]}}
@@ -291,7 +275,6 @@ def parse_batch_items(body: Any, now_ms: int) -> list[tuple[Document, InstanceIn
 
 
 def _parse_batch_item(item: Any, now_ms: int) -> tuple[Document, InstanceInfo | None]:
-    """Return one item of a peer batch, and its instance, if it has one."""
     if item is None:
         raise TypeError("no item")
     if not isinstance(item, dict) or not _KNOWN_BATCH_ITEM_FIELDS.issuperset(item):

@@ -25,7 +25,7 @@ from eurekube_provider.dev.eureka.instance_registry import (
     InstanceRegistry,
     Lease,
 )
-from eurekube_provider.dev.eureka.replication import ReplicationLink, SendBatch
+from eurekube_provider.dev.eureka.replication import ReplicationLink
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey, ResponseCaches
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -52,8 +52,8 @@ _REPLICATION_HEADERS = {"x-netflix-discovery-replication": "true"}
 class EurekaServer:
     """One model server, from its start to its end; a restart makes another object.
 
-    :ivar url: the server's service URL.
     :ivar started_ms: the start time in ``/status``.
+    :ivar links: the replication to each other server, by its URL.
     """
 
     def __init__(
@@ -80,16 +80,12 @@ class EurekaServer:
         )
 
     def open(self, copied: Sequence[InstanceInfo] = ()) -> None:
-        """Begin to answer requests.
-
-        :param copied: the instances of a neighbour, for a server that copies them at its start.
-        """
+        """Begin to answer requests, perhaps with instances that are copied from a neighbour."""
         for info in copied:
             self.registry.register(info.copy(), replicated=True)
         self.registry.open(len(copied))
 
     def close(self) -> None:
-        """Stop the server's timers and replication."""
         self.registry.close()
         self.caches.close()
         for link in self.links.values():
@@ -105,12 +101,7 @@ class EurekaServer:
         """Return the seconds until a lease ends without a renewal; negative where it should have ended."""
         return (lease.updated_ms + lease.duration_ms - self._clock.now_ms) // 1000
 
-    def start_replication_to(self, url: str, send: SendBatch) -> None:
-        """Forward changes to the server at ``url`` from now on."""
-        self.links[url] = ReplicationLink(self._clock, self.registry, send)
-
     def handle(self, request: ServerRequest) -> ServerResponse:
-        """Answer one request."""
         if any(map(_REFUSED_PATH_SEGMENT_PATTERN.search, request.path)):
             return ServerResponse(400)
         match (request.method, *request.path):
@@ -127,9 +118,7 @@ class EurekaServer:
             case ("PUT", "apps", app, instance_id):
                 return self._renew(request, app.upper(), instance_id)
             case ("DELETE", "apps", app, instance_id):
-                replicated = _is_replication_request(request)
-                is_done = self.registry.cancel(app.upper(), instance_id, replicated=replicated)
-                return OK_RESPONSE if is_done else NOT_FOUND_RESPONSE
+                return self._cancel(app.upper(), instance_id, replicated=_is_replication_request(request))
             case ("PUT" | "DELETE", "apps", app, instance_id, "status"):
                 return self._change_override(request, app.upper(), instance_id)
             case ("PUT", "apps", app, instance_id, "metadata"):
@@ -141,11 +130,8 @@ class EurekaServer:
             case ("GET", "instances", instance_id):
                 return self._answer_instance_by_id(request, instance_id)
             case ("GET", "status"):
-                return (
-                    ServerResponse(500)
-                    if _response_media_type(request) == JSON_MEDIA_TYPE
-                    else self._answer_status()
-                )
+                is_json = _response_media_type(request) == JSON_MEDIA_TYPE
+                return ServerResponse(500) if is_json else self._answer_status()
             case ("POST", "peerreplication", "batch"):
                 return self._answer_batch(request)
             case _:
@@ -233,6 +219,10 @@ class EurekaServer:
         done = change(app, instance_id, value, dirty_ms, replicated=_is_replication_request(request))
         return OK_RESPONSE if done else ServerResponse(500)
 
+    def _cancel(self, app: str, instance_id: str, *, replicated: bool) -> ServerResponse:
+        is_done = self.registry.cancel(app, instance_id, replicated=replicated)
+        return OK_RESPONSE if is_done else NOT_FOUND_RESPONSE
+
     def _update_metadata(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         info = self.registry.get(app, instance_id)
         if info is None:
@@ -300,19 +290,11 @@ class EurekaServer:
             case "Heartbeat":
                 return self._renew(ServerRequest("PUT", path, query, _REPLICATION_HEADERS), app, instance_id)
             case "Cancel":
-                return (
-                    OK_RESPONSE
-                    if self.registry.cancel(app, instance_id, replicated=True)
-                    else NOT_FOUND_RESPONSE
-                )
-            case "StatusUpdate":
-                return self._change_override(
-                    ServerRequest("PUT", path, query, _REPLICATION_HEADERS), app, instance_id
-                )
-            case "DeleteStatusOverride":
-                return self._change_override(
-                    ServerRequest("DELETE", path, query, _REPLICATION_HEADERS), app, instance_id
-                )
+                return self._cancel(app, instance_id, replicated=True)
+            case "StatusUpdate" | "DeleteStatusOverride":
+                method = "PUT" if action == "StatusUpdate" else "DELETE"
+                request = ServerRequest(method, path, query, _REPLICATION_HEADERS)
+                return self._change_override(request, app, instance_id)
             case _:
                 raise ValueError("no action")
 

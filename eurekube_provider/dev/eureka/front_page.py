@@ -27,10 +27,7 @@ _TABLE_HEADER_ROW = (
 
 
 def render_front_page(cluster: EurekaCluster, url: str) -> str:
-    """Return the HTML of a server's page.
-
-    :raises NoAnswer: the server is down.
-    """
+    """Return the HTML of a server's page, or raise NoAnswer where the server is down."""
     if url in cluster.down:
         raise NoAnswer(url)
     server = cluster.servers[url]

@@ -219,7 +219,6 @@ class _EurekaHandler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def version_string(self) -> str:
-        """Return the server's name for the header ``Server``."""
         return "eurekube-dev"
 
     def log_message(self, *_: object) -> None:

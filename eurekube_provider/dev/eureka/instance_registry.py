@@ -29,8 +29,7 @@ RENEWALS_PER_CLIENT_AND_MINUTE = 2
 
 @dataclass(slots=True, eq=False)
 class InstanceInfo:
-    """An instance as a server holds it. The object is shared and changed in place: a replication queue may
-    hold it, too.
+    """An instance as a server holds it, shared with replication queues, and changed in place.
 
     :ivar fields: the instance's other fields, by their names in JSON.
     :ivar status: the status that callers see.
@@ -61,7 +60,6 @@ class InstanceInfo:
 class Lease:
     """The lease of an instance.
 
-    :ivar holder: the instance.
     :ivar updated_ms: the time of the registration, or that of the last renewal plus the duration: a renewed
         instance therefore lives twice its duration.
     :ivar evicted_ms: the time of the removal; 0 before.
@@ -76,7 +74,6 @@ class Lease:
     up_ms: int = 0
 
     def renew(self, now_ms: int) -> None:
-        """Renew the lease."""
         self.updated_ms = now_ms + self.duration_ms
 
     def is_expired(self, now_ms: int, more_ms: int = 0) -> bool:
@@ -102,7 +99,6 @@ class InstanceRegistry:
 
     :ivar replicate: gets each change to forward: the action, application, id, instance and status.
     :ivar invalidate: gets the application, VIP and secure VIP address of each change that lists show.
-    :ivar leases: the leases by application and instance id.
     :ivar recent_changes: the changes that a delta shows, each with its time in milliseconds.
     :ivar expected_clients: the number of clients from which the server expects renewals.
     :ivar renewal_threshold: with no more renewals in a minute, the server is in self-preservation.
@@ -125,10 +121,7 @@ class InstanceRegistry:
     _end_timer_functions: list[Callable[[], None]] = field(default_factory=list)
 
     def open(self, copied_count: int = 0) -> None:
-        """Begin to serve.
-
-        :param copied_count: the number of instances copied from a neighbour. Spring counts 0 as 1.
-        """
+        """Begin to serve, with so many instances copied from a neighbour; Spring counts 0 as 1."""
         self.expected_clients = copied_count or 1
         self._update_threshold()
         now = self.clock.now_ms
@@ -141,7 +134,6 @@ class InstanceRegistry:
         ]
 
     def close(self) -> None:
-        """Stop the registry's timers."""
         for end in self._end_timer_functions:
             end()
 
@@ -155,27 +147,21 @@ class InstanceRegistry:
         return found[0]
 
     def set_override(self, instance_id: str, status: str) -> None:
-        """Store the override of an instance's status."""
         self.overrides[instance_id] = (status, self.clock.now_ms)
 
     def get(self, app: str, instance_id: str) -> InstanceInfo | None:
-        """Return an instance as the uncached read shows it: no instance whose lease has ended, while
-        evictions are on.
-        """
+        """Return an instance as an uncached read does: none whose lease has ended while evictions are on."""
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None or (self.are_evictions_enabled and lease.is_expired(self.clock.now_ms)):
             return None
         return lease.holder
 
     def all_leases(self) -> Iterator[Lease]:
-        """Yield every lease, by application."""
         for leases in self.leases.values():
             yield from leases.values()
 
     def register(self, info: InstanceInfo, *, replicated: bool) -> None:
-        """Register an instance; an instance that is held with a newer timestamp stays, and gets a new
-        lease.
-        """
+        """Register an instance; one that is held with a newer timestamp stays, and gets a new lease."""
         now = self.clock.now_ms
         held = self.leases.setdefault(info.app, {})
         existing = held.get(info.id)
@@ -293,7 +279,6 @@ class InstanceRegistry:
     def _set_status_and_override(
         self, lease: Lease, status: str, overridden: str, dirty_ms: int | None
     ) -> None:
-        """Change an instance's status after an override was set or cleared."""
         info = lease.holder
         info.status, info.overridden = status, overridden
         info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)

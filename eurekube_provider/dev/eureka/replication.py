@@ -1,8 +1,6 @@
-"""Replication of changes from one server to another: queues of tasks, sent in batches, late, lost or out of
-order.
+"""Replication of changes to another server: queues of tasks, sent in batches, late, lost or out of order.
 
-A task replaces an older one of the same kind for the same instance; different kinds do not wait for each
-other.
+A task replaces an older one of its kind for the same instance; different kinds do not wait for each other.
 
 Source: PeerEurekaNode, ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """
@@ -31,10 +29,7 @@ SendBatch = Callable[[list[Document]], ServerResponse | None]
 
 @dataclass(slots=True)
 class ReplicationTask:
-    """One change that a server must tell another.
-
-    :ivar overridden: the override of the status that a heartbeat carries; None for any other change.
-    """
+    """One change that a server must tell another; a heartbeat carries the override of the status."""
 
     action: str
     app: str
@@ -50,9 +45,7 @@ class ReplicationTask:
         return f"{self.action}#{self.app}/{self.id}"
 
     def to_batch_item(self) -> Document:
-        """Return the item of a batch, with the instance as it is *now*, not as it was when the task was
-        made.
-        """
+        """Return the item of a batch, with the instance as it is *now*, not when the task was made."""
         item: Document = {"action": self.action, "appName": self.app, "id": self.id}
         if self.info is not None:
             item["lastDirtyTimestamp"] = self.info.dirty_ms
@@ -109,12 +102,9 @@ class ReplicationLink:
                 self.send_batch(tasks)
 
     def send_batch(self, tasks: list[ReplicationTask]) -> None:
-        """Send tasks as one batch."""
         items = [task.to_batch_item() for task in tasks]
-        delay_ms, self.is_next_batch_overtaken = (
-            (OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms),
-            False,
-        )
+        delay_ms = OVERTAKEN_BATCH_DELAY_MS if self.is_next_batch_overtaken else self.delay_ms
+        self.is_next_batch_overtaken = False
         if delay_ms:
             self.clock.run_after(delay_ms, lambda: self._hand_over_batch(tasks, items))
         else:
@@ -161,7 +151,6 @@ class ReplicationLink:
         self.send_due_tasks()
 
     def _adopt_newer_instance(self, task: ReplicationTask, theirs: InstanceInfo) -> None:
-        """Register the newer instance that the other server holds."""
         if theirs.overridden != UNKNOWN:
             self.registry.store_override_of_peer(task.app, task.id, theirs.overridden)
         self.registry.register(theirs, replicated=True)

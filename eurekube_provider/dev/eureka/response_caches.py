@@ -20,9 +20,7 @@ READ_WRITE_LIFE_MS = 180_000
 READ_ONLY_COPY_INTERVAL_MS = 30_000
 
 RENDERING_DURATION_MS = 100
-"""Milliseconds for which :meth:`ResponseCaches.copy_with_slow_rendering` lets an answer be rendered, while
-changes may come.
-"""
+"""Milliseconds for which :meth:`ResponseCaches.copy_with_slow_rendering` renders, while changes may come."""
 
 ALL_APPS = "ALL_APPS"
 ALL_APPS_DELTA = "ALL_APPS_DELTA"
@@ -63,7 +61,6 @@ class ResponseCaches:
             self._end = clock.run_every(first, READ_ONLY_COPY_INTERVAL_MS, self.copy_to_read_only)
 
     def close(self) -> None:
-        """Stop the timer of the caches."""
         if self._end is not None:
             self._end()
 
@@ -84,9 +81,7 @@ class ResponseCaches:
                 del self._read_write[key]
 
     def copy_with_slow_rendering(self) -> None:
-        """Copy the first cache to the second now; answers that must be rendered miss changes during the
-        rendering.
-        """
+        """Copy the first cache to the second now; what must be rendered misses changes meanwhile."""
         for key in self.read_only:
             if self._unexpired_answer(key) is None:
                 self._rendered_until[key] = self._clock.now_ms + RENDERING_DURATION_MS
@@ -109,6 +104,5 @@ class ResponseCaches:
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 
     def copy_to_read_only(self) -> None:
-        """Copy the first cache to the second."""
         for key in list(self.read_only):
             self.read_only[key] = self._cached_or_rendered(key)

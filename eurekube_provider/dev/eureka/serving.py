@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -90,9 +89,7 @@ class EurekaServers:
             self._timer.join()
 
     def advance(self, seconds: float) -> None:
-        """Move the servers' clock ahead by ``seconds``, and run the timers that become due, in their
-        order.
-        """
+        """Move the servers' clock ahead by ``seconds``, and run the timers that become due."""
         with self.lock:
             self._ahead_ms += int(seconds * 1000)
             self._advance_to_real_time()
@@ -125,7 +122,5 @@ class EurekaServers:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

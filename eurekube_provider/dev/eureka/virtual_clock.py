@@ -15,32 +15,14 @@ MODEL_START_MS = 1_800_000_000_000
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """An action that runs at a certain time."""
+    """An action that runs at a certain time, and then, unless the interval is 0, at each interval."""
 
     action: Callable[[], None]
+    interval_ms: int = 0
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Prevent the action from running."""
         self.cancelled = True
-
-
-@dataclass(slots=True, eq=False)
-class _RecurringAction:
-    """An action that runs at regular intervals."""
-
-    clock: Clock
-    interval_ms: int
-    action: Callable[[], None]
-    timer: Timer | None = None
-
-    def run(self) -> None:
-        self.timer = self.clock.run_after(self.interval_ms, self.run)
-        self.action()
-
-    def end(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
 
 
 class Clock:
@@ -51,22 +33,18 @@ class Clock:
         self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
         self._count = 0
 
-    def run_at(self, at_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` at this moment; actions of the same moment run in the order of these calls."""
-        timer = Timer(action)
-        self._count += 1
-        heapq.heappush(self._timers, (at_ms, self._count, timer))
-        return timer
-
     def run_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` after ``delay_ms`` milliseconds."""
-        return self.run_at(self.now_ms + delay_ms, action)
+        """Run ``action`` after so long; actions of one moment run in the order in which they were given."""
+        return self._schedule(self.now_ms + delay_ms, Timer(action))
 
     def run_every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run ``action`` at ``first_ms`` and then at each interval; return a function that ends this."""
-        recurring = _RecurringAction(self, interval_ms, action)
-        recurring.timer = self.run_at(first_ms, recurring.run)
-        return recurring.end
+        return self._schedule(first_ms, Timer(action, interval_ms)).cancel
+
+    def _schedule(self, at_ms: int, timer: Timer) -> Timer:
+        self._count += 1
+        heapq.heappush(self._timers, (at_ms, self._count, timer))
+        return timer
 
     @property
     def next_due_ms(self) -> int | None:
@@ -74,19 +52,18 @@ class Clock:
         return self._timers[0][0] if self._timers else None
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, and run the actions that become due."""
         until = self.now_ms + milliseconds
         while self.run_next(until):
             pass
 
     def run_next(self, until_ms: int) -> bool:
-        """Let time pass to the next due action, and run it; return False where none is due by
-        ``until_ms``.
-        """
+        """Let time pass to the next action, and run it; return False where none is due by ``until_ms``."""
         while self._timers and self._timers[0][0] <= until_ms:
             at_ms, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:
                 self.now_ms = max(self.now_ms, at_ms)
+                if timer.interval_ms:
+                    self._schedule(self.now_ms + timer.interval_ms, timer)
                 timer.action()
                 return True
         self.now_ms = max(self.now_ms, until_ms)

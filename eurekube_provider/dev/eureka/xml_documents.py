@@ -33,10 +33,7 @@ _NAME_ESCAPE_PATTERN = re.compile(r"__|_-|_\.([0-9a-f]{4})")
 
 
 def to_xml(document: Document, *, is_pretty: bool = True) -> str:
-    """Return the XML of a document of JSON with one name at its root.
-
-    :param is_pretty: True for one element a line; False for the compact form without line breaks.
-    """
+    """Return the XML of a document of JSON with one name at its root, with or without line breaks."""
     ((name, value),) = document.items()
     return ("\n" if is_pretty else "").join(_xml_lines(name, value, "  " if is_pretty else ""))
 
@@ -69,10 +66,7 @@ def _xml_lines(name: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def parse_instance_xml(text: bytes) -> Document:
-    """Read the XML of an instance; return the instance in its JSON form.
-
-    :raises UnreadableBody: the text is no instance.
-    """
+    """Read the XML of an instance into its JSON form, or raise UnreadableBody."""
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - a client of a development server, and expat has limits
     except ElementTree.ParseError as error:
@@ -128,7 +122,6 @@ def _escape_text(value: Any) -> str:
 
 
 def _encode_name(name: str) -> str:
-    """Return a key of metadata, encoded as an XML element's name."""
     return _INVALID_NAME_CHARACTER_PATTERN.sub(
         lambda found: {"_": "__", "$": "_-"}.get(found[0], f"_.{ord(found[0]):04x}"), name
     )

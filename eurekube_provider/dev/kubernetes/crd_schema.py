@@ -52,10 +52,8 @@ def prune_and_set_defaults(value: Any, schema: Schema) -> Any:
 
 def schema_violations(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
     """Yield a sentence about each field that the schema does not allow; ``path`` is that of ``value``."""
-    found, shown = (
-        _JSON_TYPE_BY_PYTHON_TYPE.get(type(value), "null"),
-        f"{path}: Invalid value: {json.dumps(value)}",
-    )
+    found = _JSON_TYPE_BY_PYTHON_TYPE.get(type(value), "null")
+    shown = f"{path}: Invalid value: {json.dumps(value)}"
     kinds = {"integer", "string"} if schema.get("x-kubernetes-int-or-string") else {schema.get("type")}
     if value is None and schema.get("nullable"):
         return
@@ -85,6 +83,5 @@ def schema_violations(value: Any, schema: Schema, path: str = "") -> Iterator[st
 
 
 def _field_schema(schema: Schema, key: str) -> Schema | None:
-    """Return the schema of a field; None where the field is not known."""
     found = (schema.get("properties") or {}).get(key, schema.get("additionalProperties"))
     return found if isinstance(found, Mapping) else None

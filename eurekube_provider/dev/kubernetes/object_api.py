@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.dev.kubernetes.crd_schema import prune_and_set_defaults, schema_violations
 from eurekube_provider.dev.kubernetes.object_store import (
     ApiRefusal,
     ObjectStore,
     build_object_filter,
-    object_key,
 )
 from eurekube_provider.dev.kubernetes.patches import ManagedFields, apply_merge_patch, apply_server_side
 from eurekube_provider.dev.kubernetes.served_kinds import (
@@ -25,9 +25,11 @@ from eurekube_provider.dev.kubernetes.served_kinds import (
     custom_kinds,
     with_initial_status,
 )
+from eurekube_provider.runtime.clock import format_utc_time
 
 _MERGE_PATCH_TYPE, _APPLY_PATCH_TYPE = "application/merge-patch+json", "application/apply-patch+yaml"
 _NAMESPACES_PLURAL, _DELETION_TIME_FIELD = "namespaces", "deletionTimestamp"
+_TOKEN_LIFE_SECONDS = 3600.0
 _SERVER_METADATA_FIELDS = frozenset(
     f"name namespace uid creationTimestamp generation resourceVersion managedFields {_DELETION_TIME_FIELD}"
     " deletionGracePeriodSeconds".split()
@@ -61,10 +63,7 @@ class _RequestTarget(NamedTuple):
 
 
 class ObjectApi:
-    """The Kubernetes API for all kinds of a store. Any token gives all rights.
-
-    :ivar tokens: the tokens that were issued.
-    """
+    """The Kubernetes API for all kinds of a store. Any token gives all rights."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -76,10 +75,7 @@ class ObjectApi:
             self.answer(ApiRequest("POST", "/api/v1/namespaces", {}, {"metadata": {"name": name}}))
 
     def answer(self, request: ApiRequest) -> tuple[int, Object]:
-        """Answer one request, except a watch, with the HTTP status and the object.
-
-        :raises ApiRefusal: the request is refused.
-        """
+        """Answer one request, except a watch, with HTTP status and object, or raise ApiRefusal."""
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
                 return 201, {**request.body, "status": {"allowed": True}}
@@ -99,7 +95,10 @@ class ObjectApi:
                     return 201, self._create(target, request)
                 case "POST", True, "token":
                     self.tokens.add(token := secrets.token_urlsafe(24))
-                    status = {"token": token, "expirationTimestamp": _format_time(timedelta(hours=1))}
+                    status = {
+                        "token": token,
+                        "expirationTimestamp": format_utc_time(time.time() + _TOKEN_LIFE_SECONDS),
+                    }
                     return 201, {**request.body, "status": status}
                 case "DELETE", True, "":
                     return 200, self._delete(target, held or {}, request)
@@ -108,10 +107,7 @@ class ObjectApi:
         raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
 
     def watch(self, request: ApiRequest) -> Iterator[tuple[str, Object]]:
-        """Return the types and objects of a watch's events, which an :class:`ApiRefusal` may end.
-
-        :raises ApiRefusal: the watch is refused.
-        """
+        """Return the types and objects of a watch's events; raise ApiRefusal at once, or at the end."""
         target, query = self._parse_target(request.path), request.query
         since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
         selects, storage = build_object_filter(target.namespace, query), target.kind.storage_key
@@ -191,10 +187,7 @@ class ObjectApi:
         return stored
 
     def _create_bare_object(self, target: _RequestTarget) -> Object:
-        """Return a new object with the metadata that the API server sets.
-
-        :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
-        """
+        """Return a new object with the API server's metadata, or refuse its name or namespace."""
         home = self._store.get(_NAMESPACES_PLURAL, ("", target.namespace))
         if target.namespace and home is None:
             raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')
@@ -205,7 +198,7 @@ class ObjectApi:
         metadata: Object = {
             "name": target.name,
             "uid": str(uuid.uuid4()),
-            "creationTimestamp": _format_time(),
+            "creationTimestamp": format_utc_time(time.time()),
         }
         metadata |= {"namespace": target.namespace} if target.namespace else {}
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
@@ -225,13 +218,11 @@ class ObjectApi:
         return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _remove_unless_kept_by_finalizers(self, storage: str, item: Object) -> Object | None:
-        """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
-        it is gone.
-        """
-        metadata, (namespace, name) = item["metadata"], object_key(item)
+        """Delete an object, a namespace with its contents; return it where finalizers keep it, else None."""
+        metadata, (namespace, name) = item["metadata"], namespace_and_name(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
         if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
-            times = {_DELETION_TIME_FIELD: _format_time(), "deletionGracePeriodSeconds": 0}
+            times = {_DELETION_TIME_FIELD: format_utc_time(time.time()), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
             phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES_PLURAL else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
@@ -253,7 +244,6 @@ class ObjectApi:
 
 
 def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Object:
-    """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
     kind, known, given = target.kind, live["metadata"], body["metadata"]
     if target.subresource:
         body, given = {**live, "status": body.get("status")}, known
@@ -279,12 +269,7 @@ def _complete_object(target: _RequestTarget, live: Object, body: Object) -> Obje
 
 
 def _refuse_stale_write(target: _RequestTarget, held: Object, wanted: Mapping[str, Any]) -> None:
-    """Refuse a write with another UID or an earlier resourceVersion than the stored object's."""
     for key in ("uid", "resourceVersion"):
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"
             raise ApiRefusal(409, "Conflict", f'{target.kind.storage_key} "{target.name}": {why}')
-
-
-def _format_time(ahead: timedelta = timedelta()) -> str:
-    return (datetime.now(UTC) + ahead).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from eurekube_provider.core.objects import namespace_and_name
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 ObjectKey = tuple[str, str]
@@ -22,10 +23,7 @@ _LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
-    """Raised to refuse a request, with its HTTP status and a reason such as ``Conflict``.
-
-    :ivar status: the answer, as Kubernetes' ``Status``.
-    """
+    """Raised to refuse a request with a ``Status``: an HTTP status and a reason such as ``Conflict``."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -34,9 +32,7 @@ class ApiRefusal(Exception):
 
 
 class ObjectStore:
-    """Objects by kind, with one version for all changes. Hold the lock :attr:`changed` to read and then
-    write.
-    """
+    """Objects by kind, with one version for all changes. Hold :attr:`changed` to read and then write."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -47,33 +43,29 @@ class ObjectStore:
         """The kind, and the object before and after, of each of the last versions."""
 
     def close(self) -> None:
-        """End every watch."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()
 
     def get(self, storage: str, key: ObjectKey) -> Object | None:
-        """Return an object; None where it does not exist."""
         return self._objects.get(storage, {}).get(key)
 
     def list_objects(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
-        """Return pairs of storage key and object: of one kind, or of all kinds where ``storage`` is empty; of
-        one namespace, or of all where ``namespace`` is empty.
-        """
+        """Return pairs of storage key and object, of one kind or, if empty, all, and so of one namespace."""
         places = [storage] if storage else sorted(self._objects)
         found = ((place, key) for place in places for key in sorted(self._objects.get(place, {})))
         return [(place, self._objects[place][key]) for place, key in found if namespace in ("", key[0])]
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        before, stored = self.get(storage, object_key(item)), _with_resource_version(item, self.version + 1)
-        self._objects.setdefault(storage, {})[object_key(item)] = stored
+        key, stored = namespace_and_name(item), _with_resource_version(item, self.version + 1)
+        before = self.get(storage, key)
+        self._objects.setdefault(storage, {})[key] = stored
         self._record_change(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
-        """Remove an object."""
-        self._record_change(storage, self._objects[storage].pop(object_key(item)), None)
+        self._record_change(storage, self._objects[storage].pop(namespace_and_name(item)), None)
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1
@@ -145,8 +137,3 @@ def build_object_filter(namespace: str, query: Mapping[str, str]) -> ObjectFilte
 
 def _with_resource_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
-
-
-def object_key(item: Object) -> ObjectKey:
-    """Return the namespace and name of an object."""
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

@@ -1,6 +1,4 @@
-"""The kinds of objects that the API in memory serves: built-in kinds, and those of
-CustomResourceDefinitions.
-"""
+"""The kinds of objects that the API in memory serves: built-in ones, and those of CRDs."""
 
 from __future__ import annotations
 
@@ -58,7 +56,6 @@ class ServedKind:
 
 
 def built_in_kinds() -> Iterator[ServedKind]:
-    """Yield the built-in kinds."""
     for line in _BUILT_IN_KINDS_TEXT.strip().splitlines():
         api_version, kind, plural, *features = line.split()
         yield ServedKind(api_version, kind, plural, frozenset(features))

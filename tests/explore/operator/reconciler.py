@@ -444,11 +444,11 @@ class Stepped(Explored):
 
     def _take_steps(self) -> None:
         """Take the edit's steps at their times, also while a round of renewals waits for its answer."""
-        at_ms = self.world.now_ms
+        delay_ms = 0
         for wait, step in self._edit.steps:
-            at_ms += round(wait * 1000)
-            self.world.cluster.clock.run_at(at_ms, partial(self._take_step, step))
-        self.world.scheduler.run(at_ms)
+            delay_ms += round(wait * 1000)
+            self.world.cluster.clock.run_after(delay_ms, partial(self._take_step, step))
+        self.world.scheduler.run(self.world.now_ms + delay_ms)
 
     def another_round(self) -> None:
         """Renew, and check removals, while another round waits for its answer."""

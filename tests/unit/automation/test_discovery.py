@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from eurekube_provider.automation.markdown import (
     format_drift_report,
 )
 from eurekube_provider.automation.steps import MASKED_VALUE, StepLog
-from eurekube_provider.automation.summary import summarise, summarise_drift
+from eurekube_provider.automation.summary import summarise
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
@@ -145,7 +144,7 @@ def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
 
 def test_drift_is_reported_from_the_stacks_side() -> None:
     """The drift report shows the state as the old side and Eureka as the new side."""
-    found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
+    found = summarise(read_event_log((FOLDER / "drift.events").read_text()), is_drift=True)
     text = format_drift_report(found)
     assert text == golden("drift.md", text)
 
@@ -195,15 +194,14 @@ def transcript_of_an_operator(operation: str, operator: str, guard: str) -> Step
     return read_event_log(json.dumps({"steps": steps, "changeSummary": {operation: len(steps)}}))
 
 
-@pytest.mark.parametrize("summarised", [summarise, summarise_drift])
+@pytest.mark.parametrize("is_drift", [False, True])
 @pytest.mark.parametrize("operation", ["create", "update", "delete"])
-def test_an_operator_for_every_language_is_described_as_pythons(
-    operation: str, summarised: Callable[[StepLog], DiscoverySummary]
-) -> None:
+def test_an_operator_for_every_language_is_described_as_pythons(operation: str, is_drift: bool) -> None:
     """The native operator has the same summary as Python's; its deletion gives a warning, and neither
     operator nor guard counts as a Kubernetes object.
     """
-    python, native = (summarised(transcript_of_an_operator(operation, *each)) for each in OPERATORS)
+    logs = (transcript_of_an_operator(operation, *each) for each in OPERATORS)
+    python, native = (summarise(log, is_drift=is_drift) for log in logs)
     assert native == python
     warned = [("eurekube", "the operator goes")] if operation == "delete" else []
     assert [(each.about, each.text.partition(":")[0]) for each in native.warnings] == warned
@@ -408,7 +406,7 @@ def test_a_value_that_is_long_is_cut() -> None:
 
 def test_drift_elsewhere_is_drift() -> None:
     """The report does not say "nothing was changed" if resources other than registrations drifted."""
-    found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
+    found = summarise(read_event_log((FOLDER / "drift.events").read_text()), is_drift=True)
     nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
     assert "Nothing was changed behind the stack's back." in format_drift_report(nothing)
     text = format_drift_report(replace(nothing, other_changes={"update": 2}))
@@ -441,7 +439,9 @@ def drifted(
             "inputs": given,
             "outputs": given,
         }
-    return summarise_drift(read_event_log(json.dumps({"steps": [step], "changeSummary": {operation: 1}})))
+    return summarise(
+        read_event_log(json.dumps({"steps": [step], "changeSummary": {operation: 1}})), is_drift=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_a_difference_of_what_stands_nowhere_else_is_reported() -> None:
     step = {"op": "update", "urn": "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"}
     state = {"type": "pulumi:providers:eurekube", "inputs": {}, "outputs": {}}
     document = {"steps": [{**step, "oldState": state, "newState": state}], "changeSummary": {"update": 1}}
-    found = summarise_drift(read_event_log(json.dumps(document)))
+    found = summarise(read_event_log(json.dumps(document)), is_drift=True)
     assert found.other_changes == {"update": 1}
     assert "Nothing" not in format_drift_report(found)
 

@@ -48,7 +48,7 @@ def test_a_terminal_gets_what_a_person_reads(
 ) -> None:
     """A terminal gets Markdown; a pipe, or ``--format json``, gets JSON."""
     monkeypatch.setattr(drift_command, "StackRunner", Unchanged)
-    monkeypatch.setattr(drift_command, "summarise_drift", lambda _: NOTHING)
+    monkeypatch.setattr(drift_command, "summarise", lambda *_, **__: NOTHING)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
     assert main(["drift", "--stack", "dev", *words]) == 0

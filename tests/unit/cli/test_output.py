@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pytest
 import yaml
@@ -68,7 +69,8 @@ def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pyte
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    shown = format_blocks(BLOCKS, Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    shown = format_blocks(BLOCKS)
     assert "\x1b[1;31mone fault" in shown
     assert "\x1b[2J" not in shown
     row = shown.splitlines()[2]
@@ -81,7 +83,8 @@ def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pyte
 def test_what_has_no_room_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A very narrow terminal folds columns and still shows all of them."""
     monkeypatch.setenv("COLUMNS", "20")
-    shown = format_blocks(BLOCKS, Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    shown = format_blocks(BLOCKS)
     assert shown.count("x") >= 200
     assert "NAME" in shown
 
@@ -91,8 +94,9 @@ def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.
     """NO_COLOR, or a dumb terminal, switches colours off."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv(name, value)
-    assert "\x1b[1;31m" not in format_blocks(BLOCKS, Terminal())
-    assert "\x1b[31m" not in format_blocks(BLOCKS, Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert "\x1b[1;31m" not in format_blocks(BLOCKS)
+    assert "\x1b[31m" not in format_blocks(BLOCKS)
 
 
 def test_markdown_has_no_markup_of_others(capsys: pytest.CaptureFixture[str]) -> None:

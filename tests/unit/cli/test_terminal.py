@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
+
+import pytest
 
 from eurekube_provider.cli.terminal import format_progress_bar, wait_with_progress
 
@@ -21,11 +24,12 @@ def test_the_bar_fills() -> None:
     assert format_progress_bar(200, 100) == format_progress_bar(0, 0) == f"[{'#' * 30}]"
 
 
-def test_a_person_watches_and_a_log_does_not() -> None:
+def test_a_person_watches_and_a_log_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal one line is redrawn; elsewhere nothing is written."""
     watched, logged = Terminal(), io.StringIO()
     for stream in (watched, logged):
-        wait_with_progress(0.02, 10.0, "caches may still be warm", stream=stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        wait_with_progress(0.02, 10.0, "caches may still be warm")
     drawn = watched.getvalue()
     assert drawn.startswith(f"\r{format_progress_bar(9.98, 10)} caches may still be warm for 1 s")
     assert drawn.endswith("\n")

@@ -7,10 +7,11 @@ from typing import Any
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.objects import MIRROR_LABEL
-from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.checks import check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import Snapshot
+from eurekube_provider.doctor.workload_checks import WorkloadRequirements
 from tests.unit.comparison.samples import CLUSTER, mirror, mirror_slice, mirror_status
 
 NOW = 1_780_000_000.0

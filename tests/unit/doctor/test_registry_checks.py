@@ -13,7 +13,7 @@ from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor import registry_checks
-from eurekube_provider.doctor.checks import WorkloadRequirements, check_snapshot
+from eurekube_provider.doctor.checks import check_snapshot
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.syncer_checks import (
@@ -23,7 +23,7 @@ from eurekube_provider.doctor.syncer_checks import (
     secure_port_findings,
     service_findings,
 )
-from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.doctor.workload_checks import SelectedService, Workload, WorkloadRequirements
 from eurekube_provider.eureka.self_preservation import FrontPage
 
 CLUSTER = Cluster("lab", "uid-1")
@@ -155,12 +155,13 @@ def test_https_on_a_port_that_speaks_http(port: Any, container: Any, sign: str) 
     is none.
     """
     asked = syncer(securePort=8443)
-    found = list(secure_port_findings(asked, service(), [endpoints(port)], [deployment(**container)]))
+    chosen = SelectedService(service(), [endpoints(port)], [deployment(**container)])
+    found = list(secure_port_findings(asked, chosen))
     assert [sign in one.problem for one in found] == ([True] if sign else [])
     if found:
         assert found[0].patch is not None
         assert found[0].patch.body == {"spec": {"securePort": None}}
-    assert list(secure_port_findings(syncer(), service(), [endpoints(port)], [])) == []
+    assert list(secure_port_findings(syncer(), chosen)) == []
 
 
 def condition(kind: str, status: str, reason: str = "", message: str = "why") -> dict[str, str]:
@@ -275,9 +276,9 @@ def test_a_pod_that_registers_itself() -> None:
         if pod:
             one["endpoints"][0]["targetRef"] = {"kind": "Pod", "name": pod}
             pods = {"10.0.0.1": registry_checks.Pod(pod, "10.0.0.1", deployment())}
-        made = service(port), [one]
+        selected = SelectedService(service(port), [one], runs)
         others = registry_checks.self_registered_by_address(held)
-        return list(registry_checks.self_registered_findings(syncer(), *made, runs, others, pods))
+        return list(registry_checks.self_registered_findings(syncer(), selected, others, pods))
 
     (finding,) = found(instance(), instance("10.9.9.9"))
     assert finding.subject == "Deployment shop/rating"

@@ -14,6 +14,7 @@ from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, merge_patches
 from eurekube_provider.doctor.workload_checks import (
     Workload,
+    WorkloadRequirements,
     drain_findings,
     environment_patch,
     gate_findings,
@@ -48,7 +49,7 @@ def workload(
 
 def found(one: Workload, hook: PreStopHook = PreStopHook.SLEEP, **drain: float) -> list[Finding]:
     """Return the drain findings of a workload."""
-    return list(drain_findings(one, Drain(**drain), hook))
+    return list(drain_findings(one, WorkloadRequirements(Drain(**drain)), hook))
 
 
 def body(finding: Finding) -> Any:
@@ -219,7 +220,8 @@ def test_pods_that_wait_for_callers_need_no_time() -> None:
     assert found(gated) == []
     gated.kubernetes_object["spec"]["template"]["spec"]["readinessGates"] = gates[:1]
     gated.kubernetes_object["spec"]["progressDeadlineSeconds"] = 60
-    (finding,) = drain_findings(gated, Drain(), PreStopHook.SLEEP, prefers_readiness_gate=True)
+    by_gate = WorkloadRequirements(prefers_readiness_gate=True)
+    (finding,) = drain_findings(gated, by_gate, PreStopHook.SLEEP)
     template = {"spec": {"readinessGates": gates}}
     assert body(finding) == {"spec": {"progressDeadlineSeconds": 720, "template": template}}
     assert finding.remedy.startswith("declare the readiness gate eurekube.io/callers-know")
